@@ -1,0 +1,71 @@
+"""Checks of single values, each with a message that states name, value and rule.
+
+Every check returns the value in the plain Python type that the rest of the code computes with, so
+that NumPy scalars and integral floats from a JSON file do not travel further.
+"""
+
+import math
+import numbers
+
+from tff_mf.errors import InputTypeError, InputValueError
+
+
+def whole(name: str, value: object, *, at_least: int = 1) -> int:
+    """Returns `value` as an `int` that is no smaller than `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InputTypeError(f"{name}={value!r} must be a whole number.")
+    if value < at_least:
+        raise InputValueError(f"{name}={value!r} must be at least {at_least}.")
+    return int(value)
+
+
+def real(name: str, value: object) -> float:
+    """Returns `value` as a finite `float`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputTypeError(f"{name}={value!r} must be a number.")
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise InputValueError(f"{name}={value!r} must be finite.")
+    return result
+
+
+def positive(name: str, value: object) -> float:
+    """Returns `value` as a finite `float` above 0."""
+    result = real(name, value)
+    if result <= 0:
+        raise InputValueError(f"{name}={value!r} must be greater than 0.")
+    return result
+
+
+def nonnegative(name: str, value: object) -> float:
+    """Returns `value` as a finite `float` of at least 0."""
+    result = real(name, value)
+    if result < 0:
+        raise InputValueError(f"{name}={value!r} must be at least 0.")
+    return result
+
+
+def open_unit(name: str, value: object) -> float:
+    """Returns `value` as a `float` strictly between 0 and 1."""
+    result = real(name, value)
+    if not 0 < result < 1:
+        raise InputValueError(f"{name}={value!r} must lie strictly between 0 and 1.")
+    return result
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    """Returns `value` if it is one of the `allowed` words."""
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name}={value!r} must be one of {', '.join(allowed)}.")
+    if value not in allowed:
+        raise InputValueError(f"{name}={value!r} must be one of {', '.join(allowed)}.")
+    return value
+
+
+def instance(name: str, value: object, kind: type, remedy: str) -> None:
+    """Raises unless `value` is an instance of `kind`; `remedy` says what to pass instead."""
+    if not isinstance(value, kind):
+        raise InputTypeError(f"{name}={value!r} must be a {kind.__name__}: {remedy}.")

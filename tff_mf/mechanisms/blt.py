@@ -1,0 +1,131 @@
+"""Buffered linear Toeplitz matrices (BLT): C and C⁻¹ are both sums of a few decaying exponentials."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import _production
+from tff_mf.mechanisms._mechanism import MadeFor, ToeplitzMechanism
+
+
+class BLTParameters(NamedTuple):
+    """Decay `theta` and scale `omega` of the buffers, each float64 `[buffers]`."""
+
+    theta: np.ndarray
+    omega: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BLT(ToeplitzMechanism):
+    """BLT(θ, ω): c₀ = 1 and c_i = Σ_j ω_j θ_j^(i−1), McMahan et al. (2024), equation 2.
+
+    It is defined for any number of rounds, and its noise needs one row of memory a buffer.
+
+    Attributes:
+        theta: Decay of each buffer, in (0, 1].
+        omega: Scale of each buffer, at least 0.
+
+    Example:
+        >>> BLT(theta=[0.5], omega=[0.25]).coefficients(4)
+        array([1.    , 0.25  , 0.125 , 0.0625])
+
+    Raises:
+        InputTypeError: If a parameter is not a sequence of numbers.
+        InputValueError: If a parameter is out of range, or the two differ in length.
+    """
+
+    kind: ClassVar[str] = "blt"
+    theta: Sequence[float]
+    omega: Sequence[float]
+
+    def __post_init__(self) -> None:
+        theta = _numbers("theta", self.theta)
+        omega = _numbers("omega", self.omega)
+        if len(theta) != len(omega):
+            raise InputValueError(
+                f"theta has {len(theta)} buffers and omega has {len(omega)}: give one of each for every buffer."
+            )
+        for index, value in enumerate(theta):
+            if not 0 < value <= 1:
+                raise InputValueError(f"theta[{index}]={value!r} must lie in (0, 1].")
+        for index, value in enumerate(omega):
+            if value < 0:
+                raise InputValueError(f"omega[{index}]={value!r} must be at least 0.")
+        object.__setattr__(self, "theta", theta)
+        object.__setattr__(self, "omega", omega)
+
+    @classmethod
+    def production(cls, name: str) -> Self:
+        """Returns a BLT that trained production language models, by name: b100, b400 or b1000.
+
+        The name is the minimum separation it was optimized for. Source: McMahan et al. (2024),
+        appendix F.
+
+        Example:
+            >>> BLT.production("b400").made_for.participation.min_sep
+            400
+
+        Raises:
+            InputValueError: If there is none of that name.
+        """
+        setting = _production.SETTINGS[_validate.one_of("name", name, tuple(_production.SETTINGS))]
+        return cls(
+            theta=setting.theta,
+            omega=setting.omega,
+            made_for=MadeFor(rounds=setting.rounds, participation=setting.participation),
+        )
+
+    @property
+    def buffers(self) -> int:
+        """Number of buffers d_buf."""
+        return len(self.theta)
+
+    def inverse_parameters(self) -> BLTParameters:
+        """Returns (θ̂, ω̂) with BLT(θ, ω)⁻¹ = BLT(θ̂, ω̂), in the order of falling θ̂.
+
+        By equation 3 of McMahan et al. (2024) the buffers of C⁻¹ advance by diag(θ) − 1ωᵀ. Scaled
+        by √ω on both sides that is the symmetric diag(θ) − √ω√ωᵀ, whose eigenvalues are θ̂ and the
+        squares of whose eigenvectors' products with √ω are −ω̂. A symmetric eigenproblem stays
+        accurate where decays coincide, as two of the production BLT b100 do to 3e-11; formulas
+        with θ_i − θ_j in a denominator do not.
+        """
+        root = np.sqrt(np.asarray(self.omega))
+        values, vectors = np.linalg.eigh(np.diag(self.theta) - np.outer(root, root))
+        return BLTParameters(theta=values[::-1], omega=-((root @ vectors)[::-1] ** 2))
+
+    def coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C, float64 `[rounds]`: equation 2."""
+        return _exponential_sum(BLTParameters(np.asarray(self.theta), np.asarray(self.omega)), rounds)
+
+    def inverse_coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C⁻¹, float64 `[rounds]`: equation 2 for (θ̂, ω̂)."""
+        return _exponential_sum(self.inverse_parameters(), rounds)
+
+    def as_run(self) -> Self:
+        return dataclasses.replace(self, theta=_float32(self.theta), omega=_float32(self.omega))
+
+
+def _numbers(name: str, values: object) -> tuple[float, ...]:
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one a buffer.")
+    if np.ndim(values) != 1 or len(values) == 0:
+        raise InputValueError(f"{name}={values!r} must hold one number for each buffer, and at least one.")
+    return tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
+
+
+def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
+    rounds = _validate.whole("rounds", rounds)
+    column = np.ones(rounds)
+    powers = np.arange(rounds - 1)
+    column[1:] = sum(
+        omega * np.power(theta, powers) for theta, omega in zip(parameters.theta, parameters.omega, strict=True)
+    )
+    return column
+
+
+def _float32(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(np.float32(value)) for value in values)

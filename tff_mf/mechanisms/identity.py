@@ -1,0 +1,34 @@
+"""C = I: independent noise, as in DP-SGD and DP-FedAvg."""
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity(ToeplitzMechanism):
+    """Independent noise in every round.
+
+    Example:
+        >>> Identity().coefficients(3)
+        array([1., 0., 0.])
+    """
+
+    kind: ClassVar[str] = "identity"
+
+    def coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C, float64 `[rounds]`."""
+        column = np.zeros(_validate.whole("rounds", rounds))
+        column[0] = 1.0
+        return column
+
+    def inverse_coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C⁻¹, float64 `[rounds]`."""
+        return self.coefficients(rounds)
+
+    def as_run(self) -> Self:
+        return self

@@ -1,0 +1,102 @@
+"""How often, and how far apart, one client may take part: the schema that sensitivity is taken over."""
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Participation(abc.ABC):
+    """A set Π of participation patterns: the rounds in which one client may take part.
+
+    Formal guarantee: every sensitivity, ρ and ε of this package is a statement about clients whose
+    rounds of participation form a pattern of the schema it was computed for. It says nothing about
+    a client that took part more often, or sooner again, than the schema allows.
+    """
+
+    @property
+    @abc.abstractmethod
+    def separation(self) -> int:
+        """Smallest difference r₂ − r₁ of two rounds that one client takes part in."""
+
+    @property
+    @abc.abstractmethod
+    def limit(self) -> int:
+        """Largest number of rounds that one client takes part in."""
+
+    def check(self, rounds: int) -> int:
+        """Returns `rounds` if a pattern with `limit` participations fits in, else raises.
+
+        Raises:
+            InputValueError: If `rounds` is too small; the message says what would fit.
+        """
+        rounds = _validate.whole("rounds", rounds)
+        needed = (self.limit - 1) * self.separation + 1
+        if needed > rounds:
+            fits = (rounds - 1) // self.separation + 1
+            raise InputValueError(
+                f"max_participations={self.limit} with min_sep={self.separation} needs {needed} rounds, but "
+                f"rounds={rounds}; at most max_participations={fits} fits."
+            )
+        return rounds
+
+    def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
+        """Yields every pattern within `rounds`, the empty one first. Exponential: for small n only."""
+        for size in range(self.limit + 1):
+            for pattern in itertools.combinations(range(rounds), size):
+                if all(later - sooner >= self.separation for sooner, later in itertools.pairwise(pattern)):
+                    yield pattern
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MinSep(Participation):
+    """At most `max_participations` (k) rounds, any two of them at least `min_sep` (b) apart.
+
+    Separation is r₂ − r₁ ≥ b, as in Choquette-Choo et al. (2023) and McMahan et al. (2024),
+    Π_{b,k} of appendix C.2. TensorFlow Privacy's tree accountant counts r₂ − r₁ − 1 instead.
+
+    Example:
+        >>> MinSep(min_sep=342, max_participations=6).limit
+        6
+
+    Raises:
+        InputTypeError: If a field is not a whole number.
+        InputValueError: If a field is below 1.
+    """
+
+    min_sep: int
+    max_participations: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_sep", _validate.whole("min_sep", self.min_sep))
+        object.__setattr__(self, "max_participations", _validate.whole("max_participations", self.max_participations))
+
+    @property
+    def separation(self) -> int:
+        return self.min_sep
+
+    @property
+    def limit(self) -> int:
+        return self.max_participations
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SingleParticipation(Participation):
+    """Each client takes part in one round at most.
+
+    Example:
+        >>> SingleParticipation().limit
+        1
+    """
+
+    @property
+    def separation(self) -> int:
+        return 1
+
+    @property
+    def limit(self) -> int:
+        return 1
