@@ -1,0 +1,138 @@
+"""The aggregator that an existing pipeline takes in place of its own: one argument to swap."""
+
+import os
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+import tff_mf
+from tff_mf import _validate, queries
+
+_ONE_NUMBER = tf.TensorSpec([], tf.float32)
+
+
+class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
+    """Sums clipped client values, adds a mechanism's noise, divides by a constant.
+
+    The noise is added to the sum, before the division. The divisor is the constant
+    `clients_per_round` and never the number of clients that reported: that number depends on who
+    took part, and drop-outs would otherwise change the noise.
+
+    Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the
+    state of the one before. A value is one client's contribution to one round; which clients take
+    part how often is for the caller to bound, and `dp_event` accounts for the bound it is given.
+    Measurements are the number of rounds and what `record_aggregation_factory` measures; with the
+    default nothing about clients is released but the noised mean.
+
+    Args:
+        mechanism: The mechanism.
+        clip_norm: Bound ζ on the L2 norm of a client's value, over all its tensors together.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
+        clients_per_round: The constant that the noised sum is divided by.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+        record_aggregation_factory: Sums the clipped values, and must not enlarge any of them;
+            `tff.aggregators.SumFactory()` if `None`.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        mechanism: tff_mf.Mechanism,
+        *,
+        clip_norm: float,
+        noise_multiplier: float,
+        clients_per_round: float,
+        insecure_seed: int | None = None,
+        record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+    ) -> None:
+        if record_aggregation_factory is None:
+            record_aggregation_factory = tff.aggregators.SumFactory()
+        _validate.instance(
+            "record_aggregation_factory",
+            record_aggregation_factory,
+            tff.aggregators.UnweightedAggregationFactory,
+            "pass an unweighted sum, such as tff.aggregators.SumFactory()",
+        )
+        self._mechanism = mechanism
+        self._clip_norm = clip_norm
+        self._noise_multiplier = noise_multiplier
+        self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
+        self._insecure_seed = insecure_seed
+        self._record_aggregation_factory = record_aggregation_factory
+        # Built once for one number, so that a bad argument is refused here and not when a model is known.
+        self._query(_ONE_NUMBER)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise is repeatable, and the aggregator therefore for tests only."""
+        return self._insecure_seed is not None
+
+    def dp_event(self, rounds: int, participation: tff_mf.Participation) -> dp_accounting.DpEvent:
+        """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+        """
+        return self._query(_ONE_NUMBER).dp_event(rounds, participation)
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Returns the process that aggregates values of `value_type`, a structure of float tensors.
+
+        Raises:
+            InputTypeError: If a tensor of `value_type` is not of a float type.
+            InputValueError: If the shape of a tensor is not fixed.
+        """
+        query = tfp.NormalizedQuery(
+            self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self._clients_per_round
+        )
+        return tff.aggregators.DifferentiallyPrivateFactory(query, self._record_aggregation_factory).create(value_type)
+
+    def _query(self, record_specs: object) -> tfp.SumAggregationDPQuery:
+        return queries.build_query(
+            self._mechanism,
+            record_specs=record_specs,
+            clip_norm=self._clip_norm,
+            noise_multiplier=self._noise_multiplier,
+            insecure_seed=self._insecure_seed,
+        )
+
+
+def build_mf_aggregator(
+    mechanism: tff_mf.Mechanism | str | os.PathLike[str],
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    clients_per_round: float,
+    insecure_seed: int | None = None,
+) -> MFAggregationFactory:
+    """Returns the aggregator of a mechanism, or of an artifact's path: the `model_aggregator=` to swap in.
+
+    Arguments and guarantee are those of `MFAggregationFactory`.
+
+    Example:
+        >>> factory = build_mf_aggregator(tff_mf.BLT.production("b400"), clip_norm=1.0,
+        ...                               noise_multiplier=7.379, clients_per_round=6500)
+        >>> process = factory.create(tff.TensorType(np.float32, [3]))
+        >>> str(process.next.type_signature.result.result)
+        'float32[3]@SERVER'
+
+    Raises:
+        ArtifactError: If the path does not hold an intact artifact.
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    if isinstance(mechanism, str | os.PathLike):
+        mechanism = tff_mf.load(mechanism)
+    return MFAggregationFactory(
+        mechanism,
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=clients_per_round,
+        insecure_seed=insecure_seed,
+    )

@@ -1,0 +1,65 @@
+"""The `tff-mf` command: each subcommand is imported when it runs, with what it needs."""
+
+import importlib
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from tff_mf.errors import InputError
+
+_COMMANDS = {
+    "account": "What a run with a mechanism and a noise multiplier guarantees.",
+    "calibrate": "The noise multiplier that a privacy target needs.",
+    "data": "Write the embedded data set.",
+    "demo": "Train with correlated and with independent noise, and compare.",
+    "doctor": "Check the environment and say what to do.",
+    "optimize": "Find a mechanism for a setting, and save it.",
+    "show": "What an artifact holds.",
+    "train": "Train a language model with federated learning and differential privacy.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tff-mf")
+def cli() -> None:
+    """Matrix-factorization noise for differentially private federated learning."""
+
+
+def main() -> NoReturn:
+    """Runs the command line.
+
+    Exit status: 0 done, 2 bad input (one line on stderr), 1 anything else.
+    """
+    # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        _refuse(error.format_message())
+    except InputError as error:
+        _refuse(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("tff-mf: interrupted", err=True)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _refuse(message: str) -> NoReturn:
+    click.echo(f"tff-mf: {' '.join(message.split())}", err=True)
+    sys.exit(2)

@@ -1,0 +1,64 @@
+"""Flags, arguments and output that several commands share."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+import tff_mf
+
+_PRODUCTION = "production:"
+
+rounds = click.option("--rounds", type=int, required=True, help="Number of rounds n.")
+min_sep = click.option("--min-sep", type=int, help="Smallest separation b of two rounds that one client takes part in.")
+max_participations = click.option(
+    "--max-participations", type=int, help="Largest number k of rounds that one client takes part in."
+)
+delta = click.option("--delta", type=float, required=True, help="δ of the guarantee; well below 1 / population.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
+mechanism_argument = click.argument("file", metavar="FILE")
+
+
+def participation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --min-sep and --max-participations."""
+    return min_sep(max_participations(command))
+
+
+def participation(min_sep: int | None, max_participations: int | None) -> tff_mf.Participation:
+    """Returns the schema of the two flags: single participation if neither is given."""
+    if min_sep is None and max_participations is None:
+        return tff_mf.SingleParticipation()
+    if min_sep is None or max_participations is None:
+        missing = "--min-sep" if min_sep is None else "--max-participations"
+        raise click.UsageError(f"{missing} is missing: give both, or neither for single participation.")
+    return tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+
+
+def load_mechanism(file: str) -> tff_mf.Mechanism:
+    """Returns the mechanism of an artifact, of `identity`, or of `production:NAME`."""
+    if file == "identity":
+        return tff_mf.Identity()
+    if file.startswith(_PRODUCTION):
+        return tff_mf.BLT.production(file.removeprefix(_PRODUCTION))
+    return tff_mf.load(file)
+
+
+def report(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Prints a result, as one JSON object or as a line an entry.
+
+    JSON has no infinity; an unbounded ε or ρ is printed as null.
+    """
+    if as_json:
+        click.echo(json.dumps({name: _jsonable(value) for name, value in result.items()}, allow_nan=False))
+        return
+    width = max(len(name) for name in result)
+    for name, value in result.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        click.echo(f"{name.replace('_', ' '):{width}}  {shown}")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return None
+    return value

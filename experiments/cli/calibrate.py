@@ -1,0 +1,43 @@
+"""`tff-mf calibrate`: from a guarantee to a noise level."""
+
+import click
+
+from . import _options
+
+
+@click.command()
+@_options.mechanism_argument
+@click.option("--epsilon", type=float, required=True, help="ε that the whole run may reach.")
+@_options.delta
+@_options.rounds
+@_options.participation_options
+@_options.as_json
+def calibrate(
+    file: str,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    min_sep: int | None,
+    max_participations: int | None,
+    as_json: bool,
+) -> None:
+    """Print the smallest noise multiplier with which a run stays within (ε, δ), adjacency zero-out.
+
+    FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
+    """
+    import tff_mf
+
+    mechanism = _options.load_mechanism(file)
+    setting = (mechanism, rounds, _options.participation(min_sep, max_participations))
+    multiplier = tff_mf.calibrate_noise_multiplier(*setting, epsilon=epsilon, delta=delta)
+    result = {
+        "mechanism": mechanism.kind,
+        "noise_multiplier": multiplier,
+        "sensitivity": tff_mf.sensitivity(mechanism.as_run(), *setting[1:]),
+        "effective_noise_multiplier": tff_mf.effective_noise_multiplier(*setting, noise_multiplier=multiplier),
+        "zcdp_rho": tff_mf.zcdp_rho(*setting, noise_multiplier=multiplier),
+        "epsilon": tff_mf.epsilon(*setting, noise_multiplier=multiplier, delta=delta),
+        "delta": delta,
+        "adjacency": "zero-out",
+    }
+    _options.report(result, as_json=as_json)

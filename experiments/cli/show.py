@@ -1,0 +1,47 @@
+"""`tff-mf show`: what an artifact holds."""
+
+import click
+
+from . import _options
+
+
+@click.command()
+@_options.mechanism_argument
+@click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
+@_options.participation_options
+@_options.as_json
+def show(file: str, rounds: int | None, min_sep: int | None, max_participations: int | None, as_json: bool) -> None:
+    """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
+
+    FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
+    """
+    import dataclasses
+
+    import tff_mf
+
+    mechanism = _options.load_mechanism(file)
+    made_for = mechanism.made_for
+    if min_sep is not None or max_participations is not None or made_for is None:
+        participation = _options.participation(min_sep, max_participations)
+    else:
+        participation = made_for.participation
+    if rounds is None:
+        if made_for is None:
+            raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
+        rounds = made_for.rounds
+    found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
+    parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    del parameters["made_for"]
+    result = {
+        "mechanism": mechanism.kind,
+        **parameters,
+        "rounds": rounds,
+        "min_sep": participation.separation,
+        "max_participations": participation.limit,
+        "sensitivity": found.value,
+        "sensitivity_exact": found.exact,
+        "sensitivity_rule": found.rule,
+        "rms_loss": tff_mf.rms_loss(mechanism, rounds, participation),
+        "max_loss": tff_mf.max_loss(mechanism, rounds, participation),
+    }
+    _options.report(result, as_json=as_json)

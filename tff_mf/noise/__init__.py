@@ -1,0 +1,9 @@
+"""How C⁻¹z streams: one mechanism a file, on one core. The only room of floor 1 that runs TensorFlow."""
+
+from tff_mf import _requires
+
+_requires.packages("Noise", "tensorflow")
+
+from tff_mf.noise._stream import NoiseState as NoiseState  # noqa: E402
+from tff_mf.noise._stream import NoiseStream as NoiseStream  # noqa: E402
+from tff_mf.noise._streams import build_stream as build_stream  # noqa: E402

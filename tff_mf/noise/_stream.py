@@ -1,0 +1,114 @@
+"""The streaming core that every mechanism's noise runs on: rounds, keys and limits."""
+
+import abc
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
+from tff_mf.noise import _keys
+
+_INT64_LIMIT = 2**63
+
+
+class NoiseState(NamedTuple):
+    """Everything the next round's noise depends on. Secret: whoever has it can take the noise off.
+
+    Attributes:
+        round: Rounds drawn so far, int64 `[]`.
+        keys: Key of each round drawn so far, int64 `[round, 2]`; the past can be drawn again from them.
+        rows: Rows that the mechanism remembers, each float32 `[dimension]`.
+    """
+
+    round: tf.Tensor
+    keys: tf.Tensor
+    rows: tuple[tf.Tensor, ...]
+
+
+class NoiseStream(abc.ABC):
+    """Streams the rows of σζ·C⁻¹z, one a round.
+
+    Formal guarantee: row t is σζ(C⁻¹z)_t for the mechanism's C with float32 parameters, where z has
+    independent standard Gaussian rows, row i drawn from a key of 128 bits that the system gives when
+    round i runs. From one state two steps draw two keys: a round that is run again, after a failure
+    or a resume, gets noise independent of the first attempt's, on the same past. With `insecure_seed`
+    none of this holds.
+
+    Args:
+        mechanism: The mechanism; streamed with the parameters of `mechanism.as_run()`.
+        dimension: Number of coordinates of a row.
+        stddev: Standard deviation σζ of each coordinate of the independent noise.
+        insecure_seed: Makes the noise repeatable. For tests only: there is no privacy with it.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, *, dimension: int, stddev: float, insecure_seed: int | None = None
+    ) -> None:
+        self._mechanism = mechanism.as_run()
+        self._dimension = _validate.whole("dimension", dimension)
+        self._stddev = float32_at_least("stddev", _validate.nonnegative("stddev", stddev))
+        if insecure_seed is not None:
+            insecure_seed = _validate.whole("insecure_seed", insecure_seed, at_least=0)
+            if insecure_seed >= _INT64_LIMIT:
+                raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
+        self._insecure_seed = insecure_seed
+
+    @abc.abstractmethod
+    def _initial_rows(self) -> tuple[tf.Tensor, ...]:
+        """Returns the rows remembered before round 0."""
+
+    @abc.abstractmethod
+    def _step(self, rows: tuple[tf.Tensor, ...], noise: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        """Returns this round's row of C⁻¹z and the rows to remember, given this round's row of z."""
+
+    def init(self) -> NoiseState:
+        """Returns the state before round 0."""
+        no_keys = tf.zeros([0, _keys.KEY_WORDS], tf.int64)
+        return NoiseState(
+            round=tf.zeros([], tf.int64),
+            # TFF fixes the type of a state by the first one; the number of keys must not be part of it.
+            keys=tf.compat.v1.placeholder_with_default(no_keys, [None, _keys.KEY_WORDS]),
+            rows=self._initial_rows(),
+        )
+
+    def next(self, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
+        """Returns this round's noise, float32 `[dimension]`, and the state of the next round.
+
+        Raises:
+            tf.errors.InvalidArgumentError: From the graph, past the last round of the mechanism.
+        """
+        with tf.control_dependencies(self._limit_checks(state.round)):
+            key = self._key(state.round)
+        noise = _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
+        row, rows = self._step(tuple(state.rows), noise)
+        return row, NoiseState(round=state.round + 1, keys=tf.concat([state.keys, key[tf.newaxis]], axis=0), rows=rows)
+
+    def _key(self, step: tf.Tensor) -> tf.Tensor:
+        if self._insecure_seed is None:
+            return _keys.system_key()
+        return _keys.insecure_key(self._insecure_seed, tf.identity(step))
+
+    def _limit_checks(self, step: tf.Tensor) -> list[tf.Operation]:
+        limit = self._mechanism.max_rounds
+        if limit is None:
+            return []
+        message = f"The {self._mechanism.kind} mechanism is defined for {limit} rounds, and all of them have run."
+        check = tf.debugging.assert_less(step, tf.constant(limit, tf.int64), message=message)
+        return [] if check is None else [check]
+
+
+def float32_at_least(name: str, value: float) -> np.float32:
+    """Returns the smallest float32 that is no smaller than `value`: noise is never rounded down."""
+    result = np.float32(value)
+    if float(result) < value:
+        result = np.nextafter(result, np.float32(np.inf))
+    if not np.isfinite(result):
+        raise InputValueError(f"{name}={value!r} is too large for float32.")
+    return result
