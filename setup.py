@@ -1,18 +1,25 @@
 """Installs three layers, kept apart at the top of the checkout, under the one import name `tff_mf`."""
 
 import pathlib
-import sys
+import shutil
 
 import setuptools
-
-if sys.version_info < (3, 11):
-    sys.exit("tff-mf needs Python 3.11 (TensorFlow Federated 0.87.0 supports no newer one).")
+from setuptools.command.build_py import build_py
 
 HERE = pathlib.Path(__file__).parent
 LAYERS = {"tff_mf": "tff_mf", "tff_mf.aggregators": "aggregators", "tff_mf.experiments": "experiments"}
 
 
-def _packages() -> list[str]:
+class BuildWithPins(build_py):
+    """Puts the pins into the wheel: `tff-mf doctor --requirements` prints them where there is no checkout."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            shutil.copy(HERE / "requirements.txt", pathlib.Path(self.build_lib) / "tff_mf" / "requirements.txt")
+
+
+def packages() -> list[str]:
     found = []
     for name, folder in LAYERS.items():
         found.append(name)
@@ -27,10 +34,11 @@ setuptools.setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.11",
+    python_requires="==3.11.*",
     package_dir=LAYERS,
-    packages=_packages(),
+    packages=packages(),
     package_data={"tff_mf": ["py.typed"]},
+    cmdclass={"build_py": BuildWithPins},
     # Floor 1 only. TensorFlow Federated cannot be among them: its own pins can no longer be met, so
     # naming it would make this wheel uninstallable. `requirements.txt` installs it.
     install_requires=[

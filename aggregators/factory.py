@@ -3,7 +3,6 @@
 import os
 
 import dp_accounting
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp

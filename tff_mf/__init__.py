@@ -2,12 +2,29 @@
 
 from importlib.metadata import version as _version
 
+from tff_mf._sensitivity import SensitivityResult as SensitivityResult
+from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
+from tff_mf._sensitivity import sensitivity as sensitivity
+from tff_mf.accounting import calibrate_noise_multiplier as calibrate_noise_multiplier
+from tff_mf.accounting import dp_event as dp_event
+from tff_mf.accounting import effective_noise_multiplier as effective_noise_multiplier
+from tff_mf.accounting import epsilon as epsilon
+from tff_mf.accounting import zcdp_rho as zcdp_rho
+from tff_mf.artifacts import load as load
+from tff_mf.artifacts import save as save
 from tff_mf.errors import ArtifactError as ArtifactError
 from tff_mf.errors import InputError as InputError
+from tff_mf.losses import max_error as max_error
+from tff_mf.losses import max_loss as max_loss
+from tff_mf.losses import rms_error as rms_error
+from tff_mf.losses import rms_loss as rms_loss
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Identity as Identity
 from tff_mf.mechanisms import MadeFor as MadeFor
 from tff_mf.mechanisms import Mechanism as Mechanism
+from tff_mf.optimize import OptimizationResult as OptimizationResult
+from tff_mf.optimize import optimize_blt as optimize_blt
+from tff_mf.optimize import optimize_blt_result as optimize_blt_result
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation

@@ -1,13 +1,15 @@
 """Checks of single values, each with a message that states name, value and rule.
 
 Every check returns the value in the plain Python type that the rest of the code computes with, so
-that NumPy scalars and integral floats from a JSON file do not travel further.
+that NumPy scalars do not travel further.
 """
 
 import math
 import numbers
 
 from tff_mf.errors import InputTypeError, InputValueError
+
+MAX_LISTED_ROUNDS = 10**7
 
 
 def whole(name: str, value: object, *, at_least: int = 1) -> int:
@@ -17,6 +19,15 @@ def whole(name: str, value: object, *, at_least: int = 1) -> int:
     if value < at_least:
         raise InputValueError(f"{name}={value!r} must be at least {at_least}.")
     return int(value)
+
+
+def listable(rounds: int) -> int:
+    """Returns `rounds` if so many numbers, one a round, may be listed in memory."""
+    if rounds > MAX_LISTED_ROUNDS:
+        raise InputValueError(
+            f"rounds={rounds} is more than the {MAX_LISTED_ROUNDS} whose coefficients are added up one by one."
+        )
+    return rounds
 
 
 def real(name: str, value: object) -> float:

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 
 MIN_WORDS = 4
-MAX_TOKENS = 80
+MAX_WORDS = 80
 
-_FENCE = re.compile(r"^\s*(```|~~~)")
+# Nearly every line of a docstring is one that none of the other patterns for lines can match.
+_ORDINARY = re.compile(r"[A-Za-z]{2,}(?!.*(?:[:\t—–]|   | -))")
 _DIRECTIVE = re.compile(r"^\.\.\s+([\w:+-]+?)::\s*(.*)$")
 _FIELD = re.compile(r"^:(\w+)(?:\s[^:]*)?:(?:\s+(.*))?$")
 _RULE = re.compile(r"^[\W_]{3,}$")
@@ -26,14 +27,20 @@ _HEADING = re.compile(r"^[A-Z][\w ]{1,40}:$")
 _COLUMNS = re.compile(r"\S(?: {3,}|\t+)\S")
 _VERSION = re.compile(r"^(?:version\s+)?\d+(?:\.\d+)+\w*[:.,]?\s*")
 
-_PROSE_DIRECTIVES = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_UNDERLINES = tuple("=-~^*#\"'")
+_PROSE_DIRECTIVES = _words(
     "note warning seealso tip important caution attention hint danger versionadded versionchanged deprecated "
-    "admonition topic".split()
+    "admonition topic"
 )
 _TITLED_DIRECTIVES = frozenset({"admonition", "topic"})
-_PROSE_FIELDS = frozenset(
+_PROSE_FIELDS = _words(
     "param parameter arg argument key keyword kwarg return returns yield yields raise raises except exception "
-    "var ivar cvar note".split()
+    "var ivar cvar note"
 )
 
 _ROLE = re.compile(r":[\w:+.-]+:`([^`]*)`")
@@ -46,31 +53,35 @@ _SIGNS = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "\u00a0": " ", "ﬁ": "fi", "ﬂ": "fl"}
 )
 
+_CALL = re.compile(r"(?<=\w)\(\)")
+_LEADING_TYPE = re.compile(r"^\([^()]{1,40}\)[,:.]?\s+(?=\S)")
+# What code, paths, formulas and tables have, and prose, with its markup taken out, has not.
 _NOT_PROSE = re.compile(
-    r"[^\x20-\x7e]|[=<>{}\[\]\\|@#$^~`*+;]|https?:|www\.|://|\.\.|--|//|\b__|\s/|/\s|\w\(\w|\(\)|_\s|\s_|%[a-z(]|\s&|&\w|\?\?|\s[:,]\w"
+    r"[^\x20-\x7e]|[=<>{}\[\]\\|@#$^~`*+]|https?:|www\.|://|\.\.|--|//|\b__|\s[/:,]|/\s|\w\(\w|\(\)|_\s|%[a-z(]|&|\?\?|\s[.-]\w"
 )
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|al|fig|figs|eq|eqs|sec|no|pp|ch|dr|mr|mrs|st|approx|resp|incl|ed|vol|[A-Za-z]))\.$", re.I)
-_BOUNDARY = re.compile(r"([.!?][\"')]{0,2})\s+(?=[\"'(]{0,2}[A-Za-z0-9])")
-_END = re.compile(r"[.!?][\"')]{0,2}$")
-_TOKEN = re.compile(r"(?:e\.g\.|i\.e\.)|[a-z0-9](?:[a-z0-9_]|[.'/-](?=[a-z0-9_]))*|'(?=s\b)|[^\sa-z0-9]", re.I)
-_WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*$")
-_PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[AI])(?:['-][A-Za-z]?[a-z]*)*$")
+_ABBREVIATION = re.compile(
+    r"\b(?:[eE]\.g|[iI]\.e|etc|vs|cf|al|[fF]igs?|[eE]qs?|[sS]ec|[nN]o|pp|ch|Dr|Mrs?|St|approx|resp|incl|eds?|vol)\.$"
+)
+_INITIAL = re.compile(r"\b[A-Z]\.$")
+_BOUNDARY = re.compile(r"([.!?:][\"')]{0,2})\s+(?=[\"'(]{0,2}[A-Z0-9])")
+_END = re.compile(r"[.!?:][\"')]{0,2}$")
+_TOKEN = re.compile(r"(?:e\.g\.|i\.e\.)|[a-z0-9_](?:[a-z0-9_]|[.'/-](?=[a-z0-9_]))*|[^\sa-z0-9_]")
+_PLAIN = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]{1,6}s?)(?:['/-][A-Za-z]?[a-z]*)*$")
 
 # Words that English sentences are held together by; code, tables and lists of names have few of them.
-_FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = _words(
     "the a an of to in on at by for with from into as is are was were be been being it its this that these those "
     "and or but if not no so than then when where which who what how all any each some one only also can could may "
     "might must shall should will would do does did has have had you your we our they their there here out up about "
-    "after before between over under more most other such same very just because while until whether both i".split()
+    "after before between over under more most other such same very just because while until whether both i"
 )
-_GLUE = frozenset("the a an of to in on by for with from as is are was be it its this that and or if when which".split())
 
 
 def sentences(docstring: str) -> Iterator[str]:
-    """Yields the sentences of `docstring` that read as English, without markup, in their order.
+    r"""Yields the sentences of `docstring` that read as English, without markup, in their order.
 
     Example:
-        >>> list(sentences("Returns the larger of the two.\\n\\n>>> larger(1, 2)\\n2"))
+        >>> list(sentences("Returns the larger of the two.\n\n>>> larger(1, 2)\n2"))
         ['Returns the larger of the two.']
     """
     for number, paragraph in enumerate(_paragraphs(docstring)):
@@ -104,7 +115,7 @@ def _paragraphs(docstring: str) -> Iterator[str]:
     for number, raw in enumerate(lines):
         line = raw.strip()
         indent = len(raw) - len(raw.lstrip())
-        if _FENCE.match(raw):
+        if line.startswith(("```", "~~~")):
             in_fence = not in_fence
             yield from _flush(collected)
             continue
@@ -122,9 +133,13 @@ def _paragraphs(docstring: str) -> Iterator[str]:
             in_doctest = True
             yield from _flush(collected)
             continue
-        following = lines[number + 1].strip() if number + 1 < len(lines) else ""
-        underlined = len(following) >= 3 and following[0] in "=-~^*#\"'" and not following.strip(following[0])
-        if _RULE.match(line) or underlined or _HEADING.match(line) or _COLUMNS.search(line) or line[0] in "|>%$":
+        if _underlined(lines, number):
+            yield from _flush(collected)
+            continue
+        if _ORDINARY.match(line):
+            collected.append(line)
+            continue
+        if _RULE.match(line) or _HEADING.match(line) or _COLUMNS.search(line) or line[0] in "|>%$":
             yield from _flush(collected)
             continue
         if line.startswith(".. ") or line == "..":
@@ -161,6 +176,13 @@ def _paragraphs(docstring: str) -> Iterator[str]:
     yield from _flush(collected)
 
 
+def _underlined(lines: list[str], number: int) -> bool:
+    following = lines[number + 1].lstrip() if number + 1 < len(lines) else ""
+    return (
+        following[:1] in _UNDERLINES and following[:3] == following[:1] * 3 and not following.strip(following[:1] + " ")
+    )
+
+
 def _flush(collected: list[str]) -> Iterator[str]:
     if collected:
         yield " ".join(collected)
@@ -191,14 +213,21 @@ def _split(text: str) -> list[str]:
     pieces = []
     start = 0
     for match in _BOUNDARY.finditer(text):
-        if match[1] == "." and _ABBREVIATION.search(text, start, match.end(1)):
+        end = match.end(1)
+        last = text[max(start, end - 8) : end]
+        if match[1] == "." and (
+            _ABBREVIATION.search(last) or (_INITIAL.search(last) and not _opens(text[match.end() :]))
+        ):
             continue
-        if text[match.end()].islower():
-            continue
-        pieces.append(text[start : match.end(1)])
+        pieces.append(text[start:end])
         start = match.end()
     pieces.append(text[start:])
-    return [piece.strip() for piece in pieces]
+    return [_CALL.sub("", _LEADING_TYPE.sub("", piece.strip())) for piece in pieces]
+
+
+def _opens(text: str) -> bool:
+    """Says whether `text` begins with a word that begins sentences, rather than with somebody's name."""
+    return text[:20].split(" ", 1)[0].lower() in _FUNCTION_WORDS
 
 
 def _reads_as_english(sentence: str) -> bool:
@@ -208,13 +237,11 @@ def _reads_as_english(sentence: str) -> bool:
         return False
     if not (sentence[0].isalnum() or sentence[0] in "\"'("):
         return False
-    words = [word.strip(".,:!?()\"'") for word in sentence.split()]
-    words = [word for word in words if word]
-    if not MIN_WORDS <= len(words) <= MAX_TOKENS:
+    words = [word for piece in sentence.split() if (word := piece.strip(".,:;!?()\"'"))]
+    if not MIN_WORDS <= len(words) <= MAX_WORDS:
         return False
     plain = sum(1 for word in words if _PLAIN.match(word))
-    if plain < MIN_WORDS or plain < 0.75 * len(words):
+    if plain < MIN_WORDS - 1 or plain < 0.7 * len(words):
         return False
-    lower = [word.lower() for word in words]
-    held = sum(1 for word in lower if word in _FUNCTION_WORDS)
-    return held >= 1 and held >= 0.15 * len(lower) and any(word in _FUNCTION_WORDS for word in lower)
+    held = sum(1 for word in words if word.lower() in _FUNCTION_WORDS)
+    return held >= 1 and held >= 0.15 * len(words)

@@ -62,10 +62,9 @@ def packages(names: Iterable[str] | None = None) -> list[Package]:
     installed = _installed()
     if names is None:
         return [installed[name] for name in sorted(installed)]
-    if not isinstance(names, str | bytes):
-        names = list(names)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputTypeError(f"packages={names!r} must be a list of names, or None for all that are installed.")
+    names = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise InputTypeError("packages must be a list of names, or None for all that are installed.")
     if not names:
         raise InputValueError("packages=[] names nothing; leave packages out to use all that is installed.")
     wanted = {}
@@ -73,8 +72,8 @@ def packages(names: Iterable[str] | None = None) -> list[Package]:
         found = installed.get(_normalized(name))
         if found is None:
             raise InputValueError(
-                f"packages={name!r} is not installed here; name a distribution that `pip list` shows, or "
-                f"{STDLIB!r} for the standard library."
+                f"packages={name!r} is not installed here; name a distribution that `pip list` shows, "
+                f"other than {_OWN_NAME}, or {STDLIB!r} for the standard library."
             )
         wanted[found.name] = found
     return [wanted[name] for name in sorted(wanted)]

@@ -5,9 +5,9 @@ import dataclasses
 from typing import ClassVar, Self
 
 import numpy as np
-import scipy.linalg
 
 from tff_mf import _validate
+from tff_mf.errors import InputValueError
 from tff_mf.participation import Participation
 
 
@@ -39,10 +39,30 @@ class Mechanism(abc.ABC):
     kind: ClassVar[str]
     made_for: MadeFor | None = None
 
+    def __post_init__(self) -> None:
+        if self.made_for is not None:
+            _validate.instance("made_for", self.made_for, MadeFor, "pass tff_mf.MadeFor or None")
+            self.check(self.made_for.rounds)
+
     @property
     def max_rounds(self) -> int | None:
         """Rounds that C is defined for; `None` if it goes on for ever."""
         return None
+
+    def check(self, rounds: int) -> int:
+        """Returns `rounds` if C is defined for so many, else raises.
+
+        Raises:
+            InputTypeError: If `rounds` is not a whole number.
+            InputValueError: If `rounds` is below 1 or above `max_rounds`.
+        """
+        rounds = _validate.whole("rounds", rounds)
+        if self.max_rounds is not None and rounds > self.max_rounds:
+            raise InputValueError(
+                f"rounds={rounds} is more than the {self.max_rounds} that this {self.kind} mechanism is defined for: "
+                "optimize one for as many rounds as will run."
+            )
+        return rounds
 
     @abc.abstractmethod
     def encoder(self, rounds: int) -> np.ndarray:
@@ -81,4 +101,7 @@ class ToeplitzMechanism(Mechanism):
 
 
 def _lower_toeplitz(column: np.ndarray) -> np.ndarray:
-    return scipy.linalg.toeplitz(column, np.zeros_like(column))
+    rounds = len(column)
+    padded = np.concatenate([np.zeros(rounds - 1), column])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, rounds)
+    return windows[:, ::-1].copy()

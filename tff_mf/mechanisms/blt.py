@@ -11,6 +11,10 @@ from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import _production
 from tff_mf.mechanisms._mechanism import MadeFor, ToeplitzMechanism
 
+# Noise runs in float32, where a smaller decay is 0 and a larger scale is infinite.
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class BLTParameters(NamedTuple):
     """Decay `theta` and scale `omega` of the buffers, each float64 `[buffers]`."""
@@ -43,6 +47,7 @@ class BLT(ToeplitzMechanism):
     omega: Sequence[float]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         theta = _numbers("theta", self.theta)
         omega = _numbers("omega", self.omega)
         if len(theta) != len(omega):
@@ -50,11 +55,11 @@ class BLT(ToeplitzMechanism):
                 f"theta has {len(theta)} buffers and omega has {len(omega)}: give one of each for every buffer."
             )
         for index, value in enumerate(theta):
-            if not 0 < value <= 1:
-                raise InputValueError(f"theta[{index}]={value!r} must lie in (0, 1].")
+            if not _SMALLEST <= value <= 1:
+                raise InputValueError(f"theta[{index}]={value!r} must lie in (0, 1], and be {_SMALLEST} at least.")
         for index, value in enumerate(omega):
-            if value < 0:
-                raise InputValueError(f"omega[{index}]={value!r} must be at least 0.")
+            if not 0 <= value <= _LARGEST:
+                raise InputValueError(f"omega[{index}]={value!r} must be at least 0, and {_LARGEST} at most.")
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "omega", omega)
 
@@ -112,7 +117,7 @@ class BLT(ToeplitzMechanism):
 def _numbers(name: str, values: object) -> tuple[float, ...]:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one a buffer.")
-    if np.ndim(values) != 1 or len(values) == 0:
+    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
         raise InputValueError(f"{name}={values!r} must hold one number for each buffer, and at least one.")
     return tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
 

@@ -1,0 +1,42 @@
+"""`tff-mf data`: writes data sets."""
+
+import json
+
+import click
+
+
+@click.group()
+def data() -> None:
+    """Writes data sets of text by client, in the format of StackOverflow."""
+
+
+@data.command()
+@click.option(
+    "--packages",
+    multiple=True,
+    metavar="NAME[,NAME…]",
+    help="Distributions to take text from; `stdlib` is the standard library. Default: all that is installed.",
+)
+@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The SQLite file to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else, on stdout.")
+def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
+    """Writes docstrings as a data set: a module is a client, an English sentence an example."""
+    from ..datasets.pydoc import write_pydoc
+
+    names = [name.strip() for value in packages for name in value.split(",")]
+    summary = write_pydoc(out, names or None)
+    if as_json:
+        result = {
+            "path": str(summary.path),
+            "cached": summary.cached,
+            "clients": summary.clients,
+            "sentences": summary.sentences,
+            "words": summary.words,
+            "seconds": summary.seconds,
+        }
+        click.echo(json.dumps(result))
+        return
+    click.echo(f"{summary.path}: {'there already' if summary.cached else f'written in {summary.seconds:.0f} s'}")
+    click.echo(f"{'':12}{'clients':>10}{'sentences':>12}{'words':>12}")
+    for split in summary.clients:
+        click.echo(f"{split:12}{summary.clients[split]:10,}{summary.sentences[split]:12,}{summary.words[split]:12,}")

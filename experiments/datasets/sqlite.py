@@ -1,0 +1,189 @@
+"""Reads files of the format that StackOverflow ships in: three splits by client, and a vocabulary."""
+
+import collections
+import contextlib
+import dataclasses
+import os
+import pathlib
+import sqlite3
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+# In the order in which the file's features are parsed; the values are names of TensorFlow dtypes.
+FEATURES = {
+    "creation_date": "string",
+    "score": "int64",
+    "tags": "string",
+    "title": "string",
+    "tokens": "string",
+    "type": "string",
+}
+
+_COLUMNS = {
+    "examples": {"split_name", "client_id", "serialized_example_proto"},
+    "client_metadata": {"client_id", "split_name", "num_examples"},
+}
+_REMEDY = "write one with `tff-mf data pydoc --out FILE`"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Splits:
+    """Three disjoint sets of clients, each a `tff.simulation.datasets.ClientData` of raw examples."""
+
+    train: "tff.simulation.datasets.ClientData"
+    validation: "tff.simulation.datasets.ClientData"
+    test: "tff.simulation.datasets.ClientData"
+
+
+def load(path: str | os.PathLike) -> Splits:
+    """Opens the file at `path` with TFF's reader.
+
+    Its examples are those of `tff.simulation.datasets.stackoverflow.load_data`: a dictionary of
+    scalar strings `creation_date`, `tags`, `title`, `tokens`, `type`, and the int64 `score`. The
+    splits "train", "heldout" and "test" are train, validation and test.
+
+    Raises:
+        InputValueError: If there is no such file, or it is damaged or of another format.
+    """
+    path = _checked(path)
+    import tensorflow_federated as tff
+
+    def split(name: str) -> "tff.simulation.datasets.ClientData":
+        return tff.simulation.datasets.load_and_parse_sql_client_data(str(path), element_spec(), split_name=name)
+
+    return Splits(train=split("train"), validation=split("heldout"), test=split("test"))
+
+
+def load_word_counts(path: str | os.PathLike, vocab_size: int | None = None) -> "collections.OrderedDict[str, int]":
+    """Returns the `vocab_size` most used words of the train split, most used first, ties in alphabetical order.
+
+    As in `tff.simulation.datasets.stackoverflow.load_word_counts`, a count is the number of clients
+    that use the word: one client counts once, however much it writes.
+
+    Args:
+        path: A file that `write_pydoc` wrote.
+        vocab_size: How many words; None for all of them, and all if there are fewer.
+
+    Raises:
+        InputTypeError: If `vocab_size` is not a whole number.
+        InputValueError: If it is below 1, or the file is damaged or has no word counts.
+    """
+    size = -1 if vocab_size is None else _validate.whole("vocab_size", vocab_size)
+    path = _checked(path)
+    query = "SELECT word, clients FROM word_counts ORDER BY clients DESC, word LIMIT ?"
+    try:
+        with _opened(path) as connection:
+            return collections.OrderedDict(connection.execute(query, [size]).fetchall())
+    except sqlite3.Error as error:
+        raise InputValueError(f"path={str(path)!r} has no word counts ({error}); {_REMEDY}.") from error
+
+
+def element_spec() -> "Mapping[str, tf.TensorSpec]":
+    """Returns the type of one StackOverflow example, as TFF's reader and writer want it."""
+    import tensorflow as tf
+
+    return collections.OrderedDict((name, tf.TensorSpec([], dtype)) for name, dtype in FEATURES.items())
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path):
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        yield connection
+
+
+def _checked(path: str | os.PathLike) -> pathlib.Path:
+    """Returns `path` if its file is of the format: TFF would say less, later, or abort."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputTypeError(f"path={path!r} must be a path.")
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise InputValueError(f"path={str(path)!r} is no file; {_REMEDY}.")
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise InputValueError(f"path={str(path)!r} cannot be read: {error.strerror}.") from error
+    if not header.startswith(b"SQLite format 3\0") or len(header) < 100:
+        raise InputValueError(f"path={str(path)!r} is not an SQLite file; {_REMEDY}.")
+    page = int.from_bytes(header[16:18], "big")
+    expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
+    if path.stat().st_size < expected:
+        raise InputValueError(
+            f"path={str(path)!r} is damaged: it has {path.stat().st_size} bytes of {expected}; {_REMEDY}."
+        )
+    try:
+        with _opened(path) as connection:
+            _check_tables(connection, path)
+            for name in ("train", "heldout", "test"):
+                _check_split(connection, path, name)
+    except sqlite3.Error as error:
+        raise InputValueError(f"path={str(path)!r} is damaged ({error}); {_REMEDY}.") from error
+    return path
+
+
+def _check_tables(connection: sqlite3.Connection, path: pathlib.Path) -> None:
+    for table, columns in _COLUMNS.items():
+        missing = columns - {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if missing:
+            raise InputValueError(
+                f"path={str(path)!r} is not in StackOverflow's format: table {table!r} lacks "
+                f"{', '.join(sorted(missing))}; {_REMEDY}."
+            )
+
+
+def _check_split(connection: sqlite3.Connection, path: pathlib.Path, name: str) -> None:
+    query = "SELECT client_id FROM client_metadata WHERE split_name = ? LIMIT 1"
+    client = connection.execute(query, [name]).fetchone()
+    query = "SELECT serialized_example_proto FROM examples WHERE client_id = ? AND split_name = ? LIMIT 1"
+    example = client and connection.execute(query, [client[0], name]).fetchone()
+    if not example:
+        raise InputValueError(f"path={str(path)!r} has no examples in its split {name!r}; {_REMEDY}.")
+    found = _feature_names(example[0])
+    if found is None or set(FEATURES) - found:
+        raise InputValueError(
+            f"path={str(path)!r} is not in StackOverflow's format: an example of split {name!r} has the features "
+            f"{', '.join(sorted(found or ())) or 'none'}, not {', '.join(FEATURES)}; {_REMEDY}."
+        )
+
+
+def _feature_names(example: bytes) -> set[str] | None:
+    """Returns the names of the features of a serialized `tf.train.Example`; None if it is none."""
+    # The wire format is this simple: Example{1: Features{1: map entry{1: name, 2: feature}}}, all of them
+    # with a length before them. TensorFlow, which knows it too, takes nine seconds to load.
+    try:
+        return {_fields(entry)[0][1].decode() for _, features in _fields(example) for _, entry in _fields(features)}
+    except (ValueError, IndexError, TypeError):
+        return None
+
+
+def _fields(message: bytes) -> list[tuple[int, bytes]]:
+    fields = []
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        if tag & 7 != 2:
+            raise ValueError("not a field with a length")
+        length, position = _varint(message, position)
+        if position + length > len(message):
+            raise ValueError("a field that is cut off")
+        fields.append((tag >> 3, message[position : position + length]))
+        position += length
+    return fields
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        value |= (byte & 127) << shift
+        position += 1
+        if byte < 128:
+            return value, position
+        shift += 7

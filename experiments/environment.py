@@ -1,0 +1,111 @@
+"""What this project needs of a machine, and whether it is there."""
+
+import dataclasses
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+import sys
+
+import tff_mf
+from tff_mf import _requires
+
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
+_TRAINING = ("tensorflow", "tensorflow-privacy", "tensorflow-federated")
+_DEVELOPMENT = frozenset({"ruff", "pyrefly", "pytest", "pytest-xdist", "execnet", "hypothesis", "wheel", "setuptools"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was checked.
+
+    Attributes:
+        ok: Whether it is as it must be.
+        text: What was found and, if it is wrong, what to do.
+    """
+
+    ok: bool
+    text: str
+
+
+def requirements_text() -> str:
+    """Returns `requirements.txt`, from the wheel or from the checkout."""
+    package = pathlib.Path(tff_mf.__file__).parent
+    for path in (package / "requirements.txt", package.parent / "requirements.txt"):
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise FileNotFoundError("requirements.txt is neither in the package nor beside it: install tff-mf again.")
+
+
+def examine() -> list[Finding]:
+    """Returns what was checked, in the order in which it should be mended."""
+    return [_python(), _platform(), *_packages(), _worker(), _working_folder()]
+
+
+def _python() -> Finding:
+    found = platform.python_version()
+    ok = sys.version_info[:2] == (3, 11)
+    remedy = "" if ok else ": TensorFlow Federated 0.87.0 needs Python 3.11, make the environment with that"
+    return Finding(ok=ok, text=f"Python {found}{remedy}")
+
+
+def _platform() -> Finding:
+    system, machine = platform.system(), platform.machine()
+    ok = (system, machine) == ("Linux", "x86_64")
+    remedy = (
+        "" if ok else ": TensorFlow Federated is published for Linux on x86-64 only; optimizing and accounting work"
+    )
+    return Finding(ok=ok, text=f"{system} on {machine}{remedy}")
+
+
+def _packages() -> list[Finding]:
+    pins = dict(_PIN.findall(requirements_text()))
+    missing, differing = [], []
+    for name, pinned in pins.items():
+        if name in _DEVELOPMENT:
+            continue
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if found != pinned:
+            differing.append(f"{name} {found} (pinned {pinned})")
+    findings = []
+    if missing:
+        training = " (training will not work)" if set(missing) & set(_TRAINING) else ""
+        findings.append(
+            Finding(
+                ok=False,
+                text=f"not installed{training}: {', '.join(sorted(missing))}. Run: {_requires.INSTALL_COMMAND}",
+            )
+        )
+    if differing:
+        findings.append(
+            Finding(
+                ok=False,
+                text=f"not the pinned version: {', '.join(sorted(differing))}. Run: {_requires.INSTALL_COMMAND}",
+            )
+        )
+    if not findings:
+        findings.append(Finding(ok=True, text=f"{len(pins)} pinned packages are installed in the pinned versions"))
+    return findings
+
+
+def _worker() -> Finding:
+    try:
+        files = importlib.metadata.files("tensorflow-federated") or []
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(ok=False, text=f"TFF's worker is not there. Run: {_requires.INSTALL_COMMAND}")
+    workers = [pathlib.Path(str(file.locate())) for file in files if file.name == "worker_binary"]
+    ok = any(os.access(worker, os.X_OK) for worker in workers)
+    remedy = "" if ok else f" cannot be run: {_requires.INSTALL_COMMAND}"
+    return Finding(ok=ok, text=f"TFF's worker{remedy or ' can be run'}")
+
+
+def _working_folder() -> Finding:
+    ok = os.access(pathlib.Path.cwd(), os.W_OK)
+    return Finding(
+        ok=ok, text="this folder can be written" if ok else "this folder cannot be written: change to another"
+    )

@@ -1,0 +1,58 @@
+"""Who took part in which round, on disk before the round runs; what was observed is read back from it."""
+
+import contextlib
+import csv
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+
+from tff_mf.errors import InputValueError
+
+from .sampling import ObservedParticipation
+
+_FIELDS = ["round", "client"]
+
+
+@contextlib.contextmanager
+def open_log(path: pathlib.Path) -> Iterator[Callable[[int, Sequence[str]], None]]:
+    """Yields a function that writes a round and its clients to a new CSV file, durably."""
+    with path.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_FIELDS)
+
+        def log(round_number: int, clients: Sequence[str]) -> None:
+            writer.writerows((round_number, client) for client in clients)
+            file.flush()
+            os.fsync(file.fileno())
+
+        yield log
+
+
+def read_observed(path: pathlib.Path) -> ObservedParticipation:
+    """Returns how often, and how far apart, clients took part according to a log.
+
+    Raises:
+        InputValueError: If the file is not such a log, or its rounds are not in order.
+    """
+    last: dict[str, int] = {}
+    count: dict[str, int] = {}
+    separation: int | None = None
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != _FIELDS:
+            raise InputValueError(f"path={str(path)!r} is not a participation log: it must have the columns {_FIELDS}.")
+        current = 0
+        for row in reader:
+            try:
+                round_number, client = int(row["round"]), row["client"]
+            except (TypeError, ValueError) as error:
+                raise InputValueError(f"path={str(path)!r} has the damaged line {row}.") from error
+            if round_number < current:
+                raise InputValueError(f"path={str(path)!r} has round {round_number} after round {current}.")
+            current = round_number
+            if client in last:
+                apart = round_number - last[client]
+                separation = apart if separation is None else min(separation, apart)
+            last[client] = round_number
+            count[client] = count.get(client, 0) + 1
+    return ObservedParticipation(min_sep=separation, max_participations=max(count.values(), default=0))

@@ -1,0 +1,173 @@
+"""What a run will guarantee, worked out before it starts and stated after it ends."""
+
+import dataclasses
+from typing import Any
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from . import sampling
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyPlan:
+    """The mechanism, its noise, and the guarantee that both give.
+
+    A cohort of `cohort` clients may be simulated by fewer, `clients_per_round`, with the noise scaled
+    down in proportion, as in the papers: the averaged update then has the noise that the large cohort
+    would have. The guarantee (ε, δ) is that of the large cohort. The small run itself has much less
+    noise, and the guarantee `epsilon_as_run`.
+
+    Attributes:
+        mechanism: The mechanism.
+        rounds: Number of rounds n.
+        participation: What each client is bound to.
+        noise_multiplier: σ of the cohort.
+        delta: δ.
+        clients_per_round: Clients that train in a round.
+        cohort: Clients that a round stands for.
+        insecure: Whether the noise is repeatable, which leaves no guarantee.
+    """
+
+    mechanism: tff_mf.Mechanism
+    rounds: int
+    participation: tff_mf.Participation
+    noise_multiplier: float
+    delta: float
+    clients_per_round: int
+    cohort: int
+    insecure: bool = False
+
+    @property
+    def noise_multiplier_as_run(self) -> float:
+        """σ of the noise that the run adds to the sum over the clients that train."""
+        return self.noise_multiplier * self.clients_per_round / self.cohort
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the run that the cohort stands for."""
+        return self._epsilon(self.noise_multiplier)
+
+    @property
+    def epsilon_as_run(self) -> float:
+        """ε of the clients that really trained."""
+        return self._epsilon(self.noise_multiplier_as_run)
+
+    @property
+    def zcdp_rho(self) -> float:
+        """ρ of the run that the cohort stands for."""
+        if self.insecure:
+            return float("inf")
+        return tff_mf.zcdp_rho(self.mechanism, self.rounds, self.participation, noise_multiplier=self.noise_multiplier)
+
+    def _epsilon(self, noise_multiplier: float) -> float:
+        if self.insecure:
+            return float("inf")
+        return tff_mf.epsilon(
+            self.mechanism, self.rounds, self.participation, noise_multiplier=noise_multiplier, delta=self.delta
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`."""
+        return {
+            "mechanism": self.mechanism.kind,
+            "epsilon": _finite(self.epsilon),
+            "delta": self.delta,
+            "zcdp_rho": _finite(self.zcdp_rho),
+            "adjacency": "zero-out",
+            "noise_multiplier": self.noise_multiplier,
+            "sensitivity": tff_mf.sensitivity(self.mechanism.as_run(), self.rounds, self.participation),
+            "rounds": self.rounds,
+            "min_sep": self.participation.separation,
+            "max_participations": self.participation.limit,
+            "cohort": self.cohort,
+            "clients_per_round": self.clients_per_round,
+            "noise_multiplier_as_run": self.noise_multiplier_as_run,
+            "epsilon_as_run": _finite(self.epsilon_as_run),
+            "test_only": self.insecure,
+        }
+
+    def statement(self, observed: sampling.ObservedParticipation) -> str:
+        """Returns the guarantee in one line, with participation as assumed and as observed.
+
+        Formal guarantee: a participation that was observed to exceed what was assumed voids ε, and
+        the line then says so instead of a number.
+        """
+        assumed = (
+            f"assumed min-sep {self.participation.separation} and at most {self.participation.limit} rounds a client"
+        )
+        seen = f"observed {observed.min_sep or 'no client twice'} and {observed.max_participations}"
+        if self.insecure:
+            return f"TEST ONLY, noise was repeatable: no privacy; {assumed}, {seen}"
+        if not observed.within(self.participation):
+            return f"NO GUARANTEE, clients took part more than was accounted for; {assumed}, {seen}"
+        text = f"(ε={_upwards(self.epsilon)}, δ={self.delta:g})-DP for each client (zero-out) over {self.rounds} rounds"
+        if self.cohort != self.clients_per_round:
+            text += (
+                f" for cohorts of {self.cohort}, simulated by {self.clients_per_round} with noise scaled down "
+                f"(the clients that really trained here: ε={_upwards(self.epsilon_as_run)})"
+            )
+        return f"{text}; {assumed}, {seen}"
+
+
+def plan_privacy(
+    *,
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    delta: float,
+    clients_per_round: int,
+    cohort: int | None = None,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    insecure: bool = False,
+) -> PrivacyPlan:
+    """Returns the plan for either a privacy target or a noise multiplier.
+
+    Example:
+        >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
+        ...                     delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
+        >>> f"{plan.noise_multiplier:.3f} {plan.noise_multiplier_as_run:.4f}"
+        '2.230 0.0446'
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or not exactly one of `epsilon` and
+            `noise_multiplier` is given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        raise InputValueError("Exactly one of epsilon and noise_multiplier must be given.")
+    _validate.open_unit("delta", delta)
+    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
+    cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)
+    if cohort < clients_per_round:
+        raise InputValueError(
+            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
+        )
+    if noise_multiplier is None:
+        noise_multiplier = tff_mf.calibrate_noise_multiplier(
+            mechanism, rounds, participation, epsilon=epsilon, delta=delta
+        )
+    return PrivacyPlan(
+        mechanism=mechanism,
+        rounds=participation.check(rounds),
+        participation=participation,
+        noise_multiplier=_validate.nonnegative("noise_multiplier", noise_multiplier),
+        delta=delta,
+        clients_per_round=clients_per_round,
+        cohort=cohort,
+        insecure=insecure,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return None if value == float("inf") else value
+
+
+def _upwards(value: float) -> str:
+    """Returns `value` with three decimals, rounded up: a printed ε is never smaller than the true one."""
+    if value == float("inf"):
+        return "∞"
+    shown = f"{value:.3f}"
+    return shown if float(shown) >= value else f"{float(shown) + 0.001:.3f}"

@@ -1,0 +1,39 @@
+"""A progress bar on a terminal, a line now and then elsewhere; always on standard error."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import tqdm
+
+_SECONDS_BETWEEN_LINES = 15.0
+_ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
+
+
+@contextlib.contextmanager
+def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Yields a function to call after every round with its number and metrics."""
+    if sys.stderr.isatty():
+        with tqdm.tqdm(total=total, desc=label, unit="round") as bar:
+
+            def advance(round_number: int, metrics: Mapping[str, float]) -> None:
+                if _ACCURACY in metrics:
+                    bar.set_postfix(accuracy=f"{metrics[_ACCURACY]:.4f}")
+                bar.update(round_number - bar.n)
+
+            yield advance
+        return
+    start = last = time.monotonic()
+
+    def report(round_number: int, metrics: Mapping[str, float]) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if round_number < total and now - last < _SECONDS_BETWEEN_LINES:
+            return
+        last = now
+        left = (now - start) / round_number * (total - round_number)
+        shown = f", accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
+        print(f"{label}: round {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
+
+    yield report

@@ -1,0 +1,39 @@
+"""Folders of runs, and where a run's data comes from."""
+
+import pathlib
+
+from tff_mf.errors import InputValueError
+
+
+def new_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes the folder of a run and returns it; an earlier run's files are never overwritten.
+
+    Raises:
+        InputValueError: If it cannot be made, or holds something already.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputValueError(f"out={str(path)!r} cannot be written: {error.strerror or error}.") from error
+    return path
+
+
+def data_file(dataset: str) -> pathlib.Path:
+    """Returns the file of a data set: `pydoc` is written on first use, anything else is a path.
+
+    Raises:
+        InputValueError: If there is no such file.
+    """
+    if dataset == "pydoc":
+        from .datasets import pydoc
+
+        return pydoc.cached_pydoc()
+    path = pathlib.Path(dataset)
+    if not path.is_file():
+        raise InputValueError(f"dataset={dataset!r} is neither `pydoc` nor an existing file in StackOverflow's format.")
+    return path

@@ -1,0 +1,274 @@
+import hashlib
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.experiments.datasets import _extract, _sources, pydoc
+
+# Enough text for three splits, little enough for a test.
+PACKAGES = "click,hypothesis,requests"
+
+
+def _command(*arguments, **environment):
+    main = "from tff_mf.experiments.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", main, "data", "pydoc", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The same packages, written by two processes with different hash seeds."""
+    folder = tmp_path_factory.mktemp("pydoc")
+    first = _command("--packages", PACKAGES, "--out", str(folder / "a"), "--json", PYTHONHASHSEED="1")
+    names = [option for name in reversed(PACKAGES.split(",")) for option in ("--packages", name.upper())]
+    second = _command(*names, "--out", str(folder / "b"), PYTHONHASHSEED="2")
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    return folder, first, second
+
+
+def _rows(path, query):
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def test_the_same_environment_gives_the_same_bytes(written):
+    folder, _, _ = written
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+
+
+def test_json_is_one_object_and_nothing_else(written):
+    folder, first, second = written
+    result = json.loads(first.stdout)
+    assert set(result) == {"path", "cached", "clients", "sentences", "words", "seconds"}
+    assert result["path"] == str(folder / "a")
+    assert result["cached"] is False
+    for name in ("clients", "sentences", "words"):
+        assert set(result[name]) == {"train", "heldout", "test"}
+        assert f"{result[name]['train']:,}" in second.stdout
+
+
+def test_a_file_that_is_there_is_left_as_it_is(written):
+    folder, first, _ = written
+    before = (folder / "a").stat()
+    summary = pydoc.write_pydoc(folder / "a", PACKAGES.split(","))
+    assert summary.cached
+    assert dict(summary.sentences) == json.loads(first.stdout)["sentences"]
+    assert (folder / "a").stat() == before
+
+
+def test_the_counts_are_those_of_the_file(written):
+    folder, first, _ = written
+    result = json.loads(first.stdout)
+    clients = dict(_rows(folder / "a", "SELECT split_name, COUNT(*) FROM client_metadata GROUP BY 1"))
+    examples = dict(_rows(folder / "a", "SELECT split_name, COUNT(*) FROM examples GROUP BY 1"))
+    promised = dict(_rows(folder / "a", "SELECT split_name, SUM(num_examples) FROM client_metadata GROUP BY 1"))
+    assert clients == result["clients"]
+    assert examples == promised == result["sentences"]
+
+
+def test_clients_are_split_by_name_and_have_enough_sentences(written):
+    folder, _, _ = written
+    rows = _rows(folder / "a", "SELECT client_id, split_name, num_examples FROM client_metadata")
+    assert all(split == pydoc.split_of(name) for name, split, _ in rows)
+    assert min(number for *_, number in rows) >= 10
+    assert {"click.core", "requests.sessions"} <= {name for name, *_ in rows}
+    assert len({name for name, *_ in rows}) == len(rows)
+
+
+def test_no_sentence_comes_twice(written):
+    folder, _, _ = written
+    tokens = [_tokens(example) for (example,) in _rows(folder / "a", "SELECT serialized_example_proto FROM examples")]
+    assert len(set(tokens)) == len(tokens) > 1000
+    assert all(text == text.lower() and text.isascii() and "  " not in text for text in tokens)
+
+
+def _tokens(example):
+    from tensorflow.core.example import example_pb2
+
+    features = example_pb2.Example.FromString(example).features.feature
+    assert set(features) == {"creation_date", "score", "tags", "title", "tokens", "type"}
+    return features["tokens"].bytes_list.value[0].decode()
+
+
+def test_any_new_file_has_the_mode_of_one(written, tmp_path):
+    (tmp_path / "plain").touch()
+    assert (written[0] / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left on device")])
+def test_an_interrupted_run_leaves_what_was_there(tmp_path, monkeypatch, error):
+    out = tmp_path / "out"
+    out.write_text("before")
+
+    def stop(*_):
+        raise error
+
+    monkeypatch.setattr(pydoc, "_write_extras", stop)
+    clients = [pydoc._Client(name="a.b", split="train", examples=[("a.b", "this is a sentence .")])]
+    summary = pydoc.Summary(path=out, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
+    with pytest.raises((KeyboardInterrupt, InputValueError)):
+        pydoc._write(out, clients, summary, "fingerprint", False)
+    assert out.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_interrupted_reading_ends_its_workers(monkeypatch):
+    started = []
+    popen = subprocess.Popen
+
+    def remember(*arguments, **options):
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", remember)
+    reading = pydoc._extracted([_extract.__file__] * 200, progress=False)
+    next(reading)
+    reading.close()
+    assert started
+    assert all(worker.poll() is not None for worker in started)
+
+
+def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
+    written = []
+
+    def write(out, packages, *, progress):
+        written.append((pathlib.Path(out), packages))
+        return pydoc.Summary(path=out, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
+
+    monkeypatch.setattr(pydoc, "write_pydoc", write)
+    here = pydoc.cached_pydoc(["click"], tmp_path / "made" / "here")
+    assert here.parent == tmp_path / "made" / "here"
+    assert pydoc.cached_pydoc(["click"], tmp_path).name == here.name
+    assert pydoc.cached_pydoc(["click", "requests"], tmp_path).name != here.name
+    monkeypatch.setattr(pydoc, "FORMAT_VERSION", 99)
+    assert pydoc.cached_pydoc(["click"], tmp_path).name != here.name
+    monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "other"))
+    assert pydoc.cached_pydoc(["click"]).parent == tmp_path / "other"
+    monkeypatch.delenv("TFF_MF_CACHE")
+    monkeypatch.chdir(tmp_path)
+    assert pydoc.cached_pydoc(["click"]).parent == pathlib.Path(".cache", "tff-mf")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputValueError, match="cache_dir"):
+        pydoc.cached_pydoc(["click"], tmp_path / "file")
+
+
+def test_a_changed_environment_or_a_damaged_file_is_not_taken_for_whole(written, tmp_path):
+    whole = (written[0] / "a").read_bytes()
+    copy = tmp_path / "copy"
+    copy.write_bytes(whole)
+    fingerprint = dict(_rows(copy, "SELECT key, value FROM pydoc"))["fingerprint"]
+    assert pydoc._summary_of(copy, fingerprint).cached
+    assert pydoc._summary_of(copy, "another") is None
+    for damaged in (whole[: len(whole) // 2], b"", b"not SQLite at all" * 100):
+        copy.write_bytes(damaged)
+        assert pydoc._summary_of(copy, fingerprint) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--packages", "no-such-thing", "--out", "x"], "packages='no-such-thing' is not installed"),
+        (["--packages", "six", "--out", "x"], "too little text"),
+        (["--packages", "", "--out", "x"], "packages=''"),
+        (["--packages", "six", "--out", "missing/x"], "'missing' does not exist"),
+        (["--packages", "six", "--out", "."], "is a folder"),
+        (["--packages", "six", "--out", "/dev/null"], "no ordinary file"),
+        (["--packages", "six", "--out", "/proc/x"], "cannot be written to"),
+        (["--packages", "six"], "--out"),
+    ],
+)
+def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = _command(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", ["click", [3], 7])
+def test_packages_must_be_a_list_of_names(names):
+    with pytest.raises(InputTypeError, match="packages"):
+        _sources.packages(names)
+
+
+def test_packages_are_all_but_this_one():
+    names = [package.name for package in _sources.packages()]
+    assert names == sorted(set(names))
+    assert {"stdlib", "click", "tensorflow"} <= set(names)
+    assert "tff-mf" not in names
+    with pytest.raises(InputValueError, match="names nothing"):
+        _sources.packages([])
+    with pytest.raises(InputValueError, match="other than tff-mf"):
+        _sources.packages(["tff_mf"])
+
+
+def test_the_standard_library_without_its_tests():
+    names = {source.name for source in _sources.sources(_sources.packages(["stdlib"]))}
+    assert {"json.decoder", "argparse", "unittest.mock", "collections"} <= names
+    assert not any(part in ("test", "tests", "idle_test", "site-packages") for n in names for part in n.split("."))
+
+
+def test_split_of_is_eight_one_one():
+    counts = dict.fromkeys(pydoc.SPLIT_NAMES, 0)
+    for number in range(10_000):
+        counts[pydoc.split_of(f"client{number}")] += 1
+    assert counts == pytest.approx({"train": 8000, "heldout": 1000, "test": 1000}, abs=150)
+    # By SHA-256 as it is defined, so that no release moves a client.
+    share = int(hashlib.sha256(b"json.decoder").hexdigest()[:16], 16) / 16**16
+    assert pydoc.split_of("json.decoder") == ("train" if share < 0.8 else "heldout" if share < 0.9 else "test")
+
+
+def test_extract_names_the_object_and_never_imports(tmp_path):
+    source = tmp_path / "module.py"
+    sentences = "\n".join(f"This is sentence number {n} of the module." for n in range(10))
+    source.write_text(
+        f'"""{sentences}"""\nraise SystemExit("imported")\n'
+        'class A:\n    """The class is called A."""\n    async def b(self):\n        "The method is called b."\n'
+    )
+    found = _extract.extract(str(source))
+    assert found[0] == ("", "this is sentence number 0 of the module .")
+    assert found[-2:] == [(".A", "the class is called a ."), (".A.b", "the method is called b .")]
+
+
+@pytest.mark.parametrize("text", [b"def (", b"\xff\xfe\x00", b'"""' + b"It is so. " * 20 + b'"""\nx = \x00', b""])
+def test_what_cannot_be_parsed_gives_nothing(tmp_path, text):
+    source = tmp_path / "module.py"
+    source.write_bytes(text)
+    assert _extract.extract(str(source)) == []
+    assert _extract.extract(str(tmp_path / "missing.py")) == []
+
+
+def test_a_sentence_belongs_to_the_first_module_and_small_clients_are_dropped(monkeypatch):
+    def lines(*numbers):
+        return [("", f"this is sentence {n} .") for n in numbers]
+
+    texts = {"b": lines(*range(20)), "a": lines(*range(10)), "c": lines(*range(15, 26)), "d": lines(*range(50, 59))}
+    modules = [_sources.Source(name=name, path=name) for name in sorted(texts)]
+    monkeypatch.setattr(pydoc, "_extracted", lambda paths, progress: (texts[path] for path in paths))
+    clients = pydoc._clients(modules, False)
+    assert [(client.name, len(client.examples)) for client in clients] == [("a", 10), ("b", 10)]
+
+
+def test_word_counts_count_clients_of_the_train_split_and_break_ties_by_alphabet():
+    clients = [
+        pydoc._Client(name="a", split="train", examples=[("a", "b a b b")]),
+        pydoc._Client(name="b", split="train", examples=[("b", "b c"), ("b", "b b")]),
+        pydoc._Client(name="c", split="test", examples=[("c", "c d")]),
+    ]
+    assert pydoc._word_counts(clients) == [("b", 2), ("a", 1), ("c", 1)]

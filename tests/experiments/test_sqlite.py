@@ -1,0 +1,200 @@
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.experiments.datasets import pydoc, sqlite
+
+
+@pytest.fixture(scope="module")
+def stackoverflow(tmp_path_factory):
+    """TFF's own three synthetic StackOverflow clients, written by TFF."""
+    path = str(tmp_path_factory.mktemp("stackoverflow") / "file.sqlite")
+    data = tff.simulation.datasets.stackoverflow.get_synthetic()
+    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
+    tff.simulation.datasets.save_to_sql_client_data(
+        data.client_ids, data.create_tf_dataset_for_client, path, split_names_by_client_id=splits
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A file written the way `pydoc` writes it."""
+    path = tmp_path_factory.mktemp("written") / "file.sqlite"
+    clients = [
+        pydoc._Client(name=f"package.{split}", split=split, examples=[("t.x", "a b"), ("t.y", "b c d")])
+        for split in pydoc.SPLIT_NAMES
+    ]
+    summary = pydoc.Summary(path=path, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
+    pydoc._write(path, clients, summary, "fingerprint", False)
+    return str(path)
+
+
+def test_tffs_own_stackoverflow_clients_are_read_unchanged(stackoverflow):
+    splits = sqlite.load(stackoverflow)
+    original = tff.simulation.datasets.stackoverflow.get_synthetic()
+    for split, client in (
+        (splits.train, "synthetic_1"),
+        (splits.validation, "synthetic_2"),
+        (splits.test, "synthetic_3"),
+    ):
+        assert split.client_ids == [client]
+        assert split.element_type_structure == original.element_type_structure
+        read = list(split.create_tf_dataset_for_client(client).as_numpy_iterator())
+        assert read == list(original.create_tf_dataset_for_client(client).as_numpy_iterator())
+
+
+def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, stackoverflow):
+    def schema(path):
+        connection = sqlite3.connect(path)
+        query = "SELECT sql FROM sqlite_master WHERE name IN ('examples', 'client_metadata') ORDER BY name"
+        rows = connection.execute(query).fetchall()
+        connection.close()
+        return rows
+
+    assert schema(written) == schema(stackoverflow)
+    splits = sqlite.load(written)
+    spec = tff.simulation.datasets.stackoverflow.get_synthetic().element_type_structure
+    for split, name in zip((splits.train, splits.validation, splits.test), pydoc.SPLIT_NAMES, strict=True):
+        assert split.client_ids == [f"package.{name}"]
+        assert split.element_type_structure == spec
+        assert list(split.create_tf_dataset_for_client(f"package.{name}").as_numpy_iterator()) == [
+            {
+                "creation_date": b"1970-01-01 00:00:00 UTC",
+                "score": 0,
+                "tags": f"package|{name}".encode(),
+                "title": title,
+                "tokens": text,
+                "type": b"answer",
+            }
+            for title, text in ((b"t.x", b"a b"), (b"t.y", b"b c d"))
+        ]
+
+
+def test_one_client_is_found_without_reading_all(written):
+    connection = sqlite3.connect(written)
+    query = "EXPLAIN QUERY PLAN SELECT * FROM examples WHERE client_id = 'a' and split_name ='train'"
+    assert "USING INDEX" in str(connection.execute(query).fetchall())
+    connection.close()
+
+
+def test_tffs_word_prediction_task_takes_it(written):
+    splits = sqlite.load(written)
+    task = tff.simulation.baselines.stackoverflow.create_word_prediction_task_from_datasets(
+        tff.simulation.baselines.ClientSpec(num_epochs=1, batch_size=2),
+        None,
+        sequence_length=4,
+        vocab=list(sqlite.load_word_counts(written)),
+        num_out_of_vocab_buckets=1,
+        train_data=splits.train,
+        test_data=splits.test,
+        validation_data=splits.validation,
+    )
+    dataset = task.datasets.get_centralized_test_data()
+    ((inputs, targets),) = list(dataset.as_numpy_iterator())
+    # Vocabulary b, a, c, d is 1 to 4; 5 is out of vocabulary, 6 begins and 7 ends a sentence, 0 pads.
+    assert sorted(inputs.tolist()) == [[6, 1, 3, 4], [6, 2, 1, 7]]
+    assert sorted(targets.tolist()) == [[1, 3, 4, 7], [2, 1, 7, 0]]
+
+
+def test_word_counts(written):
+    assert list(sqlite.load_word_counts(written).items()) == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+    assert list(sqlite.load_word_counts(written, 2)) == ["a", "b"]
+    assert len(sqlite.load_word_counts(written, 99)) == 4
+    for size in (0, -1):
+        with pytest.raises(InputValueError, match="vocab_size"):
+            sqlite.load_word_counts(written, size)
+    for size in (2.0, "2", True):
+        with pytest.raises(InputTypeError, match="vocab_size"):
+            sqlite.load_word_counts(written, size)
+
+
+def test_a_file_without_word_counts_says_so(stackoverflow):
+    with pytest.raises(InputValueError, match="has no word counts"):
+        sqlite.load_word_counts(stackoverflow)
+
+
+@pytest.fixture
+def damaged(written, tmp_path):
+    path = tmp_path / "damaged.sqlite"
+    with open(written, "rb") as file:
+        path.write_bytes(file.read())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda whole: b"", "not an SQLite file"),
+        (lambda whole: b"some,text\n" * 100, "not an SQLite file"),
+        (lambda whole: whole[:50], "not an SQLite file"),
+        (lambda whole: whole[:-1], "is damaged"),
+        (lambda whole: whole[:4096], "is damaged"),
+        (lambda whole: whole[:100] + b"\xff" * (len(whole) - 100), "is damaged"),
+    ],
+)
+def test_a_damaged_file_is_refused(damaged, change, message):
+    damaged.write_bytes(change(damaged.read_bytes()))
+    with pytest.raises(InputValueError, match=message):
+        sqlite.load(damaged)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DROP TABLE examples", "table 'examples' lacks client_id, serialized_example_proto, split_name"),
+        ("DROP TABLE client_metadata", "table 'client_metadata' lacks"),
+        ("ALTER TABLE examples RENAME COLUMN serialized_example_proto TO proto", "lacks serialized_example_proto"),
+        ("UPDATE client_metadata SET split_name = 'train'", "no examples in its split 'heldout'"),
+        ("DELETE FROM examples WHERE split_name = 'test'", "no examples in its split 'test'"),
+        ("UPDATE examples SET serialized_example_proto = 'text'", "has the features none"),
+        ("UPDATE examples SET serialized_example_proto = x'0aff'", "has the features none"),
+    ],
+)
+def test_another_format_is_refused(damaged, statement, message):
+    connection = sqlite3.connect(damaged)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with pytest.raises(InputValueError, match=message):
+        sqlite.load(damaged)
+
+
+def test_other_features_are_refused(tmp_path):
+    path = str(tmp_path / "other.sqlite")
+    tff.simulation.datasets.save_to_sql_client_data(
+        ["a", "b", "c"],
+        lambda client: tf.data.Dataset.from_tensor_slices({"tokens": ["x y"], "label": [1]}),
+        path,
+        split_names_by_client_id={"a": "train", "b": "heldout", "c": "test"},
+    )
+    with pytest.raises(InputValueError, match="has the features label, tokens, not creation_date, score"):
+        sqlite.load(path)
+
+
+@pytest.mark.parametrize("path", ["missing.sqlite", ".", os.devnull])
+def test_what_is_no_file_is_refused(path):
+    with pytest.raises(InputValueError, match="is no file"):
+        sqlite.load(path)
+
+
+def test_a_path_must_be_one():
+    with pytest.raises(InputTypeError, match="path=7"):
+        sqlite.load(7)
+
+
+def test_a_damaged_file_is_refused_before_tensorflow_is_loaded(damaged):
+    damaged.write_bytes(b"")
+    code = (
+        "import sys; from tff_mf.errors import InputValueError; from tff_mf.experiments.datasets import sqlite\n"
+        f"try: sqlite.load({str(damaged)!r})\n"
+        "except InputValueError: sys.exit('tensorflow' in sys.modules)\n"
+        "sys.exit(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,151 @@
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import pld
+from dp_accounting.pld import privacy_loss_mechanism
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+import tff_mf
+
+ONCE = tff_mf.SingleParticipation()
+FIVE = tff_mf.MinSep(min_sep=447, max_participations=5)
+B400 = tff_mf.BLT.production("b400")
+
+deltas = st.floats(-15, -1).map(lambda exponent: 10.0**exponent)
+mechanisms = st.sampled_from([tff_mf.Identity(), B400, tff_mf.BLT(theta=[0.3], omega=[1.0])])
+
+
+def test_effective_noise_multiplier_is_that_of_the_sensitivity():
+    schema = tff_mf.MinSep(min_sep=1, max_participations=4)
+    assert tff_mf.effective_noise_multiplier(tff_mf.Identity(), 9, schema, noise_multiplier=5) == 2.5
+    assert tff_mf.effective_noise_multiplier(tff_mf.Identity(), 9, schema, noise_multiplier=0) == 0.0
+
+
+def test_rho_is_that_of_the_effective_noise_multiplier():
+    effective = tff_mf.effective_noise_multiplier(B400, 2350, FIVE, noise_multiplier=7.379)
+    rho = tff_mf.zcdp_rho(B400, 2350, FIVE, noise_multiplier=7.379)
+    assert rho == pytest.approx(1 / (2 * effective**2), rel=1e-11)
+    assert rho >= 1 / (2 * effective**2)
+
+
+def test_privacy_is_that_of_the_parameters_the_noise_runs_with():
+    mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[0.1, 0.1 + 1e-9])
+    as_run = mechanism.as_run()
+    assert as_run != mechanism
+    sens = tff_mf.sensitivity(as_run, 2350, FIVE)
+    assert sens != tff_mf.sensitivity(mechanism, 2350, FIVE)
+    assert tff_mf.effective_noise_multiplier(mechanism, 2350, FIVE, noise_multiplier=3.0) == 3.0 / sens
+    for function, more in (
+        (tff_mf.zcdp_rho, {"noise_multiplier": 3.0}),
+        (tff_mf.epsilon, {"noise_multiplier": 3.0, "delta": 1e-6}),
+        (tff_mf.calibrate_noise_multiplier, {"epsilon": 3.0, "delta": 1e-6}),
+        (tff_mf.dp_event, {"noise_multiplier": 3.0}),
+    ):
+        assert function(mechanism, 2350, FIVE, **more) == function(as_run, 2350, FIVE, **more)
+
+
+def test_without_noise_nothing_is_private():
+    assert tff_mf.zcdp_rho(B400, 2350, FIVE, noise_multiplier=0) == math.inf
+    assert tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=0, delta=1e-6) == math.inf
+    assert tff_mf.dp_event(B400, 2350, FIVE, noise_multiplier=0) == dp_accounting.GaussianDpEvent(0.0)
+
+
+def test_no_noise_is_infinitely_private():
+    assert tff_mf.zcdp_rho(tff_mf.Identity(), 3, ONCE, noise_multiplier=1e300) > 0
+    assert tff_mf.zcdp_rho(tff_mf.Identity(), 3, ONCE, noise_multiplier=5e-324) == math.inf
+    assert tff_mf.epsilon(tff_mf.Identity(), 3, ONCE, noise_multiplier=5e-324, delta=1e-6) == math.inf
+
+
+@given(mechanisms, st.floats(-4, 4).map(lambda e: 10.0**e), deltas)
+@example(tff_mf.Identity(), 1.0, 1e-6)
+def test_calibration_never_overshoots_and_is_tight(mechanism, target, delta):
+    sigma = tff_mf.calibrate_noise_multiplier(mechanism, 2350, FIVE, epsilon=target, delta=delta)
+    assert tff_mf.epsilon(mechanism, 2350, FIVE, noise_multiplier=sigma, delta=delta) <= target
+    less = sigma * (1 - 1e-6)
+    assert tff_mf.epsilon(mechanism, 2350, FIVE, noise_multiplier=less, delta=delta) > target
+
+
+@pytest.mark.parametrize(("target", "delta"), [(1e300, 0.5), (1e-300, 1e-300), (1e-9, 0.999), (5.0, 5e-324)])
+def test_calibration_at_the_ends_of_the_range(target, delta):
+    sigma = tff_mf.calibrate_noise_multiplier(B400, 2350, FIVE, epsilon=target, delta=delta)
+    assert tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma, delta=delta) <= target
+
+
+def test_calibration_that_no_float_can_hold_is_refused():
+    with pytest.raises(tff_mf.InputError, match="epsilon=5e-324"):
+        tff_mf.calibrate_noise_multiplier(B400, 2350, FIVE, epsilon=5e-324, delta=1e-300)
+
+
+@given(st.floats(0.3, 20.0), st.floats(-9, -1).map(lambda exponent: 10.0**exponent))
+def test_closed_form_of_dp_accounting(sigma, delta):
+    epsilon = tff_mf.epsilon(tff_mf.Identity(), 10, ONCE, noise_multiplier=sigma, delta=delta)
+    assume(epsilon > 0)
+    theirs = privacy_loss_mechanism.GaussianPrivacyLoss(sigma).get_delta_for_epsilon(epsilon)
+    # Theirs subtracts two tails, and is good to their rounding error only.
+    assert theirs == pytest.approx(delta, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 4.22468, 20.0])
+def test_pld_of_the_event_is_a_little_pessimistic(sigma):
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(tff_mf.dp_event(B400, 2350, FIVE, noise_multiplier=sigma * 5))
+    theirs = accountant.get_epsilon(1e-6)
+    ours = tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma * 5, delta=1e-6)
+    assert ours * (1 - 1e-6) <= theirs <= ours + 1e-3
+
+
+@given(st.floats(0.2, 50.0), deltas)
+def test_epsilon_is_no_worse_than_that_of_zcdp(sigma, delta):
+    rho = tff_mf.zcdp_rho(B400, 2350, FIVE, noise_multiplier=sigma)
+    epsilon = tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma, delta=delta)
+    assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+def test_epsilon_falls_with_noise_and_delta():
+    by_noise = [tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=s, delta=1e-6) for s in np.geomspace(0.1, 1e4, 40)]
+    by_delta = [tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=5, delta=d) for d in np.geomspace(1e-300, 0.9, 40)]
+    assert by_noise == sorted(by_noise, reverse=True)
+    assert by_delta == sorted(by_delta, reverse=True)
+
+
+@pytest.mark.parametrize("sigma", [-1, -1e-300, math.nan, math.inf, "1", None, True, [1.0], 10**400])
+@pytest.mark.parametrize(
+    "function", [tff_mf.effective_noise_multiplier, tff_mf.zcdp_rho, tff_mf.dp_event, tff_mf.epsilon]
+)
+def test_bad_noise_multipliers_are_named(function, sigma):
+    more = {"delta": 1e-6} if function is tff_mf.epsilon else {}
+    with pytest.raises(tff_mf.InputError, match="noise_multiplier="):
+        function(B400, 2350, FIVE, noise_multiplier=sigma, **more)
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1e-6, 1.5, math.nan, math.inf, "1e-6", None, True])
+def test_bad_deltas_are_named(delta):
+    with pytest.raises(tff_mf.InputError, match="delta="):
+        tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=1.0, delta=delta)
+    with pytest.raises(tff_mf.InputError, match="delta="):
+        tff_mf.calibrate_noise_multiplier(B400, 2350, FIVE, epsilon=1.0, delta=delta)
+
+
+@pytest.mark.parametrize("target", [0, -1, math.nan, math.inf, "1", None, True])
+def test_bad_epsilons_are_named(target):
+    with pytest.raises(tff_mf.InputError, match="epsilon="):
+        tff_mf.calibrate_noise_multiplier(B400, 2350, FIVE, epsilon=target, delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("b400", 2350, FIVE), "mechanism="),
+        ((B400, "2350", FIVE), "rounds="),
+        ((B400, 2350, 5), "participation="),
+        ((B400, 1000, FIVE), "rounds=1000"),
+    ],
+)
+def test_bad_settings_are_named(arguments, name):
+    with pytest.raises(tff_mf.InputError, match=name):
+        tff_mf.epsilon(*arguments, noise_multiplier=1.0, delta=1e-6)
+    with pytest.raises(tff_mf.InputError, match=name):
+        tff_mf.zcdp_rho(*arguments, noise_multiplier=1.0)

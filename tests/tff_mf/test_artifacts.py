@@ -1,0 +1,405 @@
+import hashlib
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.artifacts import _file, _manifest
+from tff_mf.errors import ArtifactError, InputTypeError, InputValueError
+
+B400 = tff_mf.BLT.production("b400")
+SMALL = tff_mf.BLT(
+    theta=[0.75, 0.5],
+    omega=[0.25, 0.125],
+    made_for=tff_mf.MadeFor(rounds=8, participation=tff_mf.MinSep(min_sep=2, max_participations=3)),
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "mechanism.safetensors"
+
+
+def contents(mechanism, folder):
+    tff_mf.save(mechanism, folder / "contents")
+    with safetensors.safe_open(folder / "contents", framework="numpy") as opened:
+        return json.loads(opened.metadata()["tff_mf"]), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+
+
+def forge(file, manifest, tensors, *, sign=True):
+    """Writes an artifact of any content, with the right hash unless `sign` is false."""
+    manifest = dict(manifest)
+    if sign:
+        manifest.pop("sha256", None)
+        manifest["sha256"] = _manifest._digest(manifest, tensors)
+    file.write_bytes(safetensors.numpy.save(tensors, {"tff_mf": json.dumps(manifest)}))
+
+
+def refuse(file, match=None):
+    with pytest.raises(ArtifactError, match=match) as caught:
+        tff_mf.load(file)
+    message = str(caught.value)
+    assert repr(str(file)) in message
+    assert "\n" not in message
+    assert len(message) < 1000
+
+
+MECHANISMS = [
+    tff_mf.Identity(),
+    tff_mf.Identity(made_for=tff_mf.MadeFor(rounds=3, participation=tff_mf.SingleParticipation())),
+    tff_mf.BLT(theta=[1.0], omega=[-0.0]),
+    *(tff_mf.BLT.production(name) for name in ("b100", "b400", "b1000")),
+    SMALL,
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_mechanism_comes_back_to_the_bit(mechanism, file):
+    tff_mf.save(mechanism, file)
+    loaded = tff_mf.load(str(file))
+    assert loaded == mechanism
+    assert type(loaded) is type(mechanism)
+    assert loaded.coefficients(50).tobytes() == mechanism.coefficients(50).tobytes()
+
+
+@given(st.lists(st.tuples(st.floats(1e-30, 1), st.floats(0, 1e30)), min_size=1, max_size=6))
+def test_parameters_come_back_to_the_bit(tmp_path_factory, pairs):
+    path = tmp_path_factory.mktemp("artifact") / "blt"
+    theta, omega = zip(*pairs, strict=True)
+    tff_mf.save(tff_mf.BLT(theta=theta, omega=omega), path)
+    loaded = tff_mf.load(path)
+    assert np.array(loaded.theta).tobytes() == np.array(theta).tobytes()
+    assert np.array(loaded.omega).tobytes() == np.array(omega).tobytes()
+
+
+def test_equal_mechanisms_are_equal_bytes(tmp_path):
+    for name in ("a", "b"):
+        tff_mf.save(B400, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    tff_mf.save(tff_mf.load(tmp_path / "a"), tmp_path / "c")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "c").read_bytes()
+
+
+def test_the_manifest_says_what_the_file_is(tmp_path):
+    manifest, tensors = contents(B400, tmp_path)
+    assert manifest.pop("sha256") == _manifest._digest(manifest, tensors)
+    assert manifest == {
+        "format_version": 1,
+        "kind": "blt",
+        "made_for": {
+            "rounds": 4000,
+            "participation": {"kind": "min_sep", "min_sep": 400, "max_participations": 5},
+        },
+        "sensitivity": {
+            "value": pytest.approx(4.883132, rel=1e-6),
+            "exact": True,
+            "rule": "Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
+        },
+        "library_version": tff_mf.__version__,
+    }
+    assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {"theta": "float64", "omega": "float64"}
+
+
+# Damage of the bytes.
+
+
+def test_every_flipped_byte_is_refused_or_harmless(file):
+    tff_mf.save(SMALL, file)
+    intact = bytearray(file.read_bytes())
+    for index in range(len(intact)):
+        for mask in (*(1 << bit for bit in range(8)), 0xFF):
+            damaged = bytearray(intact)
+            damaged[index] ^= mask
+            file.write_bytes(damaged)
+            try:
+                assert tff_mf.load(file) == SMALL
+            except ArtifactError:
+                continue
+
+
+def test_every_truncation_is_refused(file):
+    tff_mf.save(SMALL, file)
+    intact = file.read_bytes()
+    for length in range(len(intact)):
+        file.write_bytes(intact[:length])
+        refuse(file)
+
+
+def test_trailing_bytes_are_refused(file):
+    tff_mf.save(SMALL, file)
+    file.write_bytes(file.read_bytes() + b"\0")
+    refuse(file)
+
+
+@given(st.binary(max_size=400))
+def test_noise_is_refused(tmp_path_factory, data):
+    file = tmp_path_factory.mktemp("noise") / "noise"
+    file.write_bytes(data)
+    refuse(file)
+    file.write_bytes(struct.pack("<Q", len(data)) + data)
+    refuse(file)
+
+
+def header(text, data=b""):
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    "data",
+    {
+        "empty": b"",
+        "pickle": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94.",
+        "header of 2^63 bytes": struct.pack("<Q", 2**63) + b"{}",
+        "header of 200 MB": struct.pack("<Q", 200 * 2**20) + b"{}",
+        "huge tensor": header(b'{"theta":{"dtype":"F64","shape":[1099511627776],"data_offsets":[0,8796093022208]}}'),
+        "huge empty tensor": header(b'{"theta":{"dtype":"F64","shape":[0,1099511627776],"data_offsets":[0,0]}}'),
+        "overflowing shape": header(
+            b'{"theta":{"dtype":"F64","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,8]}}', b"\0" * 8
+        ),
+        "overlapping tensors": header(
+            b'{"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"b":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}',
+            b"\0" * 8,
+        ),
+        "negative offsets": header(b'{"a":{"dtype":"F64","shape":[1],"data_offsets":[-8,0]}}', b"\0" * 8),
+        "deep header": header(b"[" * 100_000 + b"]" * 100_000),
+        "deep object": header(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+        "list": header(b"[]"),
+        "null": header(b"null"),
+        "long number": header(b'{"a":' + b"1" * 10_000 + b"}"),
+        "no metadata": header(b"{}"),
+        "metadata of others": header(b'{"__metadata__":{"format":"pt"}}'),
+        "metadata besides ours": header(b'{"__metadata__":{"tff_mf":"{}","format":"pt"}}'),
+        "empty manifest": header(b'{"__metadata__":{"tff_mf":""}}'),
+        "manifest of a list": header(b'{"__metadata__":{"tff_mf":"[]"}}'),
+        "deep manifest": header(b'{"__metadata__":{"tff_mf":"' + b"[" * 100_000 + b"]" * 100_000 + b'"}}'),
+        "repeated key": header(b'{"__metadata__":{"tff_mf":"{}"},"__metadata__":{"tff_mf":"{}"}}'),
+        "not UTF-8": header(b'{"\xff\xfe":1}'),
+    }.items(),
+    ids=lambda pair: pair[0],
+)
+def test_bytes_that_no_save_wrote_are_refused(data, file):
+    file.write_bytes(data[1])
+    refuse(file)
+
+
+def test_a_file_larger_than_any_artifact_is_refused_unread(file, monkeypatch):
+    monkeypatch.setattr(_file, "MAX_FILE_BYTES", 1000)
+    file.write_bytes(b"\0" * 1001)
+    refuse(file, "larger than the 1000 bytes")
+
+
+# Damage of the content, with everything else right.
+
+
+def changed(**entries):
+    return lambda manifest: {**manifest, **entries}
+
+
+def without(key):
+    return lambda manifest: {name: value for name, value in manifest.items() if name != key}
+
+
+def setting(**entries):
+    return lambda manifest: {**manifest, "made_for": {**manifest["made_for"], **entries}}
+
+
+def schema(**entries):
+    return setting(participation=entries)
+
+
+def claim(**entries):
+    return lambda manifest: {**manifest, "sensitivity": {**manifest["sensitivity"], **entries}}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (changed(format_version=2), "newer than 1.*install a newer release"),
+        (changed(format_version=2, new_key=1), "newer than 1"),
+        (changed(format_version=0), "format_version=0"),
+        (changed(format_version=1.0), "format_version=1.0"),
+        (changed(format_version="1"), "format_version='1'"),
+        (changed(format_version=True), "format_version=True"),
+        (without("format_version"), "format_version=None"),
+        (changed(kind="banded"), "kind='banded'"),
+        (changed(kind=None), "kind=None"),
+        (changed(kind="identity"), "tensors"),
+        (changed(kind="k" * 100_000), "kind="),
+        (changed(comment="hello"), "keys"),
+        (changed(library_version=None), "library_version"),
+        (without("library_version"), "keys"),
+        (without("made_for"), "keys"),
+        (without("sensitivity"), "keys"),
+        (changed(made_for=None), "no setting"),
+        (changed(sensitivity=None), "sensitivity"),
+        (changed(made_for=[]), "made_for"),
+        (setting(rounds=4), "needs 5 rounds"),
+        (setting(rounds=8.0), "rounds=8.0"),
+        (setting(rounds=0), "rounds=0"),
+        (setting(rounds=10**18), f"rounds={10**18}"),
+        (setting(more=1), "keys"),
+        (setting(participation="min_sep"), "participation"),
+        (schema(kind="poisson"), "kind='poisson'"),
+        (schema(kind="min_sep"), "keys"),
+        (schema(kind="single", min_sep=2), "keys"),
+        (schema(kind="min_sep", min_sep=2, max_participations=3.5), "max_participations=3.5"),
+        (schema(kind="min_sep", min_sep=2, max_participations=float("nan")), "NaN"),
+        # The claims that would mislead: a smaller sensitivity, or a milder setting at the old one.
+        (claim(value=1.0), "claims sensitivity 1.0"),
+        (claim(value=0.0), "sensitivity"),
+        (claim(value=-2.5), "sensitivity"),
+        (claim(value="2"), "sensitivity"),
+        (claim(value=None), "sensitivity"),
+        (claim(value=100.0), "claims sensitivity 100.0"),
+        (claim(value=1.0, exact=False), "claims sensitivity 1.0"),
+        (claim(value=float("nan")), "NaN"),
+        (claim(value=float("inf")), "Infinity"),
+        (claim(exact=1), "exact"),
+        (claim(rule=None), "rule"),
+        (claim(source="me"), "keys"),
+        (schema(kind="min_sep", min_sep=1, max_participations=3), "claims sensitivity"),
+        (schema(kind="single"), "claims sensitivity"),
+    ],
+)
+def test_forged_manifests_are_refused_although_the_hash_is_right(change, match, tmp_path, file, monkeypatch):
+    manifest, tensors = contents(SMALL, tmp_path)
+    # A forger's own JSON writer has no scruples about NaN.
+    monkeypatch.setattr(_manifest, "_canonical", lambda value: json.dumps(value, sort_keys=True, separators=(",", ":")))
+    forge(file, change(manifest), tensors)
+    refuse(file, match)
+
+
+def test_the_dangerous_claim_is_refused_however_little_smaller(tmp_path, file):
+    manifest, tensors = contents(SMALL, tmp_path)
+    value = manifest["sensitivity"]["value"]
+    forge(file, claim(value=value * (1 - 1e-8))(manifest), tensors)
+    refuse(file, "claims sensitivity")
+
+
+def test_a_larger_upper_bound_of_an_older_release_is_taken(tmp_path, file):
+    manifest, tensors = contents(SMALL, tmp_path)
+    forge(file, claim(value=100.0, exact=False, rule="an older bound")(manifest), tensors)
+    assert tff_mf.load(file) == SMALL
+
+
+THETA, OMEGA = np.array(SMALL.theta), np.array(SMALL.omega)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        {"theta": THETA},
+        {"theta": THETA, "omega": OMEGA, "extra": OMEGA},
+        {"theta": THETA, "Omega": OMEGA},
+        {"theta": THETA.astype(np.float32), "omega": OMEGA},
+        {"theta": THETA.astype(np.float16), "omega": OMEGA},
+        {"theta": THETA.view(np.int64), "omega": OMEGA},
+        {"theta": THETA[:, None], "omega": OMEGA},
+        {"theta": THETA[:1], "omega": OMEGA},
+        {"theta": THETA[:0], "omega": OMEGA[:0]},
+        {"theta": np.array(0.5), "omega": np.array(0.5)},
+        {"theta": THETA, "omega": np.array([np.nan, 0.1])},
+        {"theta": THETA, "omega": np.array([np.inf, 0.1])},
+        {"theta": np.array([1.5, 0.5]), "omega": OMEGA},
+        {"theta": THETA, "omega": -OMEGA},
+        {"theta": THETA, "omega": 2 * OMEGA},
+    ],
+)
+def test_other_tensors_are_refused_although_the_hash_is_right(tensors, tmp_path, file):
+    manifest, _ = contents(SMALL, tmp_path)
+    forge(file, manifest, tensors)
+    refuse(file)
+
+
+def test_identity_with_tensors_is_refused(tmp_path, file):
+    manifest, _ = contents(tff_mf.Identity(), tmp_path)
+    forge(file, manifest, {"theta": THETA})
+    refuse(file, "tensors")
+
+
+@pytest.mark.parametrize("tensors", [{"theta": OMEGA, "omega": THETA / 4}, {"theta": THETA, "omega": OMEGA / 2}])
+def test_a_wrong_hash_is_refused(tensors, tmp_path, file):
+    manifest, _ = contents(SMALL, tmp_path)
+    forge(file, manifest, tensors, sign=False)
+    refuse(file, "sha256")
+    forge(file, {**manifest, "sha256": hashlib.sha256().hexdigest()}, {"theta": THETA, "omega": OMEGA}, sign=False)
+    refuse(file, "sha256")
+
+
+# Paths.
+
+
+def test_paths_that_cannot_be_read_are_refused(tmp_path):
+    refuse(tmp_path, "not a regular file")
+    refuse(tmp_path / "missing", "No such file")
+    (tmp_path / "plain").write_bytes(b"")
+    refuse(tmp_path / "plain" / "below", "Not a directory")
+    os.mkfifo(tmp_path / "pipe")
+    refuse(tmp_path / "pipe", "not a regular file")
+
+
+@pytest.mark.parametrize("name", ["", "folder", "missing/file", "plain/below", "n" * 300, "nul\0", "\ud800"])
+def test_paths_that_cannot_be_written_are_refused(name, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain").write_bytes(b"plain")
+    path = os.path.join(tmp_path, name) if name else ""
+    with pytest.raises(InputValueError, match="path="):
+        tff_mf.save(B400, path)
+    assert sorted(os.listdir(tmp_path)) == ["folder", "plain"]
+    assert (tmp_path / "plain").read_bytes() == b"plain"
+
+
+@pytest.mark.parametrize("path", [None, 3, b"bytes", ["a"], 1.5])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(InputTypeError, match="path="):
+        tff_mf.save(B400, path)
+    with pytest.raises(InputTypeError, match="path="):
+        tff_mf.load(path)
+
+
+@pytest.mark.parametrize("mechanism", [None, "b400", tff_mf.BLT, {"theta": [0.5]}])
+def test_what_is_no_mechanism_is_refused(mechanism, file):
+    with pytest.raises(InputTypeError, match="mechanism="):
+        tff_mf.save(mechanism, file)
+    assert not file.exists()
+
+
+def test_overwriting_can_be_forbidden(file):
+    tff_mf.save(B400, file, overwrite=False)
+    before = file.read_bytes()
+    with pytest.raises(InputValueError, match="exists already"):
+        tff_mf.save(SMALL, file, overwrite=False)
+    assert file.read_bytes() == before
+    tff_mf.save(SMALL, file)
+    assert tff_mf.load(file) == SMALL
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_link_is_written_through(tmp_path, file):
+    (tmp_path / "link").symlink_to(file)
+    tff_mf.save(B400, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert tff_mf.load(file) == B400
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("disk full"), SystemExit])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_an_interrupted_save_leaves_what_was_there(step, error, file, monkeypatch):
+    tff_mf.save(SMALL, file)
+    before = file.read_bytes()
+
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises((KeyboardInterrupt, SystemExit, InputValueError)):
+        tff_mf.save(B400, file)
+    assert file.read_bytes() == before
+    assert os.listdir(file.parent) == [file.name]

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+
+PRODUCTION = ("b100", "b400", "b1000")
+
+
+@st.composite
+def blts(draw):
+    """BLTs with c₀ ≥ c₁, as every useful one has."""
+    buffers = draw(st.integers(1, 5))
+    theta = draw(st.lists(st.floats(1e-3, 1.0), min_size=buffers, max_size=buffers))
+    share = draw(st.lists(st.floats(1e-3, 1.0), min_size=buffers, max_size=buffers))
+    total = draw(st.floats(0.01, 1.0))
+    return tff_mf.BLT(theta=theta, omega=[total * each / sum(share) for each in share])
+
+
+def streamed(mechanism, noise):
+    """Equation 3 of McMahan et al. (2024)."""
+    theta, omega = np.array(mechanism.theta)[:, None], np.array(mechanism.omega)
+    buffers = np.zeros((mechanism.buffers, noise.shape[1]))
+    rows = []
+    for row in noise:
+        out = row - omega @ buffers
+        buffers = theta * buffers + out
+        rows.append(out)
+    return np.array(rows)
+
+
+@given(blts())
+def test_encoder_times_inverse_is_the_identity(mechanism):
+    np.testing.assert_allclose(mechanism.encoder(30) @ mechanism.inverse(30), np.eye(30), atol=1e-12)
+
+
+@given(blts())
+def test_coefficients_are_those_of_equation_2(mechanism):
+    expected = [1.0] + [
+        sum(omega * theta ** (i - 1) for theta, omega in zip(mechanism.theta, mechanism.omega, strict=True))
+        for i in range(1, 12)
+    ]
+    np.testing.assert_allclose(mechanism.coefficients(12), expected, rtol=1e-13)
+    np.testing.assert_array_equal(mechanism.encoder(12)[:, 0], mechanism.coefficients(12))
+    np.testing.assert_array_equal(mechanism.encoder(12)[0, 1:], np.zeros(11))
+
+
+@given(blts())
+def test_streamed_noise_is_the_inverse_times_noise(mechanism):
+    noise = np.random.default_rng(0).standard_normal((30, 3))
+    np.testing.assert_allclose(streamed(mechanism, noise), mechanism.inverse(30) @ noise, atol=1e-12)
+
+
+@given(blts())
+def test_inverse_parameters_give_the_inverse(mechanism):
+    theta, omega = mechanism.inverse_parameters()
+    powers = theta[:, None] ** np.arange(29)
+    column = np.concatenate([[1.0], omega @ powers])
+    np.testing.assert_allclose(mechanism.encoder(30) @ column, np.eye(30)[0], atol=1e-12)
+    assert np.all(omega <= 0)
+    assert np.all(np.diff(theta) <= 0)
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_production_blts_invert(name):
+    mechanism = tff_mf.BLT.production(name)
+    np.testing.assert_allclose(mechanism.encoder(400) @ mechanism.inverse(400), np.eye(400), atol=1e-12)
+    assert mechanism.made_for.participation.min_sep == int(name[1:])
+
+
+def test_coinciding_decays_are_one_buffer():
+    twice = tff_mf.BLT(theta=[0.7, 0.7], omega=[0.1, 0.2])
+    once = tff_mf.BLT(theta=[0.7], omega=[0.1 + 0.2])
+    np.testing.assert_allclose(twice.inverse_coefficients(50), once.inverse_coefficients(50), atol=1e-15)
+
+
+def test_as_run_has_the_parameters_of_float32():
+    mechanism = tff_mf.BLT.production("b400")
+    as_run = mechanism.as_run()
+    assert as_run.theta == tuple(float(np.float32(value)) for value in mechanism.theta)
+    assert as_run.omega == tuple(float(np.float32(value)) for value in mechanism.omega)
+    assert as_run.theta[0] == 1.0
+    assert as_run.made_for == mechanism.made_for
+    assert as_run.as_run() == as_run
+
+
+def test_parameters_are_plain_floats_from_any_sequence():
+    from_array = tff_mf.BLT(theta=np.array([0.5, 0.25]), omega=(np.float32(0.5), 0))
+    assert from_array == tff_mf.BLT(theta=[0.5, 0.25], omega=[0.5, 0.0])
+    assert all(type(value) is float for value in (*from_array.theta, *from_array.omega))
+
+
+@pytest.mark.parametrize(
+    "theta",
+    [
+        *([0.0], [-0.5], [1.0000001], [1e-60], [float("nan")], [float("inf")], ["a"], [None], [True], [0.5j], []),
+        *([[0.5]], [[0.5], [0.1, 0.2]], np.array(0.5), np.array([[0.5]]), {0.5}, 0.5, "0.5", None),
+    ],
+)
+def test_bad_theta_is_named(theta):
+    with pytest.raises(tff_mf.InputError, match="theta"):
+        tff_mf.BLT(theta=theta, omega=[0.1])
+
+
+@pytest.mark.parametrize("omega", [[-0.1], [float("nan")], [float("inf")], [1e39], [10**400], [], [0.1, 0.2]])
+def test_bad_omega_is_named(omega):
+    with pytest.raises(tff_mf.InputError, match="omega"):
+        tff_mf.BLT(theta=[0.5], omega=omega)
+
+
+@pytest.mark.parametrize("name", ["b200", "", None, 400])
+def test_unknown_production_names_are_refused(name):
+    with pytest.raises(tff_mf.InputError, match="b100, b400, b1000"):
+        tff_mf.BLT.production(name)

@@ -1,0 +1,27 @@
+"""Runs the examples of floor 1's mathematics. Modules that need TensorFlow are left to their own tests."""
+
+import doctest
+import importlib
+import pathlib
+
+import pytest
+
+import tff_mf
+
+HOUSE = pathlib.Path(tff_mf.__file__).parent
+ELSEWHERE = ("noise", "queries", "aggregators", "experiments")
+MODULES = [
+    ".".join(["tff_mf", *file.relative_to(HOUSE).with_suffix("").parts]).removesuffix(".__init__")
+    for file in sorted(HOUSE.rglob("*.py"))
+    if not file.relative_to(HOUSE).parts[0].startswith(ELSEWHERE)
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_every_public_function_has_an_example():
+    functions = [name for name, value in vars(tff_mf).items() if callable(value) and name[0].islower()]
+    assert [name for name in functions if ">>>" not in getattr(tff_mf, name).__doc__] == []

@@ -1,0 +1,66 @@
+"""Keys come from the operating system; TensorFlow's own source of randomness would not do."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+from tff_mf.noise import _keys  # noqa: E402
+
+_STATE, _SHIFT, _WORD = 312, 156, (1 << 64) - 1
+
+
+def test_keys_are_fresh_in_every_execution():
+    compiled = tf.function(_keys.system_key)
+    keys = [tuple(compiled().numpy()) for _ in range(300)] + [tuple(_keys.system_key().numpy()) for _ in range(20)]
+    words = [word for key in keys for word in key]
+    assert len(set(words)) == len(words)
+    bits = np.unpackbits(np.array(words, np.int64).view(np.uint8)).reshape(-1, 8)
+    assert abs(bits.mean() - 0.5) < 0.02
+
+
+def test_keys_are_read_in_the_graph_and_not_from_tensorflows_generator():
+    operations = {node.op for node in tf.function(_keys.system_key).get_concrete_function().graph.as_graph_def().node}
+    assert "TextLineDataset" in operations
+    assert not {op for op in operations if "NonDeterministic" in op or "Random" in op}
+
+
+def test_folding_a_second_time_gives_another_key():
+    """Two reads in one graph must not be merged into one by the graph optimizer."""
+    both = tf.function(lambda: (_keys.system_key(), _keys.system_key()))
+    first, second = both()
+    assert not np.any(first.numpy() == second.numpy())
+
+
+def test_tensorflows_non_deterministic_ints_are_predictable():
+    """Why `system_key` exists: 312 words of TensorFlow's source give away all that follow."""
+    words = tf.raw_ops.NonDeterministicInts(shape=[500], dtype=tf.int64).numpy().view(np.uint64).tolist()
+    state = [_untemper(word) for word in words[:_STATE]]
+    for _ in range(_STATE, len(words)):
+        state.append(_twist(state[-_STATE], state[1 - _STATE], state[_SHIFT - _STATE]))
+    assert [_temper(word) for word in state[_STATE:]] == words[_STATE:]
+
+
+def _twist(oldest, next_oldest, middle):
+    mixed = (oldest & 0xFFFFFFFF80000000) | (next_oldest & 0x7FFFFFFF)
+    return middle ^ (mixed >> 1) ^ (0xB5026F5AA96619E9 if mixed & 1 else 0)
+
+
+def _temper(word):
+    word ^= (word >> 29) & 0x5555555555555555
+    word ^= (word << 17) & 0x71D67FFFEDA60000
+    word ^= (word << 37) & 0xFFF7EEE000000000
+    return (word ^ (word >> 43)) & _WORD
+
+
+def _untemper(word):
+    word = _undo(word, lambda value: value >> 43)
+    word = _undo(word, lambda value: (value << 37) & 0xFFF7EEE000000000)
+    word = _undo(word, lambda value: (value << 17) & 0x71D67FFFEDA60000)
+    return _undo(word, lambda value: (value >> 29) & 0x5555555555555555)
+
+
+def _undo(word, shifted):
+    result = word
+    for _ in range(4):
+        result = word ^ shifted(result)
+    return result & _WORD

@@ -1,0 +1,94 @@
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.mechanisms import ToeplitzMechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Growing(ToeplitzMechanism):
+    """C = LtToep(1, c, 0, …): the inverse has the coefficients (−c)^i."""
+
+    kind = "growing"
+    factor: float
+
+    def coefficients(self, rounds):
+        return np.array([1.0, self.factor, *[0.0] * rounds])[:rounds]
+
+    def inverse_coefficients(self, rounds):
+        return (-self.factor) ** np.arange(rounds, dtype=np.float64)
+
+    def as_run(self):
+        return self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dense(tff_mf.Mechanism):
+    kind = "dense"
+    of: tff_mf.Mechanism
+
+    def encoder(self, rounds):
+        return self.of.encoder(rounds)
+
+    def inverse(self, rounds):
+        return self.of.inverse(rounds)
+
+    def as_run(self):
+        return self
+
+
+def decoder(mechanism, rounds):
+    return np.tril(np.ones((rounds, rounds))) @ np.linalg.inv(mechanism.encoder(rounds))
+
+
+@given(st.integers(1, 40), st.lists(st.floats(0.01, 1.0), min_size=3, max_size=3), st.floats(0.0, 1.0))
+def test_errors_against_dense_matrices(rounds, theta, total):
+    mechanism = tff_mf.BLT(theta=theta, omega=[total / 3] * 3)
+    squares = decoder(mechanism, rounds) ** 2
+    for each in (mechanism, Dense(of=mechanism)):
+        assert tff_mf.rms_error(each, rounds) == pytest.approx(np.sqrt(squares.sum() / rounds), rel=1e-9)
+        assert tff_mf.max_error(each, rounds) == pytest.approx(np.sqrt(squares.sum(axis=1).max()), rel=1e-9)
+
+
+def test_losses_are_errors_times_sensitivity():
+    mechanism, schema = tff_mf.BLT.production("b100"), tff_mf.MinSep(min_sep=100, max_participations=5)
+    scale = tff_mf.sensitivity(mechanism, 500, schema)
+    assert tff_mf.rms_loss(mechanism, 500, schema) == scale * tff_mf.rms_error(mechanism, 500)
+    assert tff_mf.max_loss(mechanism, 500, schema) == scale * tff_mf.max_error(mechanism, 500)
+
+
+def test_identity_has_the_error_of_a_random_walk():
+    assert tff_mf.max_error(tff_mf.Identity(), 100) == pytest.approx(10.0)
+    assert tff_mf.rms_error(tff_mf.Identity(), 99) == pytest.approx(50**0.5)
+
+
+@pytest.mark.parametrize("mechanism", [Growing(factor=3.0), Dense(of=Growing(factor=3.0)), Growing(factor=-3.0)])
+def test_an_unstable_inverse_has_infinite_error_and_no_warning(mechanism):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tff_mf.rms_error(mechanism, 1000) == np.inf
+        assert tff_mf.max_error(mechanism, 1000) == np.inf
+
+
+def test_a_blt_with_an_unstable_inverse_has_infinite_loss():
+    mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0])
+    schema = tff_mf.MinSep(min_sep=10, max_participations=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tff_mf.max_loss(mechanism, 1000, schema) == np.inf
+        assert tff_mf.rms_loss(mechanism, 1000, schema) == np.inf
+
+
+@pytest.mark.parametrize("function", [tff_mf.rms_error, tff_mf.max_error])
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((None, 3), "mechanism="), ((tff_mf.Identity(), 0), "rounds="), ((tff_mf.Identity(), 1.5), "rounds=")],
+)
+def test_bad_arguments_are_named(function, arguments, name):
+    with pytest.raises(tff_mf.InputError, match=name):
+        function(*arguments)

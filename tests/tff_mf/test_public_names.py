@@ -1,0 +1,36 @@
+import subprocess
+import sys
+import types
+
+import tff_mf
+
+NAMES = """
+ArtifactError BLT Identity InputError MadeFor Mechanism MinSep OptimizationResult Participation SensitivityResult
+SingleParticipation calibrate_noise_multiplier dp_event effective_noise_multiplier epsilon explain_sensitivity load
+max_error max_loss optimize_blt optimize_blt_result rms_error rms_loss save sensitivity zcdp_rho
+""".split()  # noqa: SIM905
+
+
+def test_public_names_are_these():
+    public = [
+        name
+        for name, value in vars(tff_mf).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    ]
+    assert sorted(public) == NAMES
+
+
+def test_a_name_is_not_both_a_module_and_a_function():
+    assert callable(tff_mf.sensitivity)
+    assert not any(f"tff_mf.{name}" in sys.modules for name in NAMES)
+
+
+def test_everything_public_is_documented():
+    assert [name for name in NAMES if not getattr(tff_mf, name).__doc__] == []
+
+
+def test_import_brings_in_no_framework():
+    heavy = "tensorflow tensorflow_federated tensorflow_privacy jax matplotlib dp_accounting pandas"
+    program = f"import sys, tff_mf; print([name for name in {heavy.split()} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

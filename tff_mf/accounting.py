@@ -1,0 +1,200 @@
+"""From noise to privacy and back, for a whole run.
+
+Noise C⁻¹z added to a stream x is C⁻¹(Cx + z): everything a run releases is a function of Cx + z, one
+Gaussian release of a vector with sensitivity sens_Π(C). Its ε is that of the Gaussian mechanism with
+the effective noise multiplier σ / sens_Π(C), exactly; no composition takes place.
+
+Every function here accounts for `mechanism.as_run()`, whose parameters are those of float32 that the
+noise runs with.
+"""
+
+import math
+import sys
+import typing
+
+from tff_mf import _gaussian, _validate
+from tff_mf._sensitivity import sensitivity
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
+from tff_mf.participation import Participation
+
+if typing.TYPE_CHECKING:
+    import dp_accounting
+
+# Above the rounding error of every rule for sensitivity, so that ε is never too small.
+_SENSITIVITY_SLACK = 2.0**-40
+
+
+def effective_noise_multiplier(
+    mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float
+) -> float:
+    """Returns σ / sens_Π(C): the noise multiplier of the one Gaussian release that the run is.
+
+    Formal guarantee: that of `epsilon`.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+
+    Example:
+        >>> from tff_mf import Identity, MinSep
+        >>> effective_noise_multiplier(Identity(), 9, MinSep(min_sep=2, max_participations=4), noise_multiplier=3)
+        1.5
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    return _validate.nonnegative("noise_multiplier", noise_multiplier) / _sensitivity(mechanism, rounds, participation)
+
+
+def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float) -> float:
+    """Returns ρ for which the whole run is ρ-zCDP: 1 / (2·effective_noise_multiplier²).
+
+    Formal guarantee: that of `epsilon`, with ρ-zCDP in place of (ε, δ)-DP. Infinite without noise.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+
+    Source: Bun and Steinke (2016), proposition 1.6.
+
+    Example:
+        >>> from tff_mf import BLT, MinSep
+        >>> p = MinSep(min_sep=447, max_participations=5)
+        >>> round(zcdp_rho(BLT.production("b400"), 2350, p, noise_multiplier=7.379), 3)
+        0.195
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    mu = _mu(_sensitivity(mechanism, rounds, participation), sigma)
+    # No noise is so large that nothing at all is learnt.
+    return max(mu * mu / 2, sys.float_info.min)
+
+
+def epsilon(
+    mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float, delta: float
+) -> float:
+    """Returns ε for which the whole run is (ε, δ)-DP: the smallest, to 1e-9 relative and 1e-14 absolute.
+
+    It is the ε of all rounds together, and composing an ε of each round is wrong: composition
+    supposes fresh noise in every round, and here a round's noise returns, with the other sign, in
+    later ones. Who sees several rounds can cancel noise that each of them alone seems to have, and
+    a contribution is hidden by more than the noise of its own round. What a whole pattern of
+    rounds gives away is measured by C's sensitivity, and by nothing that looks at one round.
+
+    Formal guarantee:
+        Adjacency: zero-out of all contributions of one client, each of L2 norm at most the clip norm.
+        Participation: the client's rounds form a pattern of `participation` within `rounds`.
+        Sensitivity: that of `mechanism.as_run()`, or a proven upper bound, rounded up.
+        Released: all `rounds` noised sums, also adaptively chosen ones (Denisov et al. (2022),
+        theorem 2.1), and whatever is computed from them. Infinite without noise. The noise is taken to be
+        Gaussian with real values; the result is never below the true ε of that release.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+        delta: δ, strictly between 0 and 1.
+
+    Source: Balle and Wang (2018), theorem 8, for the equivalent Gaussian release.
+
+    Example:
+        >>> from tff_mf import BLT, MinSep
+        >>> p = MinSep(min_sep=447, max_participations=5)
+        >>> round(epsilon(BLT.production("b400"), 2350, p, noise_multiplier=7.379, delta=1e-10), 2)
+        3.93
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    delta = _validate.open_unit("delta", delta)
+    return _gaussian.epsilon_from_delta(delta, _mu(_sensitivity(mechanism, rounds, participation), sigma))
+
+
+def calibrate_noise_multiplier(
+    mechanism: Mechanism, rounds: int, participation: Participation, *, epsilon: float, delta: float
+) -> float:
+    """Returns the smallest σ, to rounding and never below, for which the whole run is (ε, δ)-DP.
+
+    Formal guarantee: that of the function `epsilon`, which, given the result, returns at most the
+    `epsilon` asked for.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        epsilon: ε, greater than 0.
+        delta: δ, strictly between 0 and 1.
+
+    Example:
+        >>> from tff_mf import Identity, SingleParticipation
+        >>> round(calibrate_noise_multiplier(Identity(), 100, SingleParticipation(), epsilon=1.0, delta=1e-6), 4)
+        4.2247
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or no finite noise is enough.
+    """
+    target = _validate.positive("epsilon", epsilon)
+    delta = _validate.open_unit("delta", delta)
+    sens = _sensitivity(mechanism, rounds, participation)
+    mu = _gaussian.mu_from(target, delta)
+    sigma = max(_mu(sens, mu), sys.float_info.min)
+    step = 2.0**-52
+    while sigma < math.inf and _gaussian.epsilon_from_delta(delta, _mu(sens, sigma)) > target:
+        sigma, step = sigma * (1 + step), 2 * step
+    if sigma == math.inf:
+        raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can hold.")
+    return sigma
+
+
+def dp_event(
+    mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float
+) -> "dp_accounting.GaussianDpEvent":
+    """Returns the whole run as one event of dp-accounting: a Gaussian with the effective noise multiplier.
+
+    Compose it with events of other runs, never with itself once a round.
+
+    Formal guarantee: that of `epsilon`; an accountant of dp-accounting adds its own discretization.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+
+    Example:
+        >>> from tff_mf import Identity, SingleParticipation
+        >>> dp_event(Identity(), 10, SingleParticipation(), noise_multiplier=2.0)
+        GaussianDpEvent(noise_multiplier=2.0)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    effective = effective_noise_multiplier(mechanism, rounds, participation, noise_multiplier=noise_multiplier)
+    # A second of import that no other function here needs.
+    import dp_accounting
+
+    return dp_accounting.GaussianDpEvent(effective)
+
+
+def _sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
+    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    return sensitivity(mechanism.as_run(), rounds, participation)
+
+
+def _mu(sens: float, sigma: float) -> float:
+    """Returns sens / sigma, rounded up by more than the error of either."""
+    return sens / sigma * (1 + _SENSITIVITY_SLACK) if sigma else math.inf

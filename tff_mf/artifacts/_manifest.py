@@ -1,0 +1,158 @@
+"""The JSON part of an artifact: what the tensors are, for which setting, and what is claimed of them."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
+from tff_mf.artifacts import _codecs
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import MadeFor, Mechanism
+
+FORMAT_VERSION = 1
+
+_KEYS = {"format_version", "kind", "made_for", "sensitivity", "library_version", "sha256"}
+# Rules may become tighter between releases, never by less than this, and float64 rounds by far less.
+_SENSITIVITY_TOLERANCE = 1e-9
+
+
+def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
+    """Returns the manifest of `mechanism` as canonical JSON."""
+    made_for = mechanism.made_for
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "kind": mechanism.kind,
+        "made_for": None if made_for is None else _encode_made_for(made_for),
+        "sensitivity": None if made_for is None else dataclasses.asdict(_sensitivity(mechanism, made_for)),
+        "library_version": importlib.metadata.version("tff-mf"),
+    }
+    return _canonical({**manifest, "sha256": _digest(manifest, tensors)})
+
+
+def parse(text: str) -> Any:
+    """Returns the value of JSON `text`; refuses what JSON parsers disagree on.
+
+    Raises:
+        InputValueError: If it is no JSON, repeats a key or holds NaN or infinity.
+        RecursionError: If it nests too deeply.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+    except InputValueError:
+        raise
+    except ValueError as error:
+        raise InputValueError(f"it is no JSON: {error}") from None
+
+
+def kind_of(manifest: Any) -> str:
+    """Returns the kind that a parsed manifest names, after checking its keys and format version.
+
+    Raises:
+        InputValueError: If this release cannot read it.
+        InputTypeError: If an entry is of the wrong type.
+    """
+    if not isinstance(manifest, dict):
+        raise InputTypeError("its manifest is not a JSON object")
+    # First, because a newer format may well have other keys.
+    version = _validate.whole("format_version", manifest.get("format_version"))
+    if version > FORMAT_VERSION:
+        raise InputValueError(
+            f"its format_version={version} is newer than {FORMAT_VERSION}, the newest that tff-mf "
+            f"{importlib.metadata.version('tff-mf')} knows; install a newer release"
+        )
+    _require_keys("its manifest", manifest, _KEYS)
+    return _validate.one_of("kind", manifest["kind"], tuple(_codecs.MECHANISMS))
+
+
+def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mechanism:
+    """Returns the mechanism, after checking the hash and recomputing the sensitivity that is claimed.
+
+    Formal guarantee: a file that claims a sensitivity below that of its own C, in the setting it was
+    made for, is refused, also when its hash is right. Nothing is ever computed from the claim.
+
+    Raises:
+        InputValueError: If anything does not fit.
+        InputTypeError: If an entry is of the wrong type.
+    """
+    unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
+    if manifest["sha256"] != _digest(unsigned, tensors):
+        raise InputValueError("its content does not match its sha256: it was damaged or changed")
+    _validate.instance("library_version", manifest["library_version"], str, "the release that wrote the file")
+    made_for = None if manifest["made_for"] is None else _decode_made_for(manifest["made_for"])
+    mechanism = _codecs.MECHANISMS[manifest["kind"]].decode(tensors, made_for)
+    _check_claim(manifest["sensitivity"], mechanism)
+    return mechanism
+
+
+def _check_claim(claim: Any, mechanism: Mechanism) -> None:
+    if mechanism.made_for is None:
+        if claim is not None:
+            raise InputValueError("it claims a sensitivity, but no setting that it would hold in")
+        return
+    _require_keys("sensitivity", claim, {"value", "exact", "rule"})
+    _validate.instance("sensitivity.exact", claim["exact"], bool, "true or false")
+    _validate.instance("sensitivity.rule", claim["rule"], str, "the name of a rule")
+    claimed = _validate.positive("sensitivity.value", claim["value"])
+    actual = _sensitivity(mechanism, mechanism.made_for).value
+    # An older release may have had nothing but a larger upper bound: that is honest.
+    too_large = claimed > actual * (1 + _SENSITIVITY_TOLERANCE) and claim["exact"]
+    if claimed < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
+        raise InputValueError(f"it claims sensitivity {claimed!r}, but its parameters have {actual!r}")
+
+
+def _sensitivity(mechanism: Mechanism, made_for: MadeFor) -> SensitivityResult:
+    return explain_sensitivity(mechanism, made_for.rounds, made_for.participation)
+
+
+def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
+    participation = made_for.participation
+    for kind, schema in _codecs.PARTICIPATIONS.items():
+        if type(participation) is schema:
+            return {"rounds": made_for.rounds, "participation": {"kind": kind, **dataclasses.asdict(participation)}}
+    raise InputTypeError(f"made_for.participation={participation!r} is of a kind that no artifact can hold.")
+
+
+def _decode_made_for(entry: Any) -> MadeFor:
+    _require_keys("made_for", entry, {"rounds", "participation"})
+    fields = entry["participation"]
+    _validate.instance("made_for.participation", fields, dict, "an object with its kind")
+    kind = _validate.one_of("made_for.participation.kind", fields.get("kind"), tuple(_codecs.PARTICIPATIONS))
+    schema = _codecs.PARTICIPATIONS[kind]
+    names = {field.name for field in dataclasses.fields(schema)}
+    _require_keys("made_for.participation", fields, names | {"kind"})
+    return MadeFor(rounds=entry["rounds"], participation=schema(**{name: fields[name] for name in names}))
+
+
+def _require_keys(name: str, entry: Any, keys: set[str]) -> None:
+    _validate.instance(name, entry, dict, "an object")
+    if set(entry) != keys:
+        raise InputValueError(f"{name} has the keys {sorted(entry)} where it must have {sorted(keys)}")
+
+
+def _digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    layout = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
+    digest = hashlib.sha256(_canonical([manifest, layout]).encode())
+    for name in sorted(tensors):
+        digest.update(tensors[name].tobytes())
+    return digest.hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise InputValueError("it repeats a key")
+    return entries
+
+
+def _refuse_constant(name: str) -> None:
+    raise InputValueError(f"it holds {name}")

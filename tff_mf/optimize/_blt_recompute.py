@@ -1,0 +1,65 @@
+"""Loss of a finished BLT, from the parameters it carries and not from those of the optimizer."""
+
+import numpy as np
+
+from tff_mf.mechanisms import BLT, BLTParameters, MadeFor
+from tff_mf.optimize._blt_closed_form import BLTClosedForm
+
+# Up to here every coefficient is summed, in some 50 ms.
+_DIRECT_ROUNDS = 2**20
+
+# Powers of θ are products of those inside a block and those that begin the blocks: one matrix product, few powers.
+_BLOCK = 1024
+
+
+def recomputed_loss(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
+    """Returns MaxLoss or RmsLoss of a BLT with non-increasing coefficients, for prefix sums.
+
+    Up to 2²⁰ rounds it is the direct sum over the coefficients of C and B, which shares nothing
+    with what the optimizer minimized. Beyond, it is the closed form for (θ, ω) and for the (θ̂, ω̂)
+    that `BLT.inverse_parameters` finds in them.
+
+    Source: McMahan et al. (2024), theorem 3.1 and proposition 3.2.
+
+    Args:
+        mechanism: The BLT.
+        made_for: Setting the loss is taken in.
+        objective: "max" or "rms".
+    """
+    squared = _direct if made_for.rounds <= _DIRECT_ROUNDS else _closed_form
+    return float(np.sqrt(squared(mechanism, made_for, objective)))
+
+
+def _direct(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
+    rounds, participation = made_for.rounds, made_for.participation
+    column = _coefficients(BLTParameters(np.asarray(mechanism.theta), np.asarray(mechanism.omega)), rounds)
+    epochs = -(-rounds // participation.separation)
+    by_epoch = np.pad(column, (0, epochs * participation.separation - rounds))
+    summed = np.cumsum(by_epoch.reshape(epochs, -1), axis=0)
+    summed[participation.limit :] -= summed[: -participation.limit].copy()
+    sensitive = summed.ravel()[:rounds]
+
+    errors = np.cumsum(_coefficients(mechanism.inverse_parameters(), rounds)) ** 2
+    if objective == "rms":
+        errors *= 1 - np.arange(rounds) / rounds
+    return (sensitive @ sensitive) * errors.sum()
+
+
+def _closed_form(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
+    form = BLTClosedForm(made_for, objective)
+    theta = np.asarray(mechanism.theta)
+    inverse = mechanism.inverse_parameters()
+    # Rounding can leave a θ̂ at 0 or below, where the exact one is of no account.
+    inverse_theta = np.maximum(inverse.theta, np.finfo(np.float64).tiny)
+    constant = np.prod((1 - theta) / (1 - inverse_theta))
+    beta = np.concatenate([[constant], -inverse.omega / (1 - inverse_theta)])
+    error = form.squared_error(beta, np.concatenate([[0.0], -np.log(inverse_theta)]))
+    return error.value * form.squared_sensitivity(np.asarray(mechanism.omega), -np.log(theta)).value
+
+
+def _coefficients(parameters: BLTParameters, rounds: int) -> np.ndarray:
+    theta, omega = parameters
+    blocks = -(-rounds // _BLOCK)
+    begins = omega * np.power.outer(theta, _BLOCK * np.arange(blocks)).T
+    within = np.power.outer(theta, np.arange(_BLOCK))
+    return np.concatenate([[1.0], (begins @ within).ravel()[: rounds - 1]])

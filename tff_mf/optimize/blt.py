@@ -1,0 +1,205 @@
+"""How a BLT is found: buffers are added one by one, each where it lowers the loss most."""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.mechanisms import BLT, MadeFor
+from tff_mf.optimize._blt_loss import BLTLoss
+from tff_mf.optimize._blt_recompute import recomputed_loss
+from tff_mf.optimize._result import OptimizationResult
+from tff_mf.participation import Participation
+
+# A buffer that lowers the loss by less than this, relatively, is dead: it would cost its memory for nothing.
+_DEAD = 1e-6
+
+# Where the number of buffers is left open, a buffer has to lower the loss by this much, relatively.
+_WORTHWHILE = 1e-3
+
+# A search has converged where the gradient of log(loss) by the logarithms of time scales has no larger entry.
+_STATIONARY = 1e-5
+
+# A new buffer starts as a pair θ > θ̂ this wide, in places this far apart, in the logarithm of its time scale. Of the
+# places, so many with the least loss among their neighbours, and the fastest, are followed for so many iterations, and
+# the best one to the end. In 160 random settings with up to 5 buffers each, 2 of the 800 losses were more than
+# 1e-5 above the best that 8 places and 60 iterations find, the worse of them by 0.035 %.
+_PAIR_WIDTH = 0.2
+_PLACE_STEP = 0.5
+_PLACES_FOLLOWED = 2
+_FOLLOWED_FOR = 25
+_ITERATIONS = 1000
+
+# The smallest normal float32: a faster decay would be cast to 0, which no BLT has, when the noise runs.
+_FASTEST_DECAY = float(np.finfo(np.float32).tiny)
+
+# With the largest exponent of a decay at most this, no exponential in the loss overflows.
+_LARGEST_EXPONENT = 300.0
+
+
+def optimize_blt(
+    *, rounds: int, participation: Participation, buffers: int | None = None, objective: str = "max"
+) -> BLT:
+    """Returns the BLT with the least loss for prefix sums: the mechanism of `optimize_blt_result`.
+
+    Example:
+        >>> from tff_mf import MinSep
+        >>> optimize_blt(rounds=2052, participation=MinSep(min_sep=342, max_participations=6), buffers=2).buffers
+        2
+
+    Args:
+        rounds: Number of rounds n.
+        participation: The participation schema.
+        buffers: Number of buffers, or `None` to choose it.
+        objective: "max" for MaxLoss, "rms" for RmsLoss.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the schema does not fit into `rounds`.
+    """
+    return optimize_blt_result(
+        rounds=rounds, participation=participation, buffers=buffers, objective=objective
+    ).mechanism
+
+
+def optimize_blt_result(
+    *, rounds: int, participation: Participation, buffers: int | None = None, objective: str = "max"
+) -> OptimizationResult[BLT]:
+    """Finds the BLT with the least MaxLoss or RmsLoss for prefix sums, and says how the search ended.
+
+    Loss and gradient are exact and cost the same for 10³ and 10⁹ rounds, O(k·d²) for k
+    participations and d buffers. They are minimized by L-BFGS in variables all of whose values are
+    valid BLTs. Buffers are added one at a time, so that more buffers never give a larger loss; one
+    that would lower it by less than 1e-6, relatively, is left out, and `message` says so. With
+    `buffers=None` they are added while each lowers the loss by at least 0.1 %.
+
+    The result's `history` has the least loss for 1, 2, … buffers. Its `loss` is recomputed from the
+    parameters of the mechanism, up to 2²⁰ rounds by the direct sum over all of them.
+
+    Source: McMahan et al. (2024), section 3 and appendix D, for what is minimized.
+
+    Example:
+        >>> from tff_mf import MinSep
+        >>> participation = MinSep(min_sep=342, max_participations=6)
+        >>> result = optimize_blt_result(rounds=2052, participation=participation, buffers=4)
+        >>> result.converged, round(result.loss, 3)
+        (True, 10.734)
+
+    Args:
+        rounds: Number of rounds n.
+        participation: The participation schema.
+        buffers: Number of buffers, or `None` to choose it.
+        objective: "max" for MaxLoss, "rms" for RmsLoss.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the schema does not fit into `rounds`.
+    """
+    began = time.perf_counter()
+    made_for = MadeFor(rounds=rounds, participation=participation)
+    wanted = None if buffers is None else _validate.whole("buffers", buffers)
+    objective = _validate.one_of("objective", objective, ("max", "rms"))
+
+    optimum = _without_buffers(made_for, objective)
+    needed = _WORTHWHILE if wanted is None else _DEAD
+    history: list[float] = []
+    iterations = 0
+    left_out = ""
+    while wanted is None or len(history) < wanted:
+        candidate = _with_one_more_buffer(made_for, objective, optimum)
+        iterations += candidate.iterations
+        if optimum.log_loss - candidate.log_loss < needed:
+            left_out = _left_out(len(history), wanted, needed)
+            break
+        optimum = candidate
+        history.append(float(np.exp(optimum.log_loss)))
+
+    mechanism = _mechanism(made_for, objective, optimum)
+    return OptimizationResult(
+        mechanism=mechanism,
+        objective=objective,
+        loss=recomputed_loss(mechanism, made_for, objective),
+        converged=optimum.gradient_norm <= _STATIONARY,
+        message=optimum.ending + left_out,
+        iterations=iterations,
+        seconds=time.perf_counter() - began,
+        gradient_norm=optimum.gradient_norm,
+        history=tuple(history),
+    )
+
+
+class _Optimum(NamedTuple):
+    log_loss: float
+    variables: np.ndarray
+    gradient_norm: float
+    iterations: int
+    ending: str
+
+    @property
+    def buffers(self) -> int:
+        return len(self.variables) // 2
+
+
+def _without_buffers(made_for: MadeFor, objective: str) -> _Optimum:
+    none = np.zeros(0)
+    log_loss, _ = BLTLoss(made_for, objective, buffers=0)(none)
+    return _Optimum(log_loss=log_loss, variables=none, gradient_norm=0.0, iterations=0, ending="No buffers")
+
+
+def _with_one_more_buffer(made_for: MadeFor, objective: str, optimum: _Optimum) -> _Optimum:
+    """Returns the optimum with one more buffer, with the iterations spent on it."""
+    loss = BLTLoss(made_for, objective, optimum.buffers + 1)
+    exponents = np.cumsum(np.exp(optimum.variables))
+    pair = np.exp([-_PAIR_WIDTH / 2, _PAIR_WIDTH / 2])
+    places = np.exp(np.arange(-np.log(5.0 * made_for.rounds), np.log(3.0), _PLACE_STEP))
+    starts = [np.log(np.diff(np.sort([0.0, *exponents, *(place * pair)]))) for place in places]
+
+    scores = np.array([loss(start)[0] for start in starts])
+    around = np.pad(scores, 1, constant_values=np.inf)
+    valleys = np.flatnonzero((scores <= around[:-2]) & (scores <= around[2:]))
+    chosen = {*valleys[np.argsort(scores[valleys])][:_PLACES_FOLLOWED], len(places) - 1}
+
+    followed = [_descend(loss, starts[place], made_for.rounds, _FOLLOWED_FOR) for place in sorted(chosen)]
+    best = min(followed, key=lambda candidate: candidate.log_loss)
+    finished = _descend(loss, best.variables, made_for.rounds, _ITERATIONS)
+    return finished._replace(iterations=finished.iterations + sum(candidate.iterations for candidate in followed))
+
+
+def _descend(loss: BLTLoss, start: np.ndarray, rounds: int, iterations: int) -> _Optimum:
+    # Imported here: it would double the time of `import tff_mf`.
+    import scipy.optimize
+
+    slowest = -np.log(rounds) - 30.0
+    fastest = np.log(_LARGEST_EXPONENT / len(start))
+    found = scipy.optimize.minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(slowest, fastest)] * len(start),
+        options={"maxcor": 30, "maxiter": iterations, "ftol": 1e-13, "gtol": 1e-8},
+    )
+    return _Optimum(
+        log_loss=float(found.fun),
+        variables=found.x,
+        gradient_norm=float(np.abs(found.jac).max()),
+        iterations=int(found.nit),
+        ending=str(found.message),
+    )
+
+
+def _mechanism(made_for: MadeFor, objective: str, optimum: _Optimum) -> BLT:
+    if not optimum.buffers:
+        return BLT(theta=(0.5,), omega=(0.0,), made_for=made_for)
+    theta, omega = BLTLoss(made_for, objective, optimum.buffers).parameters(optimum.variables)
+    return BLT(theta=np.maximum(theta, _FASTEST_DECAY), omega=omega, made_for=made_for)
+
+
+def _left_out(kept: int, wanted: int | None, needed: float) -> str:
+    if not kept:
+        return f"One buffer lowers the loss by less than {needed:g}, relatively: C is the identity."
+    reason = f"buffer {kept + 1} lowers the loss by less than {needed:g}, relatively"
+    if wanted is None:
+        return f"{kept} buffers: {reason}."
+    return f"{wanted - kept} of {wanted} buffers pruned: {reason}."
