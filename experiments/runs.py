@@ -1,8 +1,11 @@
 """Folders of runs, and where a run's data comes from."""
 
 import pathlib
+import tempfile
 
 from tff_mf.errors import InputValueError
+
+_SUMMARY = "summary.json"
 
 
 def new_folder(path: pathlib.Path) -> pathlib.Path:
@@ -11,15 +14,21 @@ def new_folder(path: pathlib.Path) -> pathlib.Path:
     Raises:
         InputValueError: If it cannot be made, or holds something already.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
-        probe = path / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise InputValueError(f"out={str(path)!r} cannot be written: {error.strerror or error}.") from error
+    _make_writable(path)
+    if any(path.iterdir()):
+        raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
+    return path
+
+
+def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes the folder of a comparison and returns it; what an earlier comparison left may stay.
+
+    Raises:
+        InputValueError: If it cannot be made, or holds anything that no comparison wrote.
+    """
+    if path.is_dir() and any(path.iterdir()) and not (path / _SUMMARY).is_file():
+        raise InputValueError(f"out={str(path)!r} holds something else than a demo: name another folder, or remove it.")
+    _make_writable(path)
     return path
 
 
@@ -37,3 +46,12 @@ def data_file(dataset: str) -> pathlib.Path:
     if not path.is_file():
         raise InputValueError(f"dataset={dataset!r} is neither `pydoc` nor an existing file in StackOverflow's format.")
     return path
+
+
+def _make_writable(path: pathlib.Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise InputValueError(f"out={str(path)!r} cannot be written: {error.strerror or error}.") from error

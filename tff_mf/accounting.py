@@ -187,7 +187,8 @@ def dp_event(
     # A second of import that no other function here needs.
     import dp_accounting
 
-    return dp_accounting.GaussianDpEvent(effective)
+    # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
+    return dp_accounting.GaussianDpEvent(noise_multiplier=effective)
 
 
 def _sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:

@@ -13,6 +13,10 @@ from tff_mf.errors import InputValueError
 class Participation(abc.ABC):
     """A set Π of participation patterns: the rounds in which one client may take part.
 
+    Rules for sensitivity go by `separation` (b) and `limit` (k) alone. No pattern of a schema may exceed
+    them, or sensitivity comes out too small; and the pattern (0, b, …, (k − 1)b) must be one of them,
+    or what is reported as exact is only a bound.
+
     Formal guarantee: every sensitivity, ρ and ε of this package is a statement about clients whose
     rounds of participation form a pattern of the schema it was computed for. It says nothing about
     a client that took part more often, or sooner again, than the schema allows.

@@ -1,6 +1,7 @@
 """The `tff-mf` command: each subcommand is imported when it runs, with what it needs."""
 
 import importlib
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -46,6 +47,8 @@ def main() -> NoReturn:
 
     Exit status: 0 done, 2 bad input (one line on stderr), 1 anything else.
     """
+    # TensorFlow reports missing GPUs as errors, on every start.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from tff_mf.experiments.datasets import _prose
+from . import _prose
 
 # A module with fewer sentences than this is no client.
 MIN_SENTENCES = 10

@@ -145,10 +145,9 @@ def _paragraphs(docstring: str) -> Iterator[str]:
         if line.startswith(".. ") or line == "..":
             yield from _flush(collected)
             directive = _DIRECTIVE.match(line)
-            name = directive[1] if directive else ""
-            if name not in _PROSE_DIRECTIVES:
+            if directive is None or directive[1] not in _PROSE_DIRECTIVES:
                 skip_deeper_than = indent
-            elif directive[2] and name not in _TITLED_DIRECTIVES:
+            elif directive[2] and directive[1] not in _TITLED_DIRECTIVES:
                 collected.append(_VERSION.sub("", directive[2]))
             continue
         if line.startswith(":") and (field := _FIELD.match(line)):

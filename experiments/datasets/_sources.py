@@ -62,13 +62,13 @@ def packages(names: Iterable[str] | None = None) -> list[Package]:
     installed = _installed()
     if names is None:
         return [installed[name] for name in sorted(installed)]
-    names = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [None]
-    if not all(isinstance(name, str) for name in names):
-        raise InputTypeError("packages must be a list of names, or None for all that are installed.")
-    if not names:
+    listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
+        raise InputTypeError(f"packages={names!r} must be a list of names, or None for all that are installed.")
+    if not listed:
         raise InputValueError("packages=[] names nothing; leave packages out to use all that is installed.")
     wanted = {}
-    for name in names:
+    for name in listed:
         found = installed.get(_normalized(name))
         if found is None:
             raise InputValueError(

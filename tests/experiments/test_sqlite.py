@@ -6,6 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.python.simulation.baselines.stackoverflow import word_prediction_tasks
 
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments.datasets import pydoc, sqlite
@@ -86,7 +87,7 @@ def test_one_client_is_found_without_reading_all(written):
 
 def test_tffs_word_prediction_task_takes_it(written):
     splits = sqlite.load(written)
-    task = tff.simulation.baselines.stackoverflow.create_word_prediction_task_from_datasets(
+    task = word_prediction_tasks.create_word_prediction_task_from_datasets(
         tff.simulation.baselines.ClientSpec(num_epochs=1, batch_size=2),
         None,
         sequence_length=4,
@@ -98,9 +99,9 @@ def test_tffs_word_prediction_task_takes_it(written):
     )
     dataset = task.datasets.get_centralized_test_data()
     ((inputs, targets),) = list(dataset.as_numpy_iterator())
-    # Vocabulary b, a, c, d is 1 to 4; 5 is out of vocabulary, 6 begins and 7 ends a sentence, 0 pads.
-    assert sorted(inputs.tolist()) == [[6, 1, 3, 4], [6, 2, 1, 7]]
-    assert sorted(targets.tolist()) == [[1, 3, 4, 7], [2, 1, 7, 0]]
+    # Vocabulary a, b, c, d is 1 to 4; 5 is out of vocabulary, 6 begins and 7 ends a sentence, 0 pads.
+    assert sorted(inputs.tolist()) == [[6, 1, 2, 7], [6, 2, 3, 4]]
+    assert sorted(targets.tolist()) == [[1, 2, 7, 0], [2, 3, 4, 7]]
 
 
 def test_word_counts(written):

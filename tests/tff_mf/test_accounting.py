@@ -1,6 +1,7 @@
 import math
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import pld
@@ -57,6 +58,39 @@ def test_no_noise_is_infinitely_private():
     assert tff_mf.zcdp_rho(tff_mf.Identity(), 3, ONCE, noise_multiplier=1e300) > 0
     assert tff_mf.zcdp_rho(tff_mf.Identity(), 3, ONCE, noise_multiplier=5e-324) == math.inf
     assert tff_mf.epsilon(tff_mf.Identity(), 3, ONCE, noise_multiplier=5e-324, delta=1e-6) == math.inf
+
+
+def exact_delta(mechanism, rounds, schema, sigma, epsilon):
+    """δ of the whole chain, from parameters in float32 to the Gaussian, with 60 digits."""
+    theta = [mpmath.mpf(float(np.float32(value))) for value in mechanism.theta]
+    omega = [mpmath.mpf(float(np.float32(value))) for value in mechanism.omega]
+    column = [mpmath.mpf(1)]
+    for i in range(rounds - 1):
+        column.append(sum(o * t**i for o, t in zip(omega, theta, strict=True)))
+    starts = range(0, schema.limit * schema.separation, schema.separation)
+    total = [sum(column[i - start] for start in starts if start <= i) for i in range(rounds)]
+    mu = mpmath.sqrt(sum(value**2 for value in total)) / mpmath.mpf(sigma)
+    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    return (mpmath.erfc(a / mpmath.sqrt(2)) - mpmath.exp(epsilon) * mpmath.erfc(b / mpmath.sqrt(2))) / 2
+
+
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4),
+    st.floats(0.01, 0.99),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.floats(-1, 3).map(lambda e: 10.0**e),
+    st.floats(-15, -1).map(lambda e: 10.0**e),
+)
+def test_the_whole_chain_is_never_too_optimistic(theta, total, min_sep, limit, sigma, delta):
+    mechanism = tff_mf.BLT(theta=theta, omega=[total / len(theta)] * len(theta))
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+    epsilon = tff_mf.epsilon(mechanism, 40, schema, noise_multiplier=sigma, delta=delta)
+    with mpmath.workdps(60):
+        assert exact_delta(mechanism, 40, schema, sigma, mpmath.mpf(epsilon)) <= delta
+        smaller = epsilon * (1 - 1e-9) - 1e-12
+        if smaller > 0:
+            assert exact_delta(mechanism, 40, schema, sigma, mpmath.mpf(smaller)) > delta
 
 
 @given(mechanisms, st.floats(-4, 4).map(lambda e: 10.0**e), deltas)

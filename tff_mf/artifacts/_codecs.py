@@ -33,7 +33,9 @@ MECHANISMS: dict[str, MechanismCodec] = {
     BLT.kind: MechanismCodec(
         axes={"theta": 1, "omega": 1},
         encode=lambda blt: {"theta": np.array(blt.theta), "omega": np.array(blt.omega)},
-        decode=lambda tensors, made_for: BLT(theta=tensors["theta"], omega=tensors["omega"], made_for=made_for),
+        decode=lambda tensors, made_for: BLT(
+            theta=tensors["theta"].tolist(), omega=tensors["omega"].tolist(), made_for=made_for
+        ),
     ),
     Identity.kind: MechanismCodec(
         axes={},

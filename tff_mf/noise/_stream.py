@@ -1,7 +1,7 @@
 """The streaming core that every mechanism's noise runs on: rounds, keys and limits."""
 
 import abc
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,8 @@ from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _keys
 
 _INT64_LIMIT = 2**63
+
+_M = TypeVar("_M", bound=Mechanism)
 
 
 class NoiseState(NamedTuple):
@@ -28,7 +30,7 @@ class NoiseState(NamedTuple):
     rows: tuple[tf.Tensor, ...]
 
 
-class NoiseStream(abc.ABC):
+class NoiseStream(abc.ABC, Generic[_M]):
     """Streams the rows of σζ·C⁻¹z, one a round.
 
     Formal guarantee: row t is σζ(C⁻¹z)_t for the mechanism's C with float32 parameters, where z has
@@ -49,7 +51,7 @@ class NoiseStream(abc.ABC):
     """
 
     def __init__(
-        self, mechanism: Mechanism, *, dimension: int, stddev: float, insecure_seed: int | None = None
+        self, mechanism: _M, *, dimension: int, stddev: float, insecure_seed: int | None = None
     ) -> None:
         self._mechanism = mechanism.as_run()
         self._dimension = _validate.whole("dimension", dimension)

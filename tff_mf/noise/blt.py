@@ -6,10 +6,8 @@ from tff_mf.mechanisms import BLT
 from tff_mf.noise._stream import NoiseStream
 
 
-class BLTStream(NoiseStream):
+class BLTStream(NoiseStream[BLT]):
     """McMahan et al. (2024), equation 3 and algorithm 3: x_t = z_t − ωᵀS, then S ← diag(θ)S + 1x_t."""
-
-    _mechanism: BLT
 
     def _initial_rows(self) -> tuple[tf.Tensor, ...]:
         return tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self._mechanism.buffers))

@@ -48,9 +48,7 @@ class BLTLoss:
         by_exponent[::2] = error.by_exponent / error.value
         by_exponent[1::2] = sens.by_exponent / sens.value
         by_difference = (by_log_weight @ self._powers) * (1 / factors - 1)
-        by_increment = (
-            by_exponent @ self._cumulate + by_difference @ self._differences - by_log_weight @ self._offsets
-        )
+        by_increment = by_exponent @ self._cumulate + by_difference @ self._differences - by_log_weight @ self._offsets
         return 0.5 * float(np.log(error.value) + np.log(sens.value)), 0.5 * by_increment * increments
 
     def parameters(self, variables: np.ndarray) -> BLTParameters:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_mf import _validate
+from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BLT, MadeFor
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import recomputed_loss
@@ -30,6 +31,9 @@ _PLACE_STEP = 0.5
 _PLACES_FOLLOWED = 2
 _FOLLOWED_FOR = 25
 _ITERATIONS = 1000
+
+_MOST_ROUNDS = 10**12
+_MOST_PARTICIPATIONS = 10**6
 
 # The smallest normal float32: a faster decay would be cast to 0, which no BLT has, when the noise runs.
 _FASTEST_DECAY = float(np.finfo(np.float32).tiny)
@@ -100,17 +104,19 @@ def optimize_blt_result(
     made_for = MadeFor(rounds=rounds, participation=participation)
     wanted = None if buffers is None else _validate.whole("buffers", buffers)
     objective = _validate.one_of("objective", objective, ("max", "rms"))
+    _check_size(made_for)
 
     optimum = _without_buffers(made_for, objective)
     needed = _WORTHWHILE if wanted is None else _DEAD
     history: list[float] = []
     iterations = 0
-    left_out = ""
+    gain_left_out = None
     while wanted is None or len(history) < wanted:
         candidate = _with_one_more_buffer(made_for, objective, optimum)
         iterations += candidate.iterations
-        if optimum.log_loss - candidate.log_loss < needed:
-            left_out = _left_out(len(history), wanted, needed)
+        gain = optimum.log_loss - candidate.log_loss
+        if gain < needed:
+            gain_left_out = gain
             break
         optimum = candidate
         history.append(float(np.exp(optimum.log_loss)))
@@ -121,12 +127,24 @@ def optimize_blt_result(
         objective=objective,
         loss=recomputed_loss(mechanism, made_for, objective),
         converged=optimum.gradient_norm <= _STATIONARY,
-        message=optimum.ending + left_out,
+        message=_message(optimum, wanted, gain_left_out),
         iterations=iterations,
         seconds=time.perf_counter() - began,
         gradient_norm=optimum.gradient_norm,
         history=tuple(history),
     )
+
+
+def _check_size(made_for: MadeFor) -> None:
+    if made_for.rounds > _MOST_ROUNDS:
+        raise InputValueError(
+            f"rounds={made_for.rounds} is more than {_MOST_ROUNDS}: float64 cannot tell the decays needed from 1."
+        )
+    if made_for.participation.limit > _MOST_PARTICIPATIONS:
+        raise InputValueError(
+            f"max_participations={made_for.participation.limit} is more than the {_MOST_PARTICIPATIONS} "
+            "that are added up one by one."
+        )
 
 
 class _Optimum(NamedTuple):
@@ -196,10 +214,14 @@ def _mechanism(made_for: MadeFor, objective: str, optimum: _Optimum) -> BLT:
     return BLT(theta=np.maximum(theta, _FASTEST_DECAY), omega=omega, made_for=made_for)
 
 
-def _left_out(kept: int, wanted: int | None, needed: float) -> str:
-    if not kept:
-        return f"One buffer lowers the loss by less than {needed:g}, relatively: C is the identity."
-    reason = f"buffer {kept + 1} lowers the loss by less than {needed:g}, relatively"
-    if wanted is None:
-        return f"{kept} buffers: {reason}."
-    return f"{wanted - kept} of {wanted} buffers pruned: {reason}."
+def _message(optimum: _Optimum, wanted: int | None, gain_left_out: float | None) -> str:
+    sentences = []
+    if optimum.gradient_norm > _STATIONARY:
+        sentences.append(f"Not at a stationary point: {optimum.ending}.")
+    if not optimum.buffers:
+        sentences.append("No buffer lowers the loss: C is the identity.")
+    elif gain_left_out is not None:
+        asked = "" if wanted is None else f" of {wanted}"
+        gain = f"{max(gain_left_out, 0.0):.1e}"
+        sentences.append(f"{optimum.buffers}{asked} buffers: one more would lower the loss by {gain}, relatively.")
+    return " ".join(sentences) or f"Stationary point with {optimum.buffers} buffers."

@@ -1,0 +1,141 @@
+"""How good the optimizers' mechanisms are and how long they take, if wanted beside jax_privacy 2.0.0.
+
+    python benchmarks/optimizers.py
+    python benchmarks/optimizers.py --jax-privacy /path/to/other/venv/bin/python
+
+The second form runs every case that jax_privacy also has in that Python, twice in turn with ours, and prints the
+ratio of the times. Imports are outside every clock; what jax compiles for a case is inside, since each case is compiled
+anew. Our time is the median of five runs. Losses of both are computed here, from the parameters handed back.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+
+import scipy.optimize  # noqa: F401  The optimizers import it when they are first called.
+
+import tff_mf
+from tff_mf import optimize
+from tff_mf.mechanisms import Mechanism
+
+PEER = pathlib.Path(__file__).with_name("jax_privacy_peer.py")
+REPEATS = 5
+STACK_OVERFLOW = tff_mf.MadeFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        name: What the row says.
+        setting: The setting optimized for.
+        run: Optimizes.
+        target: Loss to reach, if one is set.
+        peer: The case for `jax_privacy_peer.py`, if jax_privacy has it.
+        from_peer: Makes the mechanism from what the peer answers.
+    """
+
+    name: str
+    setting: tff_mf.MadeFor
+    run: Callable[[], tff_mf.OptimizationResult]
+    target: float | None = None
+    peer: dict | None = None
+    from_peer: Callable[[dict], Mechanism] | None = None
+
+
+def blt_case(setting: tff_mf.MadeFor, buffers: int, objective: str, target: float | None, *, beside: bool) -> Case:
+    schema = setting.participation
+    arguments = {"buffers": buffers, "objective": objective}
+    return Case(
+        name=f"blt {buffers} {objective}, n = {setting.rounds}",
+        setting=setting,
+        run=lambda: optimize.optimize_blt_result(rounds=setting.rounds, participation=schema, **arguments),
+        target=target,
+        peer={"kind": "blt", "rounds": setting.rounds, "min_sep": schema.separation, "limit": schema.limit, **arguments}
+        if beside
+        else None,
+        from_peer=lambda answer: tff_mf.BLT(theta=answer["theta"], omega=answer["omega"]),
+    )
+
+
+def blt_cases() -> list[Case]:
+    cases = [
+        blt_case(STACK_OVERFLOW, buffers, objective, target, beside=True)
+        for buffers, objective, target in [
+            (2, "max", 10.8064),
+            (3, "max", 10.7515),
+            (4, "max", 10.735),
+            (3, "rms", 9.172),
+        ]
+    ]
+    for rounds in (10**6, 10**9):
+        schema = tff_mf.MinSep(min_sep=rounds // 6, max_participations=6)
+        setting = tff_mf.MadeFor(rounds=rounds, participation=schema)
+        cases += [blt_case(setting, buffers, "max", None, beside=False) for buffers in (2, 3, 4, 5)]
+        cases += [blt_case(setting, 3, "rms", None, beside=False)]
+    return cases
+
+
+GROUPS = {"blt": blt_cases}
+
+
+def loss_of(mechanism: Mechanism, setting: tff_mf.MadeFor, objective: str) -> float:
+    loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
+    return loss(mechanism, setting.rounds, setting.participation)
+
+
+def ours(case: Case) -> tuple[tff_mf.OptimizationResult, float]:
+    results = [case.run() for _ in range(REPEATS)]
+    return results[0], statistics.median(result.seconds for result in results)
+
+
+def report_alone(cases: list[Case]) -> None:
+    print(f"{'case':<28}{'loss':>11}{'target':>10}{'':>5}{'direct':>11}{'seconds':>9}  status")
+    for case in cases:
+        result, seconds = ours(case)
+        target = "" if case.target is None else f"{case.target:.4f}"
+        verdict = "" if case.target is None else "ok" if result.loss <= case.target else "MISS"
+        direct = f"{loss_of(result.mechanism, case.setting, result.objective):.4f}" if case.setting.rounds < 1e7 else ""
+        status = "converged" if result.converged else result.message
+        print(f"{case.name:<28}{result.loss:>11.4f}{target:>10}{verdict:>5}{direct:>11}{seconds:>9.3f}  {status}")
+
+
+def report_beside(cases: list[Case], python: str) -> None:
+    print(f"\n{'case':<28}{'turn':>5}{'loss':>11}{'seconds':>9}{'jax loss':>11}{'seconds':>9}{'ratio':>8}")
+    for case in cases:
+        if case.peer is None or case.from_peer is None:
+            continue
+        for turn in (1, 2):
+            result, seconds = ours(case)
+            command = [python, str(PEER), json.dumps(case.peer)]
+            answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+            theirs = loss_of(case.from_peer(answer), case.setting, result.objective)
+            ratio = answer["seconds"] / seconds
+            print(
+                f"{case.name:<28}{turn:>5}{result.loss:>11.4f}{seconds:>9.3f}{theirs:>11.4f}{answer['seconds']:>9.2f}"
+                f"{ratio:>8.0f}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", default=list(GROUPS), help=f"of {', '.join(GROUPS)}; all unless said")
+    parser.add_argument("--jax-privacy", metavar="PYTHON", help="python of a venv with jax_privacy 2.0.0")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.groups) - set(GROUPS):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    cases = [case for group in arguments.groups for case in GROUPS[group]()]
+    report_alone(cases)
+    if arguments.jax_privacy:
+        report_beside(cases, arguments.jax_privacy)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

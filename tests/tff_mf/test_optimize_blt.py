@@ -1,0 +1,257 @@
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.optimize._blt_loss import BLTLoss
+from tff_mf.optimize._blt_recompute import _closed_form, _direct
+from tff_mf.optimize._geometric import geometric_sum, weighted_geometric_sum
+
+PAPER = tff_mf.MadeFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
+OBJECTIVES = ("max", "rms")
+
+
+def setting(rounds, min_sep, limit):
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+    return tff_mf.MadeFor(rounds=rounds, participation=schema)
+
+
+def found(made_for, buffers=None, objective="max"):
+    return tff_mf.optimize_blt_result(
+        rounds=made_for.rounds, participation=made_for.participation, buffers=buffers, objective=objective
+    )
+
+
+@st.composite
+def settings(draw):
+    rounds = draw(st.integers(1, 40))
+    limit = draw(st.integers(1, min(rounds, 6)))
+    min_sep = draw(st.integers(1, max(1, (rounds - 1) // max(limit - 1, 1))))
+    return setting(rounds, min_sep, limit)
+
+
+@st.composite
+def variables(draw, slowest=-8.0):
+    """Increments from e^slowest to e²: decays near 1 and 0, and nearly coinciding ones."""
+    buffers = draw(st.integers(1, 4))
+    return np.array(draw(st.lists(st.floats(slowest, 2.0), min_size=2 * buffers, max_size=2 * buffers)))
+
+
+def dense_loss(mechanism, made_for, objective):
+    """The definition, from dense matrices."""
+    rounds, schema = made_for.rounds, made_for.participation
+    pattern = np.zeros(rounds)
+    pattern[: (schema.limit - 1) * schema.separation + 1 : schema.separation] = 1
+    encoder = mechanism.encoder(rounds)
+    variances = np.sum(np.square(np.tril(np.ones((rounds, rounds))) @ np.linalg.inv(encoder)), axis=1)
+    error = np.sqrt(variances.max() if objective == "max" else variances.mean())
+    return np.linalg.norm(encoder @ pattern) * error
+
+
+@given(st.floats(1e-12, 30.0), st.integers(0, 3000))
+def test_geometric_sums_are_sums(exponent, terms):
+    powers = np.exp(-exponent * np.arange(terms))
+    value, slope = geometric_sum(np.array(exponent), terms)
+    assert value == pytest.approx(powers.sum(), rel=1e-13)
+    # The derivative is promised to rounding of the sum, once multiplied by the exponent.
+    assert exponent * slope == pytest.approx(-exponent * (np.arange(terms) @ powers), abs=1e-14 * max(1, terms))
+    if terms:
+        weighted = 1 - np.arange(terms) / terms
+        value, slope = weighted_geometric_sum(np.array(exponent), terms)
+        assert value == pytest.approx(weighted @ powers, rel=1e-12)
+        expected = -exponent * (np.arange(terms) * weighted @ powers)
+        assert exponent * slope == pytest.approx(expected, abs=1e-12 * max(1, terms))
+
+
+@pytest.mark.parametrize("terms", [1, 7, 10**9])
+def test_geometric_sums_have_their_limits(terms):
+    assert geometric_sum(np.zeros(1), terms)[0] == terms
+    assert weighted_geometric_sum(np.zeros(1), terms)[0] == pytest.approx((terms + 1) / 2, rel=1e-15)
+
+
+@given(variables(), settings(), st.sampled_from(OBJECTIVES))
+def test_loss_is_that_of_the_dense_matrices(variables, made_for, objective):
+    loss = BLTLoss(made_for, objective, len(variables) // 2)
+    mechanism = tff_mf.BLT(**loss.parameters(variables)._asdict())
+    expected = dense_loss(mechanism, made_for, objective)
+    assert np.exp(loss(variables)[0]) == pytest.approx(expected, rel=1e-10)
+    assert np.sqrt(_direct(mechanism, made_for, objective)) == pytest.approx(expected, rel=1e-10)
+    assert np.sqrt(_closed_form(mechanism, made_for, objective)) == pytest.approx(expected, rel=1e-8)
+
+
+@given(variables(slowest=-16.0), st.sampled_from(OBJECTIVES))
+def test_loss_is_that_of_the_summed_coefficients(variables, objective):
+    made_for = setting(200_000, 30_000, 6)
+    loss = BLTLoss(made_for, objective, len(variables) // 2)
+    mechanism = tff_mf.BLT(**loss.parameters(variables)._asdict())
+    # What θ loses by being stored next to 1 is not the loss's fault: rounding of θ is 1e-16 and 1 − θ down to 1e-7.
+    assert np.exp(loss(variables)[0]) == pytest.approx(np.sqrt(_direct(mechanism, made_for, objective)), rel=1e-8)
+
+
+@given(
+    variables(slowest=-30.0),
+    st.sampled_from([PAPER, setting(10**9, 10**8, 6), setting(50, 1, 50), setting(9, 2, 1), setting(2, 1, 2)]),
+    st.sampled_from(OBJECTIVES),
+)
+def test_gradient_is_that_of_finite_differences(variables, made_for, objective):
+    loss = BLTLoss(made_for, objective, len(variables) // 2)
+    step = 1e-4 * np.eye(len(variables))
+    # Fourth order, so that rounding and not the step limits the agreement.
+    steps = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
+    expected = [sum(weight * loss(variables + times * one)[0] for times, weight in steps) / 1e-4 for one in step]
+    np.testing.assert_allclose(loss(variables)[1], expected, atol=2e-9)
+
+
+@given(variables(slowest=-45.0))
+def test_every_value_of_the_variables_is_a_valid_blt(variables):
+    theta, omega = BLTLoss(PAPER, "max", len(variables) // 2).parameters(variables)
+    mechanism = tff_mf.BLT(theta=theta, omega=omega)
+    assert sum(mechanism.omega) <= 1 + 1e-14
+    assert np.all(np.diff(theta) <= 0)
+
+
+@pytest.mark.parametrize(
+    ("buffers", "objective", "target"),
+    [(2, "max", 10.8063), (3, "max", 10.7514), (4, "max", 10.735), (3, "rms", 9.172)],
+)
+def test_published_losses_are_reached(buffers, objective, target):
+    result = found(PAPER, buffers, objective)
+    mechanism = result.mechanism
+    assert result.converged
+    assert result.gradient_norm < 1e-6
+    assert mechanism.buffers == buffers
+    assert mechanism.made_for == PAPER
+    assert result.loss <= target
+    loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
+    assert result.loss == pytest.approx(loss(mechanism, PAPER.rounds, PAPER.participation), rel=1e-12)
+    assert result.history[-1] == pytest.approx(result.loss, rel=1e-10)
+    only = tff_mf.optimize_blt(rounds=2052, participation=PAPER.participation, buffers=buffers, objective=objective)
+    assert only == mechanism
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("rounds", [50, 2052, 10**6, 10**9])
+def test_more_buffers_are_never_worse(rounds, objective):
+    losses = [found(setting(rounds, rounds // 6, 6), buffers, objective).loss for buffers in (1, 2, 3, 4)]
+    assert all(more <= fewer * (1 + 1e-9) for fewer, more in zip(losses, losses[1:], strict=False))
+    long = found(setting(rounds, rounds // 6, 6), 5, objective)
+    assert long.converged
+    assert long.history[:4] == pytest.approx(losses[: len(long.history)][:4], rel=1e-7)
+
+
+def test_a_million_rounds_agree_with_the_direct_sum():
+    made_for = setting(10**6, 10**6 // 6, 6)
+    mechanism = found(made_for, 4).mechanism
+    direct = tff_mf.max_loss(mechanism, made_for.rounds, made_for.participation)
+    assert np.sqrt(_direct(mechanism, made_for, "max")) == pytest.approx(direct, rel=1e-11)
+    assert np.sqrt(_closed_form(mechanism, made_for, "max")) == pytest.approx(direct, rel=1e-8)
+
+
+def test_time_does_not_grow_with_the_rounds():
+    made_for = {rounds: setting(rounds, rounds // 6, 6) for rounds in (2052, 10**6, 10**9)}
+    for each in made_for.values():
+        found(each, 4)
+    # Processor time of the best of several, since tests share the machine.
+    seconds = {rounds: min(processor_time(each) for _ in range(5)) for rounds, each in made_for.items()}
+    assert seconds[10**6] < 3 * seconds[2052]
+    assert seconds[10**9] < 3 * seconds[2052]
+
+
+def processor_time(made_for):
+    began = time.process_time()
+    found(made_for, 4)
+    return time.process_time() - began
+
+
+def test_buffers_are_chosen_by_what_they_gain():
+    result = found(PAPER)
+    losses = result.history
+    assert result.mechanism.buffers == len(losses) == 4
+    assert all(fewer / more > 1.001 for fewer, more in zip(losses, losses[1:], strict=False))
+    assert found(PAPER, 5).loss > result.loss / 1.001
+    assert "one more would lower the loss" in result.message
+
+
+def test_dead_buffers_are_pruned_and_reported():
+    result = found(PAPER, 6, "rms")
+    assert result.mechanism.buffers == 3
+    assert result.message.startswith("3 of 6 buffers: one more would lower the loss by ")
+    assert result.mechanism == found(PAPER, 3, "rms").mechanism
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("buffers", [1, 3, None])
+@pytest.mark.parametrize(
+    "made_for",
+    [
+        *(setting(1, 1, 1), setting(2, 1, 1), setting(2, 1, 2), setting(3, 1, 1), setting(3, 1, 2), setting(3, 2, 2)),
+        *(setting(30, 1, 30), setting(30, 1, 1), setting(30, 10**15, 1), setting(16, 2, 6), setting(36, 6, 6)),
+    ],
+    ids=str,
+)
+def test_small_and_crowded_settings(made_for, buffers, objective):
+    result = found(made_for, buffers, objective)
+    assert result.converged
+    assert result.loss == pytest.approx(dense_loss(result.mechanism, made_for, objective), rel=1e-10)
+    assert result.loss <= dense_loss(tff_mf.Identity(), made_for, objective) * (1 + 1e-12)
+    assert sum(result.mechanism.omega) <= 1
+
+
+def test_two_rounds_have_the_best_strategy():
+    # By hand: with c = c₁, (1 + c²)(1 + (1 − c)²) is least at c = ½.
+    assert found(setting(2, 1, 1)).loss == pytest.approx(1.25, rel=1e-12)
+
+
+def test_the_identity_is_one_buffer_of_no_weight():
+    result = found(setting(30, 1, 30))
+    assert result.mechanism.omega == (0.0,)
+    assert result.history == ()
+    assert result.message == "No buffer lowers the loss: C is the identity."
+
+
+@given(settings(), st.sampled_from(OBJECTIVES))
+def test_the_exact_rule_holds_also_for_the_cast_parameters(made_for, objective):
+    mechanism = found(made_for, 2, objective).mechanism
+    for each in (mechanism, mechanism.as_run()):
+        assert sum(each.omega) < 1
+        assert tff_mf.explain_sensitivity(each, made_for.rounds, made_for.participation).exact
+
+
+@pytest.mark.parametrize("limit", [1, 2, 6])
+@pytest.mark.parametrize("rounds", [100, 2052, 10**6])
+def test_casting_the_parameters_costs_nothing_up_to_a_million_rounds(rounds, limit):
+    made_for = setting(rounds, rounds // limit, limit)
+    result = found(made_for, 4)
+    assert sum(result.mechanism.as_run().omega) < 0.9
+    as_run = np.sqrt(_direct(result.mechanism.as_run(), made_for, "max"))
+    assert as_run == pytest.approx(result.loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"buffers": 0}, ValueError, "buffers=0 must be at least 1"),
+        ({"buffers": 2.0}, TypeError, r"buffers=2\.0 must be a whole number"),
+        ({"objective": "mean"}, ValueError, "objective='mean' must be one of max, rms"),
+        ({"objective": None}, TypeError, "objective=None must be one of max, rms"),
+        ({"rounds": 1710}, ValueError, "rounds=1710; at most max_participations=5 fits"),
+        ({"rounds": 0}, ValueError, "rounds=0 must be at least 1"),
+        ({"rounds": 2052.0}, TypeError, "rounds=2052.0 must be a whole number"),
+        ({"rounds": 10**13}, ValueError, "rounds=10000000000000 is more than"),
+        ({"participation": 6}, TypeError, "participation=6 must be a Participation"),
+        (
+            {"rounds": 10**7, "participation": tff_mf.MinSep(min_sep=1, max_participations=10**7)},
+            ValueError,
+            "max_participations=10000000 is more than",
+        ),
+    ],
+)
+@pytest.mark.parametrize("optimize", [tff_mf.optimize_blt, tff_mf.optimize_blt_result])
+def test_bad_input_is_named(optimize, changed, error, message):
+    arguments = {"rounds": 2052, "participation": PAPER.participation, "buffers": 2, "objective": "max"} | changed
+    with pytest.raises(error, match=message) as raised:
+        optimize(**arguments)
+    assert isinstance(raised.value, tff_mf.InputError)
