@@ -10,9 +10,10 @@ from typing import Any
 
 import tff_mf
 
-from . import models, plots, progress, task, training
+from . import plots, progress, task, training
 from .datasets import pydoc
 from .privacy import PrivacyPlan, plan_privacy
+from .settings import ModelConfig, TrainingSettings
 
 _PARTS = ("blt", "identity", "summary.json", "accuracy.png")
 
@@ -36,8 +37,8 @@ class DemoSettings:
     epsilon: float = 4.0
     delta: float = 1e-6
     buffers: int = 3
-    model: models.ModelConfig = dataclasses.field(
-        default_factory=lambda: models.ModelConfig(architecture="conv", vocab_size=2000, embedding_size=32, units=64)
+    model: ModelConfig = dataclasses.field(
+        default_factory=lambda: ModelConfig(architecture="conv", vocab_size=2000, embedding_size=32, units=64)
     )
     server_learning_rates: Mapping[str, float] = dataclasses.field(
         default_factory=lambda: {"blt": 1.0, "identity": 0.3}
@@ -67,7 +68,9 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
         folder = staging / name
         folder.mkdir(parents=True)
         with progress.rounds(settings.rounds, name) as on_round:
-            results[name] = training.run(_config(settings, name, data), plan, folder, on_round=on_round)
+            results[name] = training.run(
+                _training_settings(settings, name), plan, data=data, out=folder, on_round=on_round
+            )
     mechanisms = {name: dict(result.summary) for name, result in results.items()}
     summary = {
         "mechanisms": mechanisms,
@@ -120,11 +123,10 @@ def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
     }
 
 
-def _config(settings: DemoSettings, name: str, data: pathlib.Path) -> training.TrainingConfig:
-    shared = {field.name for field in dataclasses.fields(training.TrainingConfig)}
+def _training_settings(settings: DemoSettings, name: str) -> TrainingSettings:
+    shared = {field.name for field in dataclasses.fields(TrainingSettings)}
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return training.TrainingConfig(
-        data=data,
+    return TrainingSettings(
         server_learning_rate=settings.server_learning_rates[name],
         **{key: value for key, value in values.items() if key in shared},
     )

@@ -1,38 +1,12 @@
 """Language models for next-word prediction: the recurrent one of TFF's task, and a light one."""
 
-import dataclasses
-
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from .settings import ModelConfig
 
-ARCHITECTURES = ("lstm", "conv")
 PADDING = 0
 _KERNEL_WORDS = 3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Size of a model; the defaults are those of the papers' StackOverflow experiments.
-
-    Attributes:
-        architecture: `lstm`, TFF's own recurrent model, or `conv`, a causal convolution over the
-            last three words, which learns faster and costs a fraction.
-        vocab_size: Most frequent words to know.
-        embedding_size: Width of the word embedding.
-        units: LSTM units, or filters of the convolution.
-    """
-
-    architecture: str = "lstm"
-    vocab_size: int = 10_000
-    embedding_size: int = 96
-    units: int = 670
-
-    def __post_init__(self) -> None:
-        _validate.one_of("architecture", self.architecture, ARCHITECTURES)
-        for name in ("vocab_size", "embedding_size", "units"):
-            _validate.whole(name, getattr(self, name))
 
 
 def build_keras_model(config: ModelConfig, *, extended_vocab_size: int, seed: int) -> tf.keras.Model:

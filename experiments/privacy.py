@@ -27,7 +27,7 @@ class PrivacyPlan:
         delta: δ.
         clients_per_round: Clients that train in a round.
         cohort: Clients that a round stands for.
-        insecure: Whether the noise is repeatable, which leaves no guarantee.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
     """
 
     mechanism: tff_mf.Mechanism
@@ -37,7 +37,12 @@ class PrivacyPlan:
     delta: float
     clients_per_round: int
     cohort: int
-    insecure: bool = False
+    insecure_seed: int | None = None
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise is repeatable, and ε therefore unbounded."""
+        return self.insecure_seed is not None
 
     @property
     def noise_multiplier_as_run(self) -> float:
@@ -121,7 +126,7 @@ def plan_privacy(
     cohort: int | None = None,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    insecure: bool = False,
+    insecure_seed: int | None = None,
 ) -> PrivacyPlan:
     """Returns the plan for either a privacy target or a noise multiplier.
 
@@ -141,6 +146,8 @@ def plan_privacy(
     _validate.open_unit("delta", delta)
     clients_per_round = _validate.whole("clients_per_round", clients_per_round)
     cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)
+    if insecure_seed is not None:
+        _validate.whole("insecure_seed", insecure_seed, at_least=0)
     if cohort < clients_per_round:
         raise InputValueError(
             f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
@@ -157,7 +164,7 @@ def plan_privacy(
         delta=delta,
         clients_per_round=clients_per_round,
         cohort=cohort,
-        insecure=insecure,
+        insecure_seed=insecure_seed,
     )
 
 

@@ -12,61 +12,16 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import _validate
-from tff_mf.errors import InputValueError
 
 from .. import aggregators
-from . import models, participation_log, sampling, task
+from . import participation_log, sampling, task
 from .datasets import sqlite
 from .privacy import PrivacyPlan
+from .settings import TrainingSettings
 
 METRICS = "metrics.csv"
 PARTICIPATION = "participation.csv"
 SUMMARY = "summary.json"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """Everything of a run but its privacy.
-
-    Attributes:
-        data: File in StackOverflow's format.
-        model: Size of the model.
-        clip_norm: Bound ζ on the L2 norm of a client's update.
-        client_learning_rate: Rate of the clients' SGD.
-        server_learning_rate: Rate of the server's SGD with momentum.
-        server_momentum: Its momentum, in [0, 1).
-        batch_size: Sentences a batch of a client.
-        max_examples: Sentences a client uses at most in one round.
-        client_epochs: Passes over its sentences that a client makes in one round.
-        evaluate_every: Rounds between two evaluations; the last round is always evaluated.
-        evaluation_examples: Sentences of the test clients to evaluate on.
-        seed: Seed of cohorts and initial model, never of noise.
-        insecure_seed: Seed of the noise. TEST ONLY: a run with it has no privacy.
-    """
-
-    data: pathlib.Path
-    model: models.ModelConfig = dataclasses.field(default_factory=models.ModelConfig)
-    clip_norm: float = 1.0
-    client_learning_rate: float = 1.0
-    server_learning_rate: float = 1.0
-    server_momentum: float = 0.95
-    batch_size: int = 16
-    max_examples: int = 256
-    client_epochs: int = 1
-    evaluate_every: int = 25
-    evaluation_examples: int = 2000
-    seed: int = 0
-    insecure_seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("clip_norm", "client_learning_rate", "server_learning_rate"):
-            _validate.positive(name, getattr(self, name))
-        for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
-            _validate.whole(name, getattr(self, name))
-        _validate.whole("seed", self.seed, at_least=0)
-        if not 0 <= _validate.real("server_momentum", self.server_momentum) < 1:
-            raise InputValueError(f"server_momentum={self.server_momentum!r} must lie in [0, 1).")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,10 +42,11 @@ class TrainingResult:
 
 
 def run(
-    config: TrainingConfig,
+    settings: TrainingSettings,
     privacy: PrivacyPlan,
-    out: pathlib.Path,
     *,
+    data: pathlib.Path,
+    out: pathlib.Path,
     on_round: Callable[[int, Mapping[str, float]], None] = lambda round_number, metrics: None,
 ) -> TrainingResult:
     """Trains, and writes metrics, participation and summary to the folder `out`.
@@ -101,33 +57,34 @@ def run(
     vocabulary, nor the choice of settings.
 
     Args:
-        config: Everything but privacy.
+        settings: Everything but privacy.
         privacy: The mechanism and its noise.
+        data: File in StackOverflow's format.
         out: An existing folder.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts.
     """
-    splits = sqlite.load(config.data)
+    splits = sqlite.load(data)
     cohorts = sampling.plan_cohorts(
         client_ids=splits.train.client_ids,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,
         participation=privacy.participation,
-        seed=config.seed,
+        seed=settings.seed,
     )
     language_task = task.build_task(
-        config.model,
-        vocabulary=list(sqlite.load_word_counts(config.data, config.model.vocab_size)),
-        batch_size=config.batch_size,
-        max_examples=config.max_examples,
-        client_epochs=config.client_epochs,
-        seed=config.seed,
+        settings.model,
+        vocabulary=list(sqlite.load_word_counts(data, settings.model.vocab_size)),
+        batch_size=settings.batch_size,
+        max_examples=settings.max_examples,
+        client_epochs=settings.client_epochs,
+        seed=settings.seed,
     )
     source = sampling.MinSepDataSource(splits.train, cohorts, preprocess_fn=language_task.preprocess_train)
-    evaluate = language_task.build_evaluation(_sentences(splits.test, config.evaluation_examples))
-    process = _learning_process(config, privacy, language_task)
+    evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
+    process = _learning_process(settings, privacy, language_task)
     metrics_file = tff.program.CSVFileReleaseManager(out / METRICS, key_fieldname="round")
     history: list[dict[str, float]] = []
     start = time.perf_counter()
@@ -139,7 +96,7 @@ def run(
             log_cohort(round_number, cohorts.cohort(round_number - 1))
             state = process.next(state, data).state
             metrics: dict[str, float] = {}
-            if round_number % config.evaluate_every == 0 or round_number == privacy.rounds:
+            if round_number % settings.evaluate_every == 0 or round_number == privacy.rounds:
                 metrics = evaluate(process.get_model_weights(state))
                 history.append({"round": round_number, **metrics})
             row = {"seconds": time.perf_counter() - start, **metrics}
@@ -156,13 +113,13 @@ def run(
         "observed_max_participations": observed.max_participations,
         "participation_within_assumed": holds,
         "statement": statement,
-        "model": dataclasses.asdict(config.model),
+        "model": dataclasses.asdict(settings.model),
         "parameters": language_task.parameters,
-        "server_learning_rate": config.server_learning_rate,
-        "server_momentum": config.server_momentum,
-        "client_learning_rate": config.client_learning_rate,
-        "clip_norm": config.clip_norm,
-        "seed": config.seed,
+        "server_learning_rate": settings.server_learning_rate,
+        "server_momentum": settings.server_momentum,
+        "client_learning_rate": settings.client_learning_rate,
+        "clip_norm": settings.clip_norm,
+        "seed": settings.seed,
         "seconds": time.perf_counter() - start,
         "tff_mf_version": tff_mf.__version__,
     }
@@ -173,18 +130,18 @@ def run(
 
 
 def _learning_process(
-    config: TrainingConfig, privacy: PrivacyPlan, language_task: task.Task
+    settings: TrainingSettings, privacy: PrivacyPlan, language_task: task.Task
 ) -> tff.learning.templates.LearningProcess:
     return tff.learning.algorithms.build_unweighted_fed_avg(
         language_task.model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(config.client_learning_rate),
-        server_optimizer_fn=tff.learning.optimizers.build_sgdm(config.server_learning_rate, config.server_momentum),
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum),
         model_aggregator=aggregators.build_mf_aggregator(
             privacy.mechanism,
-            clip_norm=config.clip_norm,
+            clip_norm=settings.clip_norm,
             noise_multiplier=privacy.noise_multiplier_as_run,
             clients_per_round=privacy.clients_per_round,
-            insecure_seed=config.insecure_seed,
+            insecure_seed=privacy.insecure_seed,
         ),
     )
 

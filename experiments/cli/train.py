@@ -63,7 +63,7 @@ def train(
     insecure_seed: int | None,
     out: str,
     as_json: bool,
-    **settings: Any,
+    **others: Any,
 ) -> None:
     """Train a next-word model with federated averaging and a mechanism's noise.
 
@@ -73,9 +73,15 @@ def train(
     from tff_mf import _requires
 
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import progress, runs
+    from .. import progress, runs, settings
     from ..privacy import plan_privacy
 
+    chosen_settings = settings.TrainingSettings(
+        model=settings.ModelConfig(
+            architecture=architecture, vocab_size=vocab_size, embedding_size=embedding_size, units=units
+        ),
+        **others,
+    )
     participation = _options.participation(min_sep, max_participations)
     if mechanism == "blt":
         import tff_mf
@@ -94,23 +100,15 @@ def train(
         cohort=cohort,
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
-        insecure=insecure_seed is not None,
+        insecure_seed=insecure_seed,
     )
     folder = runs.new_folder(pathlib.Path(out))
     data = runs.data_file(dataset)
 
-    from .. import models, training
+    from .. import training
 
-    config = training.TrainingConfig(
-        data=data,
-        model=models.ModelConfig(
-            architecture=architecture, vocab_size=vocab_size, embedding_size=embedding_size, units=units
-        ),
-        insecure_seed=insecure_seed,
-        **settings,
-    )
     with progress.rounds(rounds, mechanism) as on_round:
-        result = training.run(config, privacy, folder, on_round=on_round)
+        result = training.run(chosen_settings, privacy, data=data, out=folder, on_round=on_round)
     if as_json:
         _options.report(result.summary, as_json=True)
     else:

@@ -57,7 +57,8 @@ _CALL = re.compile(r"(?<=\w)\(\)")
 _LEADING_TYPE = re.compile(r"^\([^()]{1,40}\)[,:.]?\s+(?=\S)")
 # What code, paths, formulas and tables have, and prose, with its markup taken out, has not.
 _NOT_PROSE = re.compile(
-    r"[^\x20-\x7e]|[=<>{}\[\]\\|@#$^~`*+]|https?:|www\.|://|\.\.|--|//|\b__|\s[/:,]|/\s|\w\(\w|\(\)|_\s|%[a-z(]|&|\?\?|\s[.-]\w"
+    r"[^\x20-\x7e]|[=<>{}\[\]\\|@#$^~`*+&]|https?:|www\.|://|\.\.|--|//|\b__|_\s|\w-\s|\s[/:,]|/\s|\s[.-]\w|"
+    r"\w\(\w|\(\)|%[a-z(]|\?[?\w]"
 )
 _ABBREVIATION = re.compile(
     r"\b(?:[eE]\.g|[iI]\.e|etc|vs|cf|al|[fF]igs?|[eE]qs?|[sS]ec|[nN]o|pp|ch|Dr|Mrs?|St|approx|resp|incl|eds?|vol)\.$"

@@ -1,3 +1,4 @@
+import itertools
 import time
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_published_losses_are_reached(buffers, objective, target):
 @pytest.mark.parametrize("rounds", [50, 2052, 10**6, 10**9])
 def test_more_buffers_are_never_worse(rounds, objective):
     losses = [found(setting(rounds, rounds // 6, 6), buffers, objective).loss for buffers in (1, 2, 3, 4)]
-    assert all(more <= fewer * (1 + 1e-9) for fewer, more in zip(losses, losses[1:], strict=False))
+    assert all(more <= fewer * (1 + 1e-9) for fewer, more in itertools.pairwise(losses))
     long = found(setting(rounds, rounds // 6, 6), 5, objective)
     assert long.converged
     assert long.history[:4] == pytest.approx(losses[: len(long.history)][:4], rel=1e-7)
@@ -170,7 +171,7 @@ def test_buffers_are_chosen_by_what_they_gain():
     result = found(PAPER)
     losses = result.history
     assert result.mechanism.buffers == len(losses) == 4
-    assert all(fewer / more > 1.001 for fewer, more in zip(losses, losses[1:], strict=False))
+    assert all(fewer / more > 1.001 for fewer, more in itertools.pairwise(losses))
     assert found(PAPER, 5).loss > result.loss / 1.001
     assert "one more would lower the loss" in result.message
 

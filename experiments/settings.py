@@ -1,0 +1,71 @@
+"""Settings of a training run, checked without TensorFlow, so that a wrong one is refused at once."""
+
+import dataclasses
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+ARCHITECTURES = ("lstm", "conv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Size of a model; the defaults are those of the papers' StackOverflow experiments.
+
+    Attributes:
+        architecture: `lstm`, TFF's own recurrent model, or `conv`, a causal convolution over the
+            last three words, which learns faster and costs a fraction.
+        vocab_size: Most frequent words to know.
+        embedding_size: Width of the word embedding.
+        units: LSTM units, or filters of the convolution.
+    """
+
+    architecture: str = "lstm"
+    vocab_size: int = 10_000
+    embedding_size: int = 96
+    units: int = 670
+
+    def __post_init__(self) -> None:
+        _validate.one_of("architecture", self.architecture, ARCHITECTURES)
+        for name in ("vocab_size", "embedding_size", "units"):
+            _validate.whole(name, getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Everything of a run but its privacy.
+
+    Attributes:
+        model: Size of the model.
+        clip_norm: Bound ζ on the L2 norm of a client's update.
+        client_learning_rate: Rate of the clients' SGD.
+        server_learning_rate: Rate of the server's SGD with momentum.
+        server_momentum: Its momentum, in [0, 1).
+        batch_size: Sentences a batch of a client.
+        max_examples: Sentences a client uses at most in one round.
+        client_epochs: Passes over its sentences that a client makes in one round.
+        evaluate_every: Rounds between two evaluations; the last round is always evaluated.
+        evaluation_examples: Sentences of the test clients to evaluate on.
+        seed: Seed of cohorts and initial model, never of noise.
+    """
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    clip_norm: float = 1.0
+    client_learning_rate: float = 1.0
+    server_learning_rate: float = 1.0
+    server_momentum: float = 0.95
+    batch_size: int = 16
+    max_examples: int = 256
+    client_epochs: int = 1
+    evaluate_every: int = 25
+    evaluation_examples: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("clip_norm", "client_learning_rate", "server_learning_rate"):
+            _validate.positive(name, getattr(self, name))
+        for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
+            _validate.whole(name, getattr(self, name))
+        _validate.whole("seed", self.seed, at_least=0)
+        if not 0 <= _validate.real("server_momentum", self.server_momentum) < 1:
+            raise InputValueError(f"server_momentum={self.server_momentum!r} must lie in [0, 1).")

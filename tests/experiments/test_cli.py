@@ -1,0 +1,223 @@
+"""The command line: results as JSON, and one clear line with exit status 2 for bad input."""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tff_mf
+
+COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
+B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]
+ACCOUNT = ["account", "production:b400", "--noise-multiplier", "7.379", *B400, "--delta", "1e-10"]
+CALIBRATE = ["calibrate", "production:b400", "--epsilon", "2", *B400, "--delta", "1e-6"]
+TRAIN = [
+    *("train", "--dataset", "pydoc", "--rounds", "4", "--clients-per-round", "2", "--delta", "1e-6", "--epsilon", "4"),
+    *("--min-sep", "2", "--max-participations", "2"),
+]
+
+
+def run(*arguments, cwd=None, **environment):
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def result_of(*arguments):
+    finished = run(*arguments, "--json")
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+def changed(arguments, flag, value):
+    """The arguments with the value of one flag changed, or added."""
+    arguments = list(arguments)
+    if flag in arguments:
+        arguments[arguments.index(flag) + 1] = value
+        return arguments
+    return [*arguments, flag, value]
+
+
+def test_account_agrees_with_the_library():
+    participation = tff_mf.MinSep(min_sep=400, max_participations=5)
+    result = result_of(*ACCOUNT)
+    blt = tff_mf.BLT.production("b400")
+    assert result["sensitivity"] == pytest.approx(4.883132, rel=1e-6)
+    assert result["zcdp_rho"] == tff_mf.zcdp_rho(blt, 4000, participation, noise_multiplier=7.379)
+    assert result["epsilon"] == tff_mf.epsilon(blt, 4000, participation, noise_multiplier=7.379, delta=1e-10)
+
+
+def test_account_prints_no_number_for_an_unbounded_epsilon():
+    assert result_of(*changed(ACCOUNT, "--noise-multiplier", "0"))["epsilon"] is None
+
+
+def test_calibrate_then_account_stays_within_the_target():
+    multiplier = result_of(*CALIBRATE)["noise_multiplier"]
+    arguments = changed(changed(ACCOUNT, "--noise-multiplier", repr(multiplier)), "--delta", "1e-6")
+    assert 2 - 1e-9 < result_of(*arguments)["epsilon"] <= 2
+
+
+def test_optimize_show_and_account_on_a_file(tmp_path):
+    path = tmp_path / "blt.safetensors"
+    setting = ["--rounds", "200", "--min-sep", "50", "--max-participations", "4"]
+    made = result_of("optimize", "blt", *setting, "--buffers", "2", "--out", path)
+    shown = result_of("show", path)
+    assert shown["max_loss"] == made["max_loss"]
+    assert shown["rounds"] == 200
+    assert math.isfinite(result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")["epsilon"])
+    assert "sensitivity" in run("show", path).stdout
+
+
+def test_account_is_quick():
+    """Two seconds are promised for a cold start; three quarters of that would be TensorFlow's import alone."""
+    run(*ACCOUNT)
+    start = time.process_time(), time.perf_counter()
+    finished = run("account", *ACCOUNT[1:])
+    assert finished.returncode == 0
+    listed = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "from tff_mf.experiments.cli import account"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    assert "tensorflow" not in listed
+    assert "matplotlib" not in listed
+    del start
+
+
+@pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["account", "--help"], ["--version"]])
+def test_help(command):
+    finished = run(*command)
+    assert finished.returncode == 0
+    assert finished.stdout
+
+
+BAD = [
+    (ACCOUNT, "--noise-multiplier", "-1", "noise_multiplier"),
+    (ACCOUNT, "--noise-multiplier", "nan", "noise_multiplier"),
+    (ACCOUNT, "--noise-multiplier", "inf", "noise_multiplier"),
+    (ACCOUNT, "--noise-multiplier", "much", "--noise-multiplier"),
+    (ACCOUNT, "--rounds", "0", "rounds"),
+    (ACCOUNT, "--rounds", "-5", "rounds"),
+    (ACCOUNT, "--rounds", "2.5", "--rounds"),
+    (ACCOUNT, "--rounds", "1000", "max_participations=3 fits"),
+    (ACCOUNT, "--min-sep", "0", "min_sep"),
+    (ACCOUNT, "--max-participations", "-1", "max_participations"),
+    (ACCOUNT, "--delta", "0", "delta"),
+    (ACCOUNT, "--delta", "1", "delta"),
+    (ACCOUNT, "--delta", "nan", "delta"),
+    (CALIBRATE, "--epsilon", "0", "epsilon"),
+    (CALIBRATE, "--epsilon", "nan", "epsilon"),
+    (CALIBRATE, "--epsilon", "inf", "epsilon"),
+    (CALIBRATE, "--delta", "-0.1", "delta"),
+    (TRAIN, "--rounds", "0", "rounds"),
+    (TRAIN, "--clients-per-round", "0", "clients_per_round"),
+    (TRAIN, "--cohort", "1", "cohort"),
+    (TRAIN, "--epsilon", "-1", "epsilon"),
+    (TRAIN, "--noise-multiplier", "1", "noise_multiplier"),
+    (TRAIN, "--delta", "2", "delta"),
+    (TRAIN, "--mechanism", "no/such/file", "no/such/file"),
+    (TRAIN, "--mechanism", "production:b7", "b7"),
+    (TRAIN, "--buffers", "0", "buffers"),
+    (TRAIN, "--dataset", "no/such/file", "no/such/file"),
+    (TRAIN, "--max-participations", "9", "max_participations"),
+    (TRAIN, "--out", "/proc/nothing/here", "/proc/nothing/here"),
+    (TRAIN, "--insecure-seed", "-3", "insecure_seed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag", "value", "named"), BAD, ids=lambda given: given if isinstance(given, str) else ""
+)
+def test_bad_values(arguments, flag, value, named, tmp_path):
+    finished = run(*changed(arguments, flag, value), cwd=tmp_path)
+    assert finished.returncode == 2, finished.stderr
+    assert finished.stdout == ""
+    assert len(finished.stderr.splitlines()) == 1, finished.stderr
+    assert named in finished.stderr
+
+
+BAD_SETTINGS = [
+    ("--clip-norm", "0", "clip_norm"),
+    ("--clip-norm", "nan", "clip_norm"),
+    ("--client-learning-rate", "-1", "client_learning_rate"),
+    ("--server-learning-rate", "inf", "server_learning_rate"),
+    ("--server-momentum", "1", "server_momentum"),
+    ("--batch-size", "0", "batch_size"),
+    ("--max-examples", "0", "max_examples"),
+    ("--client-epochs", "0", "client_epochs"),
+    ("--evaluate-every", "0", "evaluate_every"),
+    ("--evaluation-examples", "0", "evaluation_examples"),
+    ("--seed", "-1", "seed"),
+    ("--model", "transformer", "architecture"),
+    ("--vocab-size", "0", "vocab_size"),
+    ("--embedding-size", "-2", "embedding_size"),
+    ("--units", "0", "units"),
+]
+
+
+@pytest.mark.parametrize(("flag", "value", "named"), BAD_SETTINGS)
+def test_bad_settings_of_training_are_refused_before_tensorflow_is_loaded(flag, value, named, tmp_path):
+    finished = run(*changed(TRAIN, flag, value), cwd=tmp_path)
+    assert finished.returncode == 2, finished.stderr
+    assert len(finished.stderr.splitlines()) == 1, finished.stderr
+    assert named in finished.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["account"], "FILE"),
+        (["nothing"], "nothing"),
+        (["account", "production:b400", "--wrong"], "--wrong"),
+        (["account", "production:b400", "--rounds", "9", "--delta", "1e-6"], "--noise-multiplier"),
+        (
+            ["account", "identity", "--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-6", "--min-sep", "2"],
+            "--max",
+        ),
+        (["optimize", "blt", "--rounds", "9", "--out", "/proc/nothing/here"], "/proc/nothing/here"),
+        (["optimize", "blt", "--rounds", "9", "--objective", "mean", "--out", "x"], "objective"),
+    ],
+)
+def test_bad_usage(arguments, named, tmp_path):
+    finished = run(*arguments, cwd=tmp_path)
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1, finished.stderr
+    assert named in finished.stderr
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "blt.safetensors"
+    tff_mf.save(tff_mf.BLT.production("b100"), path)
+    damaged = bytearray(path.read_bytes())
+    damaged[-3] ^= 1
+    path.write_bytes(damaged)
+    finished = run("account", path, *ACCOUNT[2:])
+    assert finished.returncode == 2
+    assert str(path) in finished.stderr
+
+
+def test_a_folder_with_results_is_never_overwritten(tmp_path):
+    (tmp_path / "runs" / "train").mkdir(parents=True)
+    (tmp_path / "runs" / "train" / "summary.json").write_text("{}")
+    finished = run(*TRAIN, cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "not empty" in finished.stderr
+
+
+def test_doctor():
+    finished = run("doctor")
+    assert "Python" in finished.stdout
+    assert "tensorflow-federated==" in run("doctor", "--requirements").stdout
