@@ -1,12 +1,17 @@
 """Keys come from the operating system; TensorFlow's own source of randomness would not do."""
 
+import collections
+
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 from tff_mf.noise import _keys  # noqa: E402
 
+# The 64-bit Mersenne Twister.
 _STATE, _SHIFT, _WORD = 312, 156, (1 << 64) - 1
+_LOW, _HIGH = 0x7FFFFFFF, 0xFFFFFFFF80000000
+_TWIST = 0xB5026F5AA96619E9
 
 
 def test_keys_are_fresh_in_every_execution():
@@ -31,18 +36,44 @@ def test_folding_a_second_time_gives_another_key():
     assert not np.any(first.numpy() == second.numpy())
 
 
-def test_tensorflows_non_deterministic_ints_are_predictable():
-    """Why `system_key` exists: 312 words of TensorFlow's source give away all that follow."""
+def test_tensorflows_non_deterministic_ints_are_worth_32_bits():
+    """Why `system_key` exists: 312 words give away all that follow and all before, down to a seed of 32 bits."""
     words = tf.raw_ops.NonDeterministicInts(shape=[500], dtype=tf.int64).numpy().view(np.uint64).tolist()
     state = [_untemper(word) for word in words[:_STATE]]
     for _ in range(_STATE, len(words)):
-        state.append(_twist(state[-_STATE], state[1 - _STATE], state[_SHIFT - _STATE]))
+        state.append(_next(state))
     assert [_temper(word) for word in state[_STATE:]] == words[_STATE:]
+    assert _seed(state[:_STATE]) < 2**32
 
 
-def _twist(oldest, next_oldest, middle):
-    mixed = (oldest & 0xFFFFFFFF80000000) | (next_oldest & 0x7FFFFFFF)
-    return middle ^ (mixed >> 1) ^ (0xB5026F5AA96619E9 if mixed & 1 else 0)
+def _next(state):
+    mixed = (state[-_STATE] & _HIGH) | (state[1 - _STATE] & _LOW)
+    return state[_SHIFT - _STATE] ^ (mixed >> 1) ^ (_TWIST if mixed & 1 else 0)
+
+
+def _seed(state):
+    """Steps a Mersenne Twister back to the words that its seed was spread over, and returns the seed."""
+    window = collections.deque(state)
+    for _ in range(100_000):
+        window.appendleft(_previous(window))
+        if _spread_from(window[1], 2) == window[0]:
+            return _spread_from(window[0], 1)
+    raise AssertionError("no seed leads to these words")
+
+
+def _previous(window):
+    high, low = (_unmix(window[_STATE - step] ^ window[_SHIFT - step]) for step in (1, 2))
+    return (high & _HIGH) | (low & _LOW)
+
+
+def _unmix(word):
+    return ((word ^ _TWIST) << 1 | 1) & _WORD if word >> 63 else (word << 1) & _WORD
+
+
+def _spread_from(word, index):
+    """The word before word `index` of those that a seed is spread over."""
+    word = (word - index) * pow(6364136223846793005, -1, 1 << 64) & _WORD
+    return word ^ (word >> 62)
 
 
 def _temper(word):

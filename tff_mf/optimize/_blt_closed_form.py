@@ -67,7 +67,7 @@ class BLTClosedForm:
 
         # Through the sums over a stretch, and through what is carried into it.
         by_stretch = (overlap * slopes + last_overlap * last_slopes) @ omega
-        by_carried = omega @ (before.T @ before_slope * sums + np.multiply.outer(last, last_slope) * last_sums)
+        by_carried = omega @ ((before.T @ before_slope) * sums + np.multiply.outer(last, last_slope) * last_sums)
         half_by_exponent = omega * (by_stretch + by_carried)
         half_by_exponent += bridged * (hits @ before_slope - self._bridge * half_by_bridged)
         return Term(

@@ -47,20 +47,20 @@ def optimize_blt(
 ) -> BLT:
     """Returns the BLT with the least loss for prefix sums: the mechanism of `optimize_blt_result`.
 
-    Example:
-        >>> from tff_mf import MinSep
-        >>> optimize_blt(rounds=2052, participation=MinSep(min_sep=342, max_participations=6), buffers=2).buffers
-        2
-
     Args:
         rounds: Number of rounds n.
         participation: The participation schema.
         buffers: Number of buffers, or `None` to choose it.
         objective: "max" for MaxLoss, "rms" for RmsLoss.
 
+    Example:
+        >>> from tff_mf import MinSep
+        >>> optimize_blt(rounds=2052, participation=MinSep(min_sep=342, max_participations=6), buffers=2).buffers
+        2
+
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the schema does not fit into `rounds`.
+        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     return optimize_blt_result(
         rounds=rounds, participation=participation, buffers=buffers, objective=objective
@@ -70,7 +70,7 @@ def optimize_blt(
 def optimize_blt_result(
     *, rounds: int, participation: Participation, buffers: int | None = None, objective: str = "max"
 ) -> OptimizationResult[BLT]:
-    """Finds the BLT with the least MaxLoss or RmsLoss for prefix sums, and says how the search ended.
+    """Returns the BLT with the least MaxLoss or RmsLoss for prefix sums, and how the search for it ended.
 
     Loss and gradient are exact and cost the same for 10³ and 10⁹ rounds, O(k·d²) for k
     participations and d buffers. They are minimized by L-BFGS in variables all of whose values are
@@ -81,6 +81,12 @@ def optimize_blt_result(
     The result's `history` has the least loss for 1, 2, … buffers. Its `loss` is recomputed from the
     parameters of the mechanism, up to 2²⁰ rounds by the direct sum over all of them.
 
+    Args:
+        rounds: Number of rounds n.
+        participation: The participation schema.
+        buffers: Number of buffers, or `None` to choose it.
+        objective: "max" for MaxLoss, "rms" for RmsLoss.
+
     Source: McMahan et al. (2024), section 3 and appendix D, for what is minimized.
 
     Example:
@@ -90,15 +96,9 @@ def optimize_blt_result(
         >>> result.converged, round(result.loss, 3)
         (True, 10.734)
 
-    Args:
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        buffers: Number of buffers, or `None` to choose it.
-        objective: "max" for MaxLoss, "rms" for RmsLoss.
-
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the schema does not fit into `rounds`.
+        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
     made_for = MadeFor(rounds=rounds, participation=participation)
@@ -171,31 +171,35 @@ def _with_one_more_buffer(made_for: MadeFor, objective: str, optimum: _Optimum) 
     exponents = np.cumsum(np.exp(optimum.variables))
     pair = np.exp([-_PAIR_WIDTH / 2, _PAIR_WIDTH / 2])
     places = np.exp(np.arange(-np.log(5.0 * made_for.rounds), np.log(3.0), _PLACE_STEP))
-    starts = [np.log(np.diff(np.sort([0.0, *exponents, *(place * pair)]))) for place in places]
+    limits = _increment_limits(made_for.rounds, optimum.buffers + 1)
+    starts = [np.log(np.clip(np.diff(np.sort([0.0, *exponents, *(place * pair)])), *limits)) for place in places]
 
     scores = np.array([loss(start)[0] for start in starts])
     around = np.pad(scores, 1, constant_values=np.inf)
     valleys = np.flatnonzero((scores <= around[:-2]) & (scores <= around[2:]))
     chosen = {*valleys[np.argsort(scores[valleys])][:_PLACES_FOLLOWED], len(places) - 1}
 
-    followed = [_descend(loss, starts[place], made_for.rounds, _FOLLOWED_FOR) for place in sorted(chosen)]
+    followed = [_descend(loss, starts[place], limits, _FOLLOWED_FOR) for place in sorted(chosen)]
     best = min(followed, key=lambda candidate: candidate.log_loss)
-    finished = _descend(loss, best.variables, made_for.rounds, _ITERATIONS)
+    finished = _descend(loss, best.variables, limits, _ITERATIONS)
     return finished._replace(iterations=finished.iterations + sum(candidate.iterations for candidate in followed))
 
 
-def _descend(loss: BLTLoss, start: np.ndarray, rounds: int, iterations: int) -> _Optimum:
+def _increment_limits(rounds: int, buffers: int) -> tuple[float, float]:
+    """Returns the range of increments of exponents: below, decays coincide; above, exponentials overflow."""
+    return np.exp(-30.0) / rounds, _LARGEST_EXPONENT / (2 * buffers)
+
+
+def _descend(loss: BLTLoss, start: np.ndarray, limits: tuple[float, float], iterations: int) -> _Optimum:
     # Imported here: it would double the time of `import tff_mf`.
     import scipy.optimize
 
-    slowest = -np.log(rounds) - 30.0
-    fastest = np.log(_LARGEST_EXPONENT / len(start))
     found = scipy.optimize.minimize(
         loss,
         start,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(slowest, fastest)] * len(start),
+        bounds=[tuple(np.log(limits))] * len(start),
         options={"maxcor": 30, "maxiter": iterations, "ftol": 1e-13, "gtol": 1e-8},
     )
     return _Optimum(
@@ -215,13 +219,11 @@ def _mechanism(made_for: MadeFor, objective: str, optimum: _Optimum) -> BLT:
 
 
 def _message(optimum: _Optimum, wanted: int | None, gain_left_out: float | None) -> str:
-    sentences = []
+    asked = optimum.buffers if wanted is None else wanted
+    kept = f"{optimum.buffers} of {asked}" if asked > optimum.buffers else f"{asked}"
+    kept += " buffer" if asked == 1 else " buffers"
+    if gain_left_out is not None:
+        kept += f": one more would lower the loss by {max(gain_left_out, 0.0):.1e}, relatively"
     if optimum.gradient_norm > _STATIONARY:
-        sentences.append(f"Not at a stationary point: {optimum.ending}.")
-    if not optimum.buffers:
-        sentences.append("No buffer lowers the loss: C is the identity.")
-    elif gain_left_out is not None:
-        asked = "" if wanted is None else f" of {wanted}"
-        gain = f"{max(gain_left_out, 0.0):.1e}"
-        sentences.append(f"{optimum.buffers}{asked} buffers: one more would lower the loss by {gain}, relatively.")
-    return " ".join(sentences) or f"Stationary point with {optimum.buffers} buffers."
+        kept += f". Not at a stationary point: {optimum.ending}"
+    return f"{kept}."
