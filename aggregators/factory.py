@@ -115,6 +115,7 @@ def build_mf_aggregator(
     Arguments and guarantee are those of `MFAggregationFactory`.
 
     Example:
+        >>> import numpy as np
         >>> factory = build_mf_aggregator(tff_mf.BLT.production("b400"), clip_norm=1.0,
         ...                               noise_multiplier=7.379, clients_per_round=6500)
         >>> process = factory.create(tff.TensorType(np.float32, [3]))

@@ -4,6 +4,9 @@ Errors are those of noise with standard deviation 1; losses multiply by the sens
 mechanisms at equal privacy. None of this is privacy-critical.
 """
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 from tff_mf import _validate
@@ -28,7 +31,7 @@ def rms_error(mechanism: Mechanism, rounds: int) -> float:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If `rounds` is out of range, or C has fewer.
     """
-    return float(np.sqrt(np.mean(_prefix_sum_variances(mechanism, rounds))))
+    return math.sqrt(_variances(mechanism, rounds).mean)
 
 
 def max_error(mechanism: Mechanism, rounds: int) -> float:
@@ -47,7 +50,7 @@ def max_error(mechanism: Mechanism, rounds: int) -> float:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If `rounds` is out of range, or C has fewer.
     """
-    return float(np.sqrt(np.max(_prefix_sum_variances(mechanism, rounds))))
+    return math.sqrt(_variances(mechanism, rounds).largest)
 
 
 def rms_loss(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
@@ -84,17 +87,25 @@ def max_loss(mechanism: Mechanism, rounds: int, participation: Participation) ->
     return sensitivity(mechanism, rounds, participation) * max_error(mechanism, rounds)
 
 
-def _prefix_sum_variances(mechanism: Mechanism, rounds: int) -> np.ndarray:
-    """Returns the squared row norms of B = A·C⁻¹, float64 `[rounds]`; `inf` where they overflow."""
+class _Variances(NamedTuple):
+    """Mean and maximum, over rounds, of the squared row norms of B = A·C⁻¹."""
+
+    mean: float
+    largest: float
+
+
+def _variances(mechanism: Mechanism, rounds: int) -> _Variances:
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     rounds = mechanism.check(rounds)
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(mechanism, ToeplitzMechanism):
-            # Row i of a Toeplitz B holds the first i + 1 coefficients, in reverse.
-            decoder = np.cumsum(mechanism.inverse_coefficients(_validate.listable(rounds)))
-            variances = np.cumsum(np.square(decoder))
+            # Row i of a Toeplitz B holds its first i + 1 coefficients: the i-th is in n − i rows. Sums
+            # over all of them, unlike running sums, are pairwise, and good to the last digits.
+            squares = np.square(np.cumsum(mechanism.inverse_coefficients(_validate.listable(rounds))))
+            mean = np.sum(squares * np.arange(rounds, 0, -1)) / rounds
+            largest = np.sum(squares)
         else:
-            decoder = np.cumsum(mechanism.inverse(rounds), axis=0)
-            variances = np.sum(np.square(decoder), axis=1)
+            rows = np.sum(np.square(np.cumsum(mechanism.inverse(rounds), axis=0)), axis=1)
+            mean, largest = np.mean(rows), np.max(rows)
     # Two coefficients that overflow with opposite signs leave a NaN behind.
-    return np.where(np.isnan(variances), np.inf, variances)
+    return _Variances(*(math.inf if math.isnan(value) else float(value) for value in (mean, largest)))

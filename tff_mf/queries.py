@@ -145,7 +145,7 @@ class BLTQuery(_MatrixFactorizationQuery):
         ...                  clip_norm=1.0, noise_multiplier=7.379)
         >>> event = query.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
         >>> round(event.noise_multiplier, 3)
-        1.602
+        1.601
     """
 
     _kind = BLT

@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -79,12 +78,8 @@ def test_optimize_show_and_account_on_a_file(tmp_path):
     assert "sensitivity" in run("show", path).stdout
 
 
-def test_account_is_quick():
-    """Two seconds are promised for a cold start; three quarters of that would be TensorFlow's import alone."""
-    run(*ACCOUNT)
-    start = time.process_time(), time.perf_counter()
-    finished = run("account", *ACCOUNT[1:])
-    assert finished.returncode == 0
+def test_account_imports_no_tensorflow():
+    """Two seconds are promised for a cold start, and TensorFlow's import alone takes longer."""
     listed = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", "from tff_mf.experiments.cli import account"],
         capture_output=True,
@@ -93,7 +88,6 @@ def test_account_is_quick():
     ).stderr
     assert "tensorflow" not in listed
     assert "matplotlib" not in listed
-    del start
 
 
 @pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["account", "--help"], ["--version"]])

@@ -24,7 +24,9 @@ def test_keys_are_fresh_in_every_execution():
 
 
 def test_keys_are_read_in_the_graph_and_not_from_tensorflows_generator():
-    operations = {node.op for node in tf.function(_keys.system_key).get_concrete_function().graph.as_graph_def().node}
+    graph = tf.function(_keys.system_key).get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    operations = {node.op for node in nodes}
     assert "TextLineDataset" in operations
     assert not {op for op in operations if "NonDeterministic" in op or "Random" in op}
 

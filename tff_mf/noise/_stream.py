@@ -50,9 +50,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         InputValueError: If an argument is out of range.
     """
 
-    def __init__(
-        self, mechanism: _M, *, dimension: int, stddev: float, insecure_seed: int | None = None
-    ) -> None:
+    def __init__(self, mechanism: _M, *, dimension: int, stddev: float, insecure_seed: int | None = None) -> None:
         self._mechanism = mechanism.as_run()
         self._dimension = _validate.whole("dimension", dimension)
         self._stddev = float32_at_least("stddev", _validate.nonnegative("stddev", stddev))

@@ -1,0 +1,77 @@
+"""What the docs show runs, and what is public is in the docs."""
+
+import doctest
+import importlib
+import inspect
+import pathlib
+import re
+import shlex
+
+import pytest
+
+pytest.importorskip("tensorflow_federated")
+
+import click
+
+import tff_mf
+from tff_mf import aggregators, queries
+from tff_mf.experiments.cli import cli
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
+BLOCKS = [
+    pytest.param(language, block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, (language, block) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.S | re.M))
+]
+LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "aggregators": aggregators}
+
+
+@pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "python"])
+def test_python_blocks_run(language, block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "docs", "exec"), {"__name__": "docs"})
+
+
+@pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "bash"])
+def test_commands_exist_with_their_flags(language, block):
+    """Parsed, not run: a run takes minutes. The command line's own tests run each command."""
+    commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
+    for words in commands:
+        if not words or words[0] != "tff-mf":
+            continue
+        words = words[1 : words.index(">")] if ">" in words else words[1:]
+        context, command = click.Context(cli), cli
+        while isinstance(command, click.Group):
+            command = command.get_command(context, words.pop(0))
+            assert command is not None, block
+        flags = {flag for parameter in command.params for flag in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= flags, block
+
+
+def test_every_public_name_is_in_the_docs():
+    text = (HERE / "docs" / "api.md").read_text()
+    for library, module in LIBRARIES.items():
+        for name, value in vars(module).items():
+            ours = getattr(value, "__module__", "").startswith("tff_mf")
+            if not name.startswith("_") and not inspect.ismodule(value) and ours and value.__module__ != "typing":
+                exported = library == "tff_mf" or value.__module__.startswith(module.__name__)
+                assert not exported or f"`{name}" in text, f"{library}.{name} is missing in docs/api.md"
+
+
+TENSORFLOW_MODULES = [
+    "tff_mf.noise._clipping",
+    "tff_mf.noise._streams",
+    "tff_mf.queries",
+    "tff_mf.aggregators.factory",
+    "tff_mf.aggregators.session",
+    "tff_mf.experiments.privacy",
+    "tff_mf.experiments.sampling",
+]
+
+
+@pytest.mark.parametrize("name", TENSORFLOW_MODULES)
+def test_examples(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
