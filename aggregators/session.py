@@ -30,11 +30,9 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
         The execution context, which is TFF's default one inside the block.
 
     Example:
-        >>> import numpy as np
-        >>> federated_sum = tff.federated_computation(tff.federated_sum, tff.FederatedType(np.int32, tff.CLIENTS))
-        >>> with tff_session():
-        ...     int(federated_sum([1, 2, 3]))
-        6
+        >>> with tff_session() as context:
+        ...     tff.framework.get_context_stack().current is context
+        True
     """
     context = tff.backends.native.create_sync_local_cpp_execution_context(
         max_concurrent_computation_calls=max_concurrent_computation_calls

@@ -152,7 +152,7 @@ def plan_privacy(
         raise InputValueError(
             f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
         )
-    if noise_multiplier is None:
+    if epsilon is not None:
         noise_multiplier = tff_mf.calibrate_noise_multiplier(
             mechanism, rounds, participation, epsilon=epsilon, delta=delta
         )

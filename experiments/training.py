@@ -92,9 +92,9 @@ def run(
         state = process.initialize()
         iterator = source.iterator()
         for round_number in range(1, privacy.rounds + 1):
-            data = iterator.select(privacy.clients_per_round)
+            datasets = iterator.select(privacy.clients_per_round)
             log_cohort(round_number, cohorts.cohort(round_number - 1))
-            state = process.next(state, data).state
+            state = process.next(state, datasets).state
             metrics: dict[str, float] = {}
             if round_number % settings.evaluate_every == 0 or round_number == privacy.rounds:
                 metrics = evaluate(process.get_model_weights(state))
