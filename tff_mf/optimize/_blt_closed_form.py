@@ -41,7 +41,7 @@ class BLTClosedForm:
         """Returns MaxError² or RmsError² of b_i = Σ_p β_p e^(−x_p·i): proposition 3.2."""
         sums, slopes = self._sum(_added(exponents), self._rounds)
         summed = sums @ beta
-        return Term(value=beta @ summed, by_weight=2 * summed, by_exponent=2 * beta * (slopes @ beta))
+        return Term(value=float(beta @ summed), by_weight=2 * summed, by_exponent=2 * beta * (slopes @ beta))
 
     def squared_sensitivity(self, omega: np.ndarray, exponents: np.ndarray) -> Term:
         """Returns ‖C·u(π*)‖² of c_i = Σ_j ω_j e^(−x_j·(i−1)), c₀ = 1: theorem 3.1.

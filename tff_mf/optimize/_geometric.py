@@ -25,7 +25,7 @@ def geometric_sum(exponent: np.ndarray, terms: np.ndarray | float) -> tuple[np.n
     """
     exponent = np.maximum(exponent, _NO_DECAY)
     decayed = -np.expm1(-exponent)
-    last = exponent * terms
+    last = np.multiply(exponent, terms)
     value = np.expm1(-last) / -decayed
     slope = (value * (1 - decayed) - terms * np.exp(-last)) / -decayed
     return value, slope

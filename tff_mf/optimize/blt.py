@@ -215,7 +215,7 @@ def _mechanism(made_for: MadeFor, objective: str, optimum: _Optimum) -> BLT:
     if not optimum.buffers:
         return BLT(theta=(0.5,), omega=(0.0,), made_for=made_for)
     theta, omega = BLTLoss(made_for, objective, optimum.buffers).parameters(optimum.variables)
-    return BLT(theta=np.maximum(theta, _FASTEST_DECAY), omega=omega, made_for=made_for)
+    return BLT(theta=np.maximum(theta, _FASTEST_DECAY).tolist(), omega=omega.tolist(), made_for=made_for)
 
 
 def _message(optimum: _Optimum, wanted: int | None, gain_left_out: float | None) -> str:
