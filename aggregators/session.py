@@ -3,7 +3,7 @@
 import atexit
 import contextlib
 import gc
-import os
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 _WORKER = "worker_binary"
 _PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
@@ -52,12 +53,15 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
 
 
 def _workers() -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(os.getpid()).children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if child.name().startswith(_WORKER) and child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
-    return found
+    return [child for child in psutil.Process().children() if _runs(child)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    # A worker that has ended stays a zombie: TFF signals and reaps it when its context is collected,
+    # and would fail if somebody else had reaped it.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.name().startswith(_WORKER) and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _end(workers: list[psutil.Process]) -> None:
@@ -65,7 +69,9 @@ def _end(workers: list[psutil.Process]) -> None:
         for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 end(worker)
-        _, workers = psutil.wait_procs(workers, timeout=_PATIENCE_SECONDS)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (workers := [worker for worker in workers if _runs(worker)]) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
 
 @atexit.register

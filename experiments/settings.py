@@ -41,6 +41,8 @@ class TrainingSettings:
         client_learning_rate: Rate of the clients' SGD.
         server_learning_rate: Rate of the server's SGD with momentum.
         server_momentum: Its momentum, in [0, 1).
+        server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
+        server_cooldown: Part of the rounds over which its rate falls to a twentieth, at the end.
         batch_size: Sentences a batch of a client.
         max_examples: Sentences a client uses at most in one round.
         client_epochs: Passes over its sentences that a client makes in one round.
@@ -54,6 +56,8 @@ class TrainingSettings:
     client_learning_rate: float = 1.0
     server_learning_rate: float = 1.0
     server_momentum: float = 0.95
+    server_warmup: float = 0.15
+    server_cooldown: float = 0.25
     batch_size: int = 16
     max_examples: int = 256
     client_epochs: int = 1
@@ -67,5 +71,6 @@ class TrainingSettings:
         for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
             _validate.whole(name, getattr(self, name))
         _validate.whole("seed", self.seed, at_least=0)
-        if not 0 <= _validate.real("server_momentum", self.server_momentum) < 1:
-            raise InputValueError(f"server_momentum={self.server_momentum!r} must lie in [0, 1).")
+        for name in ("server_momentum", "server_warmup", "server_cooldown"):
+            if not 0 <= _validate.real(name, getattr(self, name)) < 1:
+                raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")

@@ -1,6 +1,5 @@
 """Next-word prediction as TFF's StackOverflow task defines it, with a model of any size."""
 
-import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ _BATCH = 64
 _SHARDS = 2
 
 Preprocess = Callable[[tf.data.Dataset], tf.data.Dataset]
+ModelFn = Callable[[], tff.learning.models.VariableModel]
 Evaluation = Callable[[tff.learning.models.ModelWeights], dict[str, float]]
 
 
@@ -29,27 +29,28 @@ class Task:
     """A model, how text becomes its input, and how it is measured.
 
     Attributes:
-        model: The model to train, with its initial weights. It measures nothing on clients, so that
-            nothing of theirs is released but the noised updates.
-        measured_model: The same model with the metrics of TFF's task, for evaluation.
+        model_fn: Makes the model for TFF.
+        measured_model_fn: Makes the same model with the metrics of TFF's task, for evaluation.
+        initial_weights: The weights that training starts from.
         preprocess_train: From a client's sentences to its batches.
         preprocess_evaluation: From sentences to batches, in order.
     """
 
-    model: tff.learning.models.FunctionalModel
-    measured_model: tff.learning.models.FunctionalModel
+    model_fn: ModelFn
+    measured_model_fn: ModelFn
+    initial_weights: tff.learning.models.ModelWeights
     preprocess_train: Preprocess
     preprocess_evaluation: Preprocess
 
     @property
     def parameters(self) -> int:
         """Number of the model's parameters d."""
-        return sum(int(np.size(weight)) for weight in tf.nest.flatten(self.model.initial_weights))
+        return sum(int(np.size(weight)) for weight in self.initial_weights.trainable)
 
     def build_evaluation(self, sentences: tf.data.Dataset) -> Evaluation:
         """Returns a function from a model's weights to its loss per word and masked accuracies on `sentences`."""
         words, targets = (np.concatenate(part) for part in zip(*self._batches(sentences), strict=True))
-        evaluation = tff.learning.algorithms.build_fed_eval(self.measured_model)
+        evaluation = tff.learning.algorithms.build_fed_eval(self.measured_model_fn)
 
         def evaluate(weights: tff.learning.models.ModelWeights) -> dict[str, float]:
             parts = [
@@ -96,25 +97,33 @@ def build_task(
     padding = [special.padding]
     unknown = padding + special.out_of_vocab
     masks = dict(zip(METRICS[1:], (padding, unknown, [*unknown, special.end_of_sentence]), strict=True))
-    metrics = collections.OrderedDict(
-        loss=lambda: tf.keras.metrics.SparseCategoricalCrossentropy(
-            METRICS[0], from_logits=True, ignore_class=special.padding
-        ),
-        **{
-            name: functools.partial(_keras_metrics.MaskedCategoricalAccuracy, name=name, masked_tokens=masked)
-            for name, masked in masks.items()
-        },
-    )
+
+    def metrics() -> list[tf.keras.metrics.Metric]:
+        return [
+            tf.keras.metrics.SparseCategoricalCrossentropy(METRICS[0], from_logits=True, ignore_class=special.padding),
+            *(
+                _keras_metrics.MaskedCategoricalAccuracy(name=name, masked_tokens=masked)
+                for name, masked in masks.items()
+            ),
+        ]
+
     words = tf.TensorSpec([None, SEQUENCE_LENGTH], tf.int64)
-    keras_model = models.build_keras_model(
-        config, extended_vocab_size=len(vocabulary) + special.get_number_of_special_tokens(), seed=seed
+    build_keras_model = functools.partial(
+        models.build_keras_model,
+        config,
+        extended_vocab_size=len(vocabulary) + special.get_number_of_special_tokens(),
+        seed=seed,
     )
-    as_functional = functools.partial(
-        tff.learning.models.functional_model_from_keras, keras_model, models.build_loss(), input_spec=(words, words)
-    )
+
+    def model_fn(metrics: list[tf.keras.metrics.Metric]) -> tff.learning.models.VariableModel:
+        return tff.learning.models.from_keras_model(
+            build_keras_model(), models.build_loss(), input_spec=(words, words), metrics=metrics
+        )
+
     return Task(
-        model=as_functional(),
-        measured_model=as_functional(metrics_constructor=metrics),
+        model_fn=lambda: model_fn([]),
+        measured_model_fn=lambda: model_fn(metrics()),
+        initial_weights=tff.learning.models.ModelWeights.from_model(build_keras_model()),
         preprocess_train=preprocessing.create_preprocess_fn(client_spec, vocabulary),
         preprocess_evaluation=preprocessing.create_preprocess_fn(evaluation_spec, vocabulary),
     )

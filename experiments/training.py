@@ -1,6 +1,7 @@
 """The training program: federated averaging with momentum on the server, and noise of a mechanism."""
 
 import asyncio
+import collections
 import dataclasses
 import json
 import pathlib
@@ -22,6 +23,9 @@ from .settings import TrainingSettings
 METRICS = "metrics.csv"
 PARTICIPATION = "participation.csv"
 SUMMARY = "summary.json"
+
+# Where the warmup starts and the cooldown ends, as a part of the rate: banded MF paper, appendix H.
+_RAMP_FLOOR = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +93,7 @@ def run(
     history: list[dict[str, float]] = []
     start = time.perf_counter()
     with aggregators.tff_session(), participation_log.open_log(out / PARTICIPATION) as log_cohort:
-        state = process.initialize()
+        state = process.set_model_weights(process.initialize(), language_task.initial_weights)
         iterator = source.iterator()
         for round_number in range(1, privacy.rounds + 1):
             datasets = iterator.select(privacy.clients_per_round)
@@ -117,6 +121,8 @@ def run(
         "parameters": language_task.parameters,
         "server_learning_rate": settings.server_learning_rate,
         "server_momentum": settings.server_momentum,
+        "server_warmup": settings.server_warmup,
+        "server_cooldown": settings.server_cooldown,
         "client_learning_rate": settings.client_learning_rate,
         "clip_norm": settings.clip_norm,
         "seed": settings.seed,
@@ -133,9 +139,9 @@ def _learning_process(
     settings: TrainingSettings, privacy: PrivacyPlan, language_task: task.Task
 ) -> tff.learning.templates.LearningProcess:
     return tff.learning.algorithms.build_unweighted_fed_avg(
-        language_task.model,
+        language_task.model_fn,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
-        server_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum),
+        server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
         model_aggregator=aggregators.build_mf_aggregator(
             privacy.mechanism,
             clip_norm=settings.clip_norm,
@@ -143,7 +149,35 @@ def _learning_process(
             clients_per_round=privacy.clients_per_round,
             insecure_seed=privacy.insecure_seed,
         ),
+        metrics_aggregator=_no_metrics,
     )
+
+
+def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:
+    warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds
+
+    def rate(step: tf.Tensor) -> tf.Tensor:
+        step = tf.cast(step, tf.float32)
+        rising = step / warmup if warmup else 1.0
+        falling = (rounds - step) / cooldown if cooldown else 1.0
+        ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
+        return settings.server_learning_rate * (_RAMP_FLOOR + (1 - _RAMP_FLOOR) * ramp)
+
+    return tff.learning.optimizers.schedule_learning_rate(
+        tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum), rate
+    )
+
+
+def _no_metrics(metric_finalizers: object, local_unfinalized_metrics_type: object = None) -> tff.Computation:
+    """Aggregates nothing: metrics of training clients would leave them without noise."""
+    del metric_finalizers, local_unfinalized_metrics_type
+
+    @tff.federated_computation
+    def nothing(client_metrics: object) -> object:
+        del client_metrics
+        return tff.federated_value(collections.OrderedDict(), tff.SERVER)
+
+    return nothing
 
 
 def _sentences(clients: tff.simulation.datasets.ClientData, count: int) -> tf.data.Dataset:

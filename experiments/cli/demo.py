@@ -36,6 +36,6 @@ def demo(out: str, as_json: bool) -> None:
             f"{name:10} {100 * run['accuracy']:>7.2f} % {run['epsilon']:>8.3f} {run['delta']:>8g} "
             f"{run['noise_multiplier']:>17.3f} {run['server_learning_rate']:>12.3g}"
         )
-    click.echo(f"blt / identity: {summary['accuracy_ratio']:.2f}")
+    click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
     click.echo(summary["cohort_note"])
     click.echo(f"{folder / 'summary.json'}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")

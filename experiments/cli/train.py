@@ -35,6 +35,10 @@ def _model_options(command: Any) -> Any:
 @click.option("--client-learning-rate", type=float, default=1.0)
 @click.option("--server-learning-rate", type=float, default=1.0)
 @click.option("--server-momentum", type=float, default=0.95)
+@click.option(
+    "--server-warmup", type=float, default=0.15, help="Part of the rounds over which the server's rate rises."
+)
+@click.option("--server-cooldown", type=float, default=0.25, help="Part of the rounds over which it falls.")
 @click.option("--batch-size", type=int, default=16)
 @click.option("--max-examples", type=int, default=256, help="Sentences a client uses at most in one round.")
 @click.option("--client-epochs", type=int, default=1)

@@ -148,6 +148,8 @@ BAD_SETTINGS = [
     ("--client-learning-rate", "-1", "client_learning_rate"),
     ("--server-learning-rate", "inf", "server_learning_rate"),
     ("--server-momentum", "1", "server_momentum"),
+    ("--server-warmup", "-0.1", "server_warmup"),
+    ("--server-cooldown", "1", "server_cooldown"),
     ("--batch-size", "0", "batch_size"),
     ("--max-examples", "0", "max_examples"),
     ("--client-epochs", "0", "client_epochs"),

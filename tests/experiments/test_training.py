@@ -1,0 +1,176 @@
+"""Training from end to end on a little real text: files, statement, cohorts, and the demo."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+import tff_mf
+from tff_mf.experiments import demo, training
+from tff_mf.experiments.participation_log import read_observed
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.settings import ModelConfig, TrainingSettings
+
+COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
+SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
+SMALL = TrainingSettings(
+    model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=4, units=4),
+    client_learning_rate=0.5,
+    max_examples=8,
+    batch_size=4,
+    evaluate_every=2,
+    evaluation_examples=40,
+)
+
+
+def privacy(**changes):
+    arguments = {
+        "mechanism": tff_mf.BLT.production("b100"),
+        "rounds": 5,
+        "participation": SCHEMA,
+        "delta": 1e-6,
+        "clients_per_round": 3,
+        "noise_multiplier": 4.0,
+    }
+    return plan_privacy(**{**arguments, **changes})
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def finished(small_data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    seen = []
+    result = training.run(SMALL, privacy(), data=small_data, out=out, on_round=lambda *given: seen.append(given))
+    return result, out, seen
+
+
+def test_files_of_a_run(finished):
+    result, out, seen = finished
+    metrics = rows(out / training.METRICS)
+    assert [int(row["round"]) for row in metrics] == [1, 2, 3, 4, 5]
+    evaluated = [int(row["round"]) for row in metrics if row["loss"]]
+    assert evaluated == [row["round"] for row in result.history] == [2, 4, 5]
+    assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
+    assert json.loads((out / training.SUMMARY).read_text()) == result.summary
+    log = rows(out / training.PARTICIPATION)
+    assert len(log) == 15
+
+
+def test_summary_and_statement_say_what_ran(finished):
+    result, out, _ = finished
+    summary = result.summary
+    assert result.holds
+    assert summary["epsilon"] == tff_mf.epsilon(
+        tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6
+    )
+    observed = read_observed(out / training.PARTICIPATION)
+    assert observed.within(SCHEMA)
+    assert summary["observed_max_participations"] == observed.max_participations
+    assert "assumed min-sep 3" in result.statement
+    # embedding, convolution over three words with bias, dense with bias; four special words.
+    assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
+
+
+def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
+    (tmp_path / "again").mkdir()
+    again = training.run(SMALL, privacy(), data=small_data, out=tmp_path / "again")
+    assert rows(tmp_path / "again" / training.PARTICIPATION) == rows(finished[1] / training.PARTICIPATION)
+    assert again.summary["loss"] != finished[0].summary["loss"]
+
+
+def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
+    losses = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        plan = privacy(insecure_seed=1, mechanism=tff_mf.Identity(), rounds=4)
+        # One sentence a client and no shuffling, so that nothing else is random.
+        settings = TrainingSettings(model=SMALL.model, max_examples=1, batch_size=1, evaluation_examples=40)
+        result = training.run(settings, plan, data=small_data, out=tmp_path / name)
+        losses.append(result.summary["loss"])
+        assert result.summary["epsilon"] is None
+        assert result.summary["test_only"]
+        assert "TEST ONLY" in result.statement
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
+    with pytest.raises(tff_mf.InputError, match="would fit"):
+        training.run(SMALL, privacy(clients_per_round=5000), data=small_data, out=tmp_path)
+
+
+def test_the_model_learns_without_noise(small_data, tmp_path):
+    settings = TrainingSettings(
+        model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=8, units=8),
+        clip_norm=10.0,
+        server_momentum=0.9,
+        max_examples=32,
+        evaluate_every=12,
+        evaluation_examples=200,
+    )
+    plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
+    result = training.run(settings, plan, data=small_data, out=tmp_path)
+    assert result.summary["loss"] < 0.9 * np.log(204)
+    assert "ε=∞" in result.statement
+
+
+def test_lstm_of_the_papers_has_their_number_of_parameters():
+    from tff_mf.experiments import models
+
+    keras_model = models.build_keras_model(ModelConfig(), extended_vocab_size=10_004, seed=0)
+    assert keras_model.count_params() == 4_050_748
+
+
+def workers():
+    return {process.pid for process in psutil.process_iter(["name"]) if "worker_binary" in (process.info["name"] or "")}
+
+
+def test_train_by_command_through_a_pipe(small_data, tmp_path):
+    before = workers()
+    command = [
+        *(COMMAND, "train", "--dataset", small_data, "--mechanism", "blt", "--buffers", "2", "--rounds", "4"),
+        *("--clients-per-round", "2", "--cohort", "40", "--min-sep", "2", "--max-participations", "2"),
+        *("--epsilon", "6", "--delta", "1e-5", "--model", "lstm", "--units", "4", "--embedding-size", "4"),
+        *("--vocab-size", "100", "--max-examples", "4", "--evaluation-examples", "20", "--out", tmp_path / "run"),
+    ]
+    piped = " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 1"
+    last = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=240, check=True).stdout
+    assert last.startswith("accuracy ")
+    assert "(ε=6.000, δ=1e-05)-DP" in last
+    assert "cohorts of 40" in last
+    assert "observed" in last
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+    assert workers() <= before
+
+
+def test_demo_in_small(small_data, tmp_path):
+    settings = demo.DemoSettings(
+        rounds=4,
+        clients_per_round=2,
+        cohort=40,
+        participation=tff_mf.MinSep(min_sep=2, max_participations=2),
+        model=SMALL.model,
+        max_examples=8,
+        evaluate_every=2,
+        evaluation_examples=40,
+    )
+    out = tmp_path / "demo"
+    for _ in range(2):
+        summary = demo.run_demo(settings, out, data=small_data)
+    assert json.loads((out / "summary.json").read_text()) == summary
+    assert sorted(os.listdir(tmp_path)) == ["demo"]
+    assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    blt, identity = (summary["mechanisms"][name] for name in ("blt", "identity"))
+    assert blt["epsilon"] <= settings.epsilon
+    assert identity["epsilon"] <= settings.epsilon
+    assert blt["noise_multiplier"] > identity["noise_multiplier"]
+    assert rows(out / "blt" / "participation.csv") == rows(out / "identity" / "participation.csv")
