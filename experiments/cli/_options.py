@@ -26,12 +26,20 @@ def participation_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def participation(min_sep: int | None, max_participations: int | None) -> tff_mf.Participation:
-    """Returns the schema of the two flags: single participation if neither is given."""
-    if min_sep is None and max_participations is None:
+    """Returns the schema of the two flags.
+
+    It is never guessed: single participation, the guess that would be at hand, gives the smallest ε.
+    """
+    if max_participations == 1 and min_sep is None:
         return tff_mf.SingleParticipation()
-    if min_sep is None or max_participations is None:
-        missing = "--min-sep" if min_sep is None else "--max-participations"
-        raise click.UsageError(f"{missing} is missing: give both, or neither for single participation.")
+    missing = [
+        flag for flag, value in (("--min-sep", min_sep), ("--max-participations", max_participations)) if value is None
+    ]
+    if missing or min_sep is None or max_participations is None:
+        raise click.UsageError(
+            f"{' and '.join(missing)} missing: say how often a client may take part, "
+            "for single participation with --max-participations 1."
+        )
     return tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
 
 

@@ -31,7 +31,11 @@ def blt(
 
     import tff_mf
 
-    participation = _options.participation(min_sep, max_participations)
+    participation = (
+        tff_mf.SingleParticipation()
+        if min_sep is None and max_participations is None
+        else _options.participation(min_sep, max_participations)
+    )
     start = time.perf_counter()
     mechanism = tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=buffers, objective=objective)
     seconds = time.perf_counter() - start

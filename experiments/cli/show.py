@@ -21,10 +21,10 @@ def show(file: str, rounds: int | None, min_sep: int | None, max_participations:
 
     mechanism = _options.load_mechanism(file)
     made_for = mechanism.made_for
-    if min_sep is not None or max_participations is not None or made_for is None:
-        participation = _options.participation(min_sep, max_participations)
-    else:
+    if made_for is not None and min_sep is None and max_participations is None:
         participation = made_for.participation
+    else:
+        participation = _options.participation(min_sep, max_participations)
     if rounds is None:
         if made_for is None:
             raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")

@@ -142,6 +142,8 @@ def test_bad_values(arguments, flag, value, named, tmp_path):
     assert named in finished.stderr
 
 
+NOISE = ["--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-6"]
+
 BAD_SETTINGS = [
     ("--clip-norm", "0", "clip_norm"),
     ("--clip-norm", "nan", "clip_norm"),
@@ -179,9 +181,13 @@ def test_bad_settings_of_training_are_refused_before_tensorflow_is_loaded(flag, 
         (["nothing"], "nothing"),
         (["account", "production:b400", "--wrong"], "--wrong"),
         (["account", "production:b400", "--rounds", "9", "--delta", "1e-6"], "--noise-multiplier"),
+        (["account", "identity", *NOISE, "--min-sep", "2"], "--max-participations missing"),
+        (["account", "identity", *NOISE, "--max-participations", "2"], "--min-sep missing"),
+        (["account", "identity", *NOISE], "single participation"),
+        (["calibrate", "identity", "--epsilon", "1", "--rounds", "9", "--delta", "1e-6"], "single participation"),
         (
-            ["account", "identity", "--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-6", "--min-sep", "2"],
-            "--max",
+            ["train", "--epsilon", "1", "--rounds", "9", "--delta", "1e-6", "--clients-per-round", "2"],
+            "single participation",
         ),
         (["optimize", "blt", "--rounds", "9", "--out", "/proc/nothing/here"], "/proc/nothing/here"),
         (["optimize", "blt", "--rounds", "9", "--objective", "mean", "--out", "x"], "objective"),

@@ -46,7 +46,8 @@ def test_commands_that_need_it_say_so_in_one_line(command):
 
 def test_account_by_command():
     program = (
-        "sys.argv = 'tff-mf account identity --noise-multiplier 2 --rounds 9 --delta 1e-6'.split()\n"
+        "sys.argv = 'tff-mf account identity --max-participations 1 --noise-multiplier 2'.split()\n"
+        "sys.argv += '--rounds 9 --delta 1e-6'.split()\n"
         "from tff_mf.experiments.cli import main\nmain()"
     )
     finished = run(program)

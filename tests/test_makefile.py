@@ -1,0 +1,29 @@
+"""The Makefile refuses a Python that TFF does not run on, before it makes anything."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "check"])
+def test_an_unsupported_python_is_named_in_one_line(target, tmp_path):
+    for name in ("Makefile", "setup.py", "requirements.txt"):
+        shutil.copy(HERE / name, tmp_path)
+    for folder in ("tff_mf", "aggregators", "experiments"):
+        (tmp_path / folder).mkdir()
+    other = tmp_path / "python3.12"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    finished = subprocess.run(
+        ["make", f"PYTHON={other}", target], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode != 0
+    ours = [line for line in finished.stderr.splitlines() if not line.startswith("make")]
+    assert len(ours) == 1
+    assert "needs Python 3.11" in ours[0]
+    assert str(other) in ours[0]
+    assert not (tmp_path / ".venv").exists()
