@@ -1,5 +1,8 @@
 """Language models for next-word prediction: the recurrent one of TFF's task, and a light one."""
 
+import collections
+from collections.abc import Callable
+
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -7,6 +10,10 @@ from .settings import ModelConfig
 
 PADDING = 0
 _KERNEL_WORDS = 3
+
+
+TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
+MetricConstructors = collections.OrderedDict[str, Callable[[], tf.keras.metrics.Metric]]
 
 
 def build_keras_model(config: ModelConfig, *, extended_vocab_size: int, seed: int) -> tf.keras.Model:
@@ -31,3 +38,32 @@ def build_keras_model(config: ModelConfig, *, extended_vocab_size: int, seed: in
 def build_loss() -> tf.keras.losses.Loss:
     """Returns the cross-entropy per word, padding left out."""
     return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PADDING)
+
+
+def build_tff_model(
+    config: ModelConfig,
+    build: Callable[[], tf.keras.Model],
+    *,
+    input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
+    metrics: MetricConstructors | None = None,
+) -> TffModel:
+    """Returns what TFF trains: a functional model where it can be had, as its rounds take a third less time.
+
+    The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
+
+    Args:
+        config: Size of the model.
+        build: Makes the Keras model.
+        input_spec: Type of a batch.
+        metrics: What to measure a model by; nothing if `None`.
+    """
+    if config.architecture == "lstm":
+        return lambda: tff.learning.models.from_keras_model(
+            build(),
+            build_loss(),
+            input_spec=input_spec,
+            metrics=[constructor() for constructor in (metrics or {}).values()],
+        )
+    return tff.learning.models.functional_model_from_keras(
+        build(), build_loss(), input_spec=input_spec, metrics_constructor=metrics
+    )

@@ -1,5 +1,6 @@
 """Next-word prediction as TFF's StackOverflow task defines it, with a model of any size."""
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,6 @@ _BATCH = 64
 _SHARDS = 2
 
 Preprocess = Callable[[tf.data.Dataset], tf.data.Dataset]
-ModelFn = Callable[[], tff.learning.models.VariableModel]
 Evaluation = Callable[[tff.learning.models.ModelWeights], dict[str, float]]
 
 
@@ -29,15 +29,15 @@ class Task:
     """A model, how text becomes its input, and how it is measured.
 
     Attributes:
-        model_fn: Makes the model for TFF.
-        measured_model_fn: Makes the same model with the metrics of TFF's task, for evaluation.
+        model: The model for TFF.
+        measured_model: The same model with the metrics of TFF's task, for evaluation.
         initial_weights: The weights that training starts from.
         preprocess_train: From a client's sentences to its batches.
         preprocess_evaluation: From sentences to batches, in order.
     """
 
-    model_fn: ModelFn
-    measured_model_fn: ModelFn
+    model: models.TffModel
+    measured_model: models.TffModel
     initial_weights: tff.learning.models.ModelWeights
     preprocess_train: Preprocess
     preprocess_evaluation: Preprocess
@@ -50,7 +50,7 @@ class Task:
     def build_evaluation(self, sentences: tf.data.Dataset) -> Evaluation:
         """Returns a function from a model's weights to its loss per word and masked accuracies on `sentences`."""
         words, targets = (np.concatenate(part) for part in zip(*self._batches(sentences), strict=True))
-        evaluation = tff.learning.algorithms.build_fed_eval(self.measured_model_fn)
+        evaluation = tff.learning.algorithms.build_fed_eval(self.measured_model)
 
         def evaluate(weights: tff.learning.models.ModelWeights) -> dict[str, float]:
             parts = [
@@ -98,15 +98,13 @@ def build_task(
     unknown = padding + special.out_of_vocab
     masks = dict(zip(METRICS[1:], (padding, unknown, [*unknown, special.end_of_sentence]), strict=True))
 
-    def metrics() -> list[tf.keras.metrics.Metric]:
-        return [
-            tf.keras.metrics.SparseCategoricalCrossentropy(METRICS[0], from_logits=True, ignore_class=special.padding),
-            *(
-                _keras_metrics.MaskedCategoricalAccuracy(name=name, masked_tokens=masked)
-                for name, masked in masks.items()
-            ),
-        ]
-
+    metrics: models.MetricConstructors = collections.OrderedDict(
+        loss=lambda: tf.keras.metrics.SparseCategoricalCrossentropy(
+            METRICS[0], from_logits=True, ignore_class=special.padding
+        )
+    )
+    for name, masked in masks.items():
+        metrics[name] = functools.partial(_keras_metrics.MaskedCategoricalAccuracy, name=name, masked_tokens=masked)
     words = tf.TensorSpec([None, SEQUENCE_LENGTH], tf.int64)
     build_keras_model = functools.partial(
         models.build_keras_model,
@@ -114,16 +112,21 @@ def build_task(
         extended_vocab_size=len(vocabulary) + special.get_number_of_special_tokens(),
         seed=seed,
     )
-
-    def model_fn(metrics: list[tf.keras.metrics.Metric]) -> tff.learning.models.VariableModel:
-        return tff.learning.models.from_keras_model(
-            build_keras_model(), models.build_loss(), input_spec=(words, words), metrics=metrics
-        )
-
+    keras_model = build_keras_model()
     return Task(
-        model_fn=lambda: model_fn([]),
-        measured_model_fn=lambda: model_fn(metrics()),
-        initial_weights=tff.learning.models.ModelWeights.from_model(build_keras_model()),
-        preprocess_train=preprocessing.create_preprocess_fn(client_spec, vocabulary),
+        model=models.build_tff_model(config, build_keras_model, input_spec=(words, words)),
+        measured_model=models.build_tff_model(config, build_keras_model, input_spec=(words, words), metrics=metrics),
+        initial_weights=tff.learning.models.ModelWeights.from_model(keras_model),
+        preprocess_train=_lean(preprocessing.create_preprocess_fn(client_spec, vocabulary)),
         preprocess_evaluation=preprocessing.create_preprocess_fn(evaluation_spec, vocabulary),
     )
+
+
+def _lean(preprocess: Preprocess) -> Preprocess:
+    """Spares each client's few batches what TensorFlow spends on tuning long pipelines: a quarter of a round."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    options.threading.private_threadpool_size = 1
+    options.threading.max_intra_op_parallelism = 1
+    return lambda dataset: preprocess(dataset).with_options(options)

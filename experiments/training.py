@@ -139,7 +139,7 @@ def _learning_process(
     settings: TrainingSettings, privacy: PrivacyPlan, language_task: task.Task
 ) -> tff.learning.templates.LearningProcess:
     return tff.learning.algorithms.build_unweighted_fed_avg(
-        language_task.model_fn,
+        language_task.model,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
         server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
         model_aggregator=aggregators.build_mf_aggregator(
