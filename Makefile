@@ -37,6 +37,10 @@ $(FLOOR1_READY): setup.py $(SOURCES) | $(READY)
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
+# The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
+test test-floor1: export OPENBLAS_NUM_THREADS = 1
+test test-floor1: export OMP_NUM_THREADS = 1
+
 test: $(READY) test-floor1
 	$(BIN)/pytest
 

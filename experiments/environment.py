@@ -13,7 +13,7 @@ from tff_mf import _requires
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
 _TRAINING = ("tensorflow", "tensorflow-privacy", "tensorflow-federated")
-_DEVELOPMENT = frozenset({"ruff", "pyrefly", "pytest", "pytest-xdist", "execnet", "hypothesis", "wheel", "setuptools"})
+_DEVELOPMENT = frozenset({"ruff", "pyrefly", "pytest", "hypothesis", "wheel", "setuptools"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
