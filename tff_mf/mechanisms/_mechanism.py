@@ -100,6 +100,40 @@ class ToeplitzMechanism(Mechanism):
         return _lower_toeplitz(self.inverse_coefficients(rounds))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandedMechanism(Mechanism):
+    """A strategy matrix that is zero but for its main diagonal and the `bands` − 1 below.
+
+    One that is also constant along each diagonal is a `ToeplitzMechanism`, whose rules know more.
+    """
+
+    @property
+    @abc.abstractmethod
+    def bands(self) -> int:
+        """Number of diagonals b̂, the main one among them."""
+
+    @abc.abstractmethod
+    def diagonals(self, rounds: int) -> np.ndarray:
+        """Returns the diagonals of C, float64 `[bands, rounds]`.
+
+        Entry `[i, t]` is C_{t+i,t}: a column holds a column of C, from the main diagonal downwards.
+        Entries with t + i ≥ rounds belong to no row and mean nothing.
+        """
+
+    def encoder(self, rounds: int) -> np.ndarray:
+        rounds = self.check(rounds)
+        matrix = np.zeros((rounds, rounds))
+        for offset, diagonal in enumerate(self.diagonals(rounds)[:rounds]):
+            np.fill_diagonal(matrix[offset:], diagonal)
+        return matrix
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        # Costs a good part of the whole package's import time.
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self.encoder(rounds), np.eye(rounds), lower=True)
+
+
 def _lower_toeplitz(column: np.ndarray) -> np.ndarray:
     rounds = len(column)
     padded = np.concatenate([np.zeros(rounds - 1), column])
