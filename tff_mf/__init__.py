@@ -25,6 +25,7 @@ from tff_mf.mechanisms import Mechanism as Mechanism
 from tff_mf.optimize import OptimizationResult as OptimizationResult
 from tff_mf.optimize import optimize_blt as optimize_blt
 from tff_mf.optimize import optimize_blt_result as optimize_blt_result
+from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation

@@ -34,20 +34,6 @@ class Column(ToeplitzMechanism):
         return self
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Unknown(tff_mf.Mechanism):
-    kind = "unknown"
-
-    def encoder(self, rounds):
-        return np.eye(rounds)
-
-    def inverse(self, rounds):
-        return np.eye(rounds)
-
-    def as_run(self):
-        return self
-
-
 def brute_force(encoder, schema):
     """Largest norm over all patterns, and over the contributions +1 and −1 in each of their rounds."""
     largest = 0.0
@@ -223,7 +209,6 @@ def test_rounds_that_no_memory_holds_are_refused():
         ((tff_mf.Identity(), 4, (2, 2)), "participation="),
         ((tff_mf.Identity(), 4.0, TWICE), "rounds="),
         ((tff_mf.Identity(), 0, TWICE), "rounds="),
-        ((Unknown(), 4, TWICE), "mechanism="),
     ],
 )
 def test_wrong_objects_are_named(arguments, name):
