@@ -6,8 +6,8 @@ from tff_mf._sensitivity import _patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.participation import Participation
 
-# Rows that are worked on at a time, so that they stay in the cache.
-_BLOCK = 64
+# Rows that are worked on at a time, to bound the memory.
+_BLOCK = 512
 
 
 def orthogonal_columns(squared_norms: np.ndarray, participation: Participation) -> float:
@@ -49,5 +49,4 @@ def _row_sums(gram: np.ndarray, separation: int, limit: int) -> np.ndarray:
 
 
 def _largest_sum(values: np.ndarray, participation: Participation) -> float:
-    sums = _patterns.largest_sums(values[None], separation=participation.separation, limit=participation.limit)
-    return float(sums[0])
+    return _patterns.largest_sum(values, separation=participation.separation, limit=participation.limit)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tff_mf.mechanisms import BLT, Identity, MadeFor, Mechanism
-from tff_mf.participation import MinSep, Participation, SingleParticipation
+from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,11 @@ MECHANISMS: dict[str, MechanismCodec] = {
 }
 
 PARTICIPATIONS: dict[str, type[Participation]] = {
+    "fixed_epoch": FixedEpoch,
     "min_sep": MinSep,
     "single": SingleParticipation,
+}
+
+WORKLOADS: dict[str, type[Workload]] = {
+    workload.kind: workload for workload in (LearningRates, Momentum, MomentumWithRates, PrefixSum)
 }

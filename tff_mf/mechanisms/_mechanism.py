@@ -6,9 +6,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import _matrices, _validate
 from tff_mf.errors import InputValueError
 from tff_mf.participation import Participation
+from tff_mf.workloads import PrefixSum, Workload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,14 +19,18 @@ class MadeFor:
     Attributes:
         rounds: Number of rounds n.
         participation: The participation schema.
+        workload: What the released stream is used for.
     """
 
     rounds: int
     participation: Participation
+    workload: Workload = dataclasses.field(default_factory=PrefixSum)
 
     def __post_init__(self) -> None:
-        _validate.instance("participation", self.participation, Participation, "pass MinSep or SingleParticipation")
-        object.__setattr__(self, "rounds", self.participation.check(self.rounds))
+        remedy = "pass MinSep, FixedEpoch or SingleParticipation"
+        _validate.instance("participation", self.participation, Participation, remedy)
+        _validate.instance("workload", self.workload, Workload, "pass a workload such as tff_mf.Momentum")
+        object.__setattr__(self, "rounds", self.workload.check(self.participation.check(self.rounds)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,10 +99,10 @@ class ToeplitzMechanism(Mechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
 
     def encoder(self, rounds: int) -> np.ndarray:
-        return _lower_toeplitz(self.coefficients(rounds))
+        return _matrices.lower_toeplitz(self.coefficients(rounds))
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _lower_toeplitz(self.inverse_coefficients(rounds))
+        return _matrices.lower_toeplitz(self.inverse_coefficients(rounds))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,10 +137,3 @@ class BandedMechanism(Mechanism):
         from scipy.linalg import solve_triangular
 
         return solve_triangular(self.encoder(rounds), np.eye(rounds), lower=True)
-
-
-def _lower_toeplitz(column: np.ndarray) -> np.ndarray:
-    rounds = len(column)
-    padded = np.concatenate([np.zeros(rounds - 1), column])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, rounds)
-    return windows[:, ::-1].copy()
