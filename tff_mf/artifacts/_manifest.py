@@ -14,11 +14,12 @@ from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
 from tff_mf.artifacts import _codecs
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import MadeFor, Mechanism
-from tff_mf.workloads import LinearSchedule, PrefixSum
+from tff_mf.participation import Participation
+from tff_mf.workloads import LinearSchedule, PrefixSum, Workload
 
 FORMAT_VERSION = 1
 
-Decoded = TypeVar("Decoded")
+Decoded = TypeVar("Decoded", Participation, Workload)
 
 _KEYS = {"format_version", "kind", "made_for", "sensitivity", "library_version", "sha256"}
 # Rules may become tighter between releases, never by less than this, and float64 rounds by far less.
@@ -123,6 +124,8 @@ def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
         # Left out where it is the prefix sum, as in the files of before there was another.
         workloads = {workload: kind for kind, workload in _codecs.WORKLOADS.items()}
         entry["workload"] = _encode_fields("made_for.workload", made_for.workload, workloads)
+    if made_for.duality_gap is not None:
+        entry["duality_gap"] = made_for.duality_gap
     return entry
 
 
@@ -134,16 +137,19 @@ def _encode_fields(name: str, value: Any, kinds: Mapping[type, str]) -> dict[str
 
 
 def _decode_made_for(entry: Any) -> MadeFor:
-    has_workload = isinstance(entry, dict) and "workload" in entry
-    _require_keys("made_for", entry, {"rounds", "participation"} | ({"workload"} if has_workload else set()))
+    _validate.instance("made_for", entry, dict, "an object")
+    present = {"workload", "duality_gap"} & set(entry)
+    _require_keys("made_for", entry, {"rounds", "participation"} | present)
+    optional: dict[str, Any] = {}
+    if "workload" in present:
+        fields = entry["workload"]
+        if isinstance(fields, dict) and isinstance(fields.get("rates"), dict):
+            fields = {**fields, "rates": _decode_schedule(fields["rates"])}
+        optional["workload"] = _decode_fields("made_for.workload", fields, _codecs.WORKLOADS)
+    if "duality_gap" in present:
+        optional["duality_gap"] = _validate.nonnegative("made_for.duality_gap", entry["duality_gap"])
     participation = _decode_fields("made_for.participation", entry["participation"], _codecs.PARTICIPATIONS)
-    if not has_workload:
-        return MadeFor(rounds=entry["rounds"], participation=participation)
-    fields = entry["workload"]
-    if isinstance(fields, dict) and isinstance(fields.get("rates"), dict):
-        fields = {**fields, "rates": _decode_schedule(fields["rates"])}
-    workload = _decode_fields("made_for.workload", fields, _codecs.WORKLOADS)
-    return MadeFor(rounds=entry["rounds"], participation=participation, workload=workload)
+    return MadeFor(rounds=entry["rounds"], participation=participation, **optional)
 
 
 def _decode_schedule(fields: Mapping[str, Any]) -> LinearSchedule:
