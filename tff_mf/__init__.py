@@ -29,5 +29,11 @@ from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
+from tff_mf.workloads import LearningRates as LearningRates
+from tff_mf.workloads import LinearSchedule as LinearSchedule
+from tff_mf.workloads import Momentum as Momentum
+from tff_mf.workloads import MomentumWithRates as MomentumWithRates
+from tff_mf.workloads import PrefixSum as PrefixSum
+from tff_mf.workloads import Workload as Workload
 
 __version__ = _version("tff-mf")

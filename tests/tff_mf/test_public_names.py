@@ -5,9 +5,10 @@ import types
 import tff_mf
 
 NAMES = """
-ArtifactError BLT Identity InputError MadeFor Mechanism MinSep OptimizationResult Participation SensitivityResult
-SingleParticipation calibrate_noise_multiplier dp_event effective_noise_multiplier epsilon explain_sensitivity load
-max_error max_loss optimize_blt optimize_blt_result rms_error rms_loss save sensitivity zcdp_rho
+ArtifactError BLT FixedEpoch Identity InputError LearningRates LinearSchedule MadeFor Mechanism MinSep Momentum
+MomentumWithRates OptimizationResult Participation PrefixSum SensitivityResult SingleParticipation Workload
+calibrate_noise_multiplier dp_event effective_noise_multiplier epsilon explain_sensitivity load max_error max_loss
+optimize_blt optimize_blt_result rms_error rms_loss save sensitivity zcdp_rho
 """.split()  # noqa: SIM905
 
 
