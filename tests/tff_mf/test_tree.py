@@ -156,12 +156,13 @@ def test_node_counts_at_sizes_where_the_program_branches(separation):
     rounds, generator = 203, np.random.default_rng(separation)
     nodes = node_matrix(rounds)
     limit = (rounds - 1) // separation + 1
+    largest = _tree_nodes.min_sep(rounds, separation, limit)
     for _ in range(200):
         gaps = separation + generator.geometric(0.3, size=limit) - 1
         pattern = np.cumsum(np.concatenate([[generator.integers(separation)], gaps]))
         pattern = pattern[pattern < rounds][:limit]
         value = np.sum(np.square(nodes[:, pattern].sum(axis=1)))
-        assert _tree_nodes.min_sep(rounds, separation, limit) >= value
+        assert largest >= value
 
 
 @pytest.mark.parametrize(
@@ -189,13 +190,11 @@ def test_the_online_tree_of_one_participation(rounds, expected):
     assert round(loss * rounds**0.5, 1) == expected
 
 
-@pytest.mark.parametrize(
-    ("rounds", "separation", "limit"), [(2052, 342, 6), (2052, 1, 2052), (2052, 1, 100), (2052, 5, 411), (2000, 314, 6)]
-)
+@pytest.mark.parametrize(("rounds", "separation", "limit"), [(2052, 342, 6), (2000, 314, 6), (2052, 1, 2052)])
 def test_sensitivity_takes_no_time(rounds, separation, limit):
     began = time.process_time()
     _tree_nodes.min_sep(rounds, separation, limit)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 1
 
 
 def test_a_million_rounds_have_a_sensitivity():
@@ -209,6 +208,7 @@ def test_a_million_rounds_have_a_sensitivity():
     [
         ({"rounds": 0}, ValueError, "rounds=0"),
         ({"rounds": 2.0}, TypeError, "rounds=2.0"),
+        ({"rounds": 10**12}, ValueError, "rounds=1000000000000 is more than"),
         ({"rounds": 4, "variant": "best"}, ValueError, "variant='best' must be one of full, online"),
         ({"rounds": 4, "variant": None}, TypeError, "variant=None"),
     ],

@@ -7,8 +7,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf import _validate
+from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import _tree_factors, _tree_streams
 from tff_mf.mechanisms._mechanism import Mechanism
+
+# What a file claims must not take more memory, when its sensitivity is checked, than a computer has.
+_MOST_ROUNDS = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Tree(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds))
+        if self.rounds > _MOST_ROUNDS:
+            raise InputValueError(f"rounds={self.rounds} is more than the {_MOST_ROUNDS} that a tree may have.")
         _validate.one_of("variant", self.variant, ("full", "online"))
         super().__post_init__()
 
