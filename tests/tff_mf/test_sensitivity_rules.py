@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf._sensitivity import _min_sep
-from tff_mf.mechanisms import BandedMechanism
+from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +47,21 @@ class Bands(BandedMechanism):
 
     def diagonals(self, rounds):
         return self.values[:, :rounds]
+
+    def as_run(self):
+        return self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column(ToeplitzMechanism):
+    kind = "column"
+    column: tuple[float, ...]
+
+    def coefficients(self, rounds):
+        return np.array(self.column[:rounds], dtype=np.float64)
+
+    def inverse_coefficients(self, rounds):
+        return np.linalg.inv(self.encoder(rounds))[:, 0]
 
     def as_run(self):
         return self
@@ -162,6 +177,32 @@ def test_the_bound_is_no_larger_than_algorithm_3(setting):
     rows = np.array([vec_sens(schema.separation, row, schema.limit) for row in gram])
     printed = np.sqrt(vec_sens(schema.separation, rows, schema.limit))
     assert _min_sep.upper_bound(matrix, schema).value <= printed * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("separation", "limit"), [(1, 9), (2, 5), (2, 4), (3, 3), (4, 2)])
+def test_the_bound_is_reached_where_all_columns_are_the_same(separation, limit):
+    matrix = np.zeros((9, 9))
+    matrix[-1] = 1
+    schema = tff_mf.MinSep(min_sep=separation, max_participations=limit)
+    assert check(Any(matrix=matrix), schema).value == pytest.approx(limit, rel=1e-14)
+
+
+@pytest.mark.parametrize("limit", [24, 25, 26, 27, 40])
+def test_large_limits_reach_it_too(limit):
+    matrix = np.zeros((100, 100))
+    matrix[-1] = 1
+    schema = tff_mf.MinSep(min_sep=2, max_participations=limit)
+    assert limit * (1 - 1e-12) <= tff_mf.sensitivity(Any(matrix=matrix), 100, schema) <= limit * (1 + 1e-4)
+
+
+@given(st.lists(st.floats(-2, 2, allow_subnormal=False), min_size=12, max_size=12), st.integers(1, 12), st.data())
+def test_toeplitz_and_any_matrix_agree_on_fixed_epochs(column, separation, data):
+    limit = data.draw(st.integers(1, 11 // separation + 1))
+    schema = tff_mf.FixedEpoch(min_sep=separation, max_participations=limit)
+    toeplitz = Column(column=tuple(column))
+    assert tff_mf.sensitivity(toeplitz, 12, schema) == pytest.approx(
+        tff_mf.sensitivity(Any(matrix=toeplitz.encoder(12)), 12, schema), rel=1e-12, abs=1e-150
+    )
 
 
 def test_large_limits_keep_the_bound():

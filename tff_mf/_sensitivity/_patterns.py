@@ -6,7 +6,7 @@ All numbers are nonnegative and are only added, so that nothing cancels.
 import numpy as np
 
 # Passes over all values that are quicker than a search for a price.
-_MOST_PASSES = 16
+_MOST_PASSES = 24
 _SEARCHES = 24
 _GOLDEN = (5**0.5 - 1) / 2
 
