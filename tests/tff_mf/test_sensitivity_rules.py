@@ -233,6 +233,13 @@ def test_a_band_too_many_is_never_exact_however_small():
         assert not check(Bands(values=values), schema).exact
 
 
+def test_an_entry_above_the_diagonal_is_not_overlooked():
+    matrix = np.eye(6)
+    matrix[0, 4] = 1
+    for schema in (tff_mf.MinSep(min_sep=2, max_participations=3), tff_mf.FixedEpoch(min_sep=2, max_participations=3)):
+        assert tff_mf.sensitivity(Any(matrix=matrix), 6, schema) >= brute_force(matrix, schema) > 2
+
+
 def test_bands_are_what_the_diagonals_hold():
     values = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 9.0], [0.0, 0.0, 9.0, 9.0], [0.0, 9.0, 9.0, 9.0]])
     result = check(Bands(values=values), tff_mf.MinSep(min_sep=2, max_participations=2))

@@ -116,7 +116,7 @@ def _sensitivity(mechanism: Mechanism, made_for: MadeFor) -> SensitivityResult:
 
 def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
     schemas = {schema: kind for kind, schema in _codecs.PARTICIPATIONS.items()}
-    entry = {
+    entry: dict[str, Any] = {
         "rounds": made_for.rounds,
         "participation": _encode_fields("made_for.participation", made_for.participation, schemas),
     }
