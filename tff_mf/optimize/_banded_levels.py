@@ -15,6 +15,7 @@ from tff_mf.mechanisms.banded import in_matrix
 from tff_mf.optimize._banded_loss import BandedError
 from tff_mf.optimize._column_norms import ColumnNorms, column_norms, resampled
 from tff_mf.optimize._descent import Descent, Value, descend
+from tff_mf.optimize._progress import Progress
 from tff_mf.optimize._workload_inverse import inverse_diagonals
 from tff_mf.optimize.banded_toeplitz import best_column
 from tff_mf.participation import FixedEpoch, MinSep, SingleParticipation
@@ -25,20 +26,6 @@ _FEWEST_BANDS = 32
 
 _TOLERANCE = 1e-7
 _MEMORY = 10
-
-
-class Progress(NamedTuple):
-    """Where a search is.
-
-    Attributes:
-        rounds: Number of rounds of the problem that is being solved; the last one has all.
-        iteration: Iterations so far, over all problems.
-        error: RmsError of that problem, where `sensitivity` is the root of the number of participations.
-    """
-
-    rounds: int
-    iteration: int
-    error: float
 
 
 class Found(NamedTuple):

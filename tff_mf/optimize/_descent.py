@@ -12,8 +12,10 @@ from tff_mf.optimize._result import MechanismT, OptimizationResult
 # In units of the log of the loss.
 _WALL = 10.0
 
-# A search that ends by itself has converged if no entry of the gradient of log(loss) is larger.
-_STATIONARY = 1e-3
+# A search has converged if no entry of the gradient of log(loss) is larger; one that ended by itself, because
+# iterations gained nothing any more, may have larger ones.
+_STATIONARY = 1e-4
+_STATIONARY_IF_ENDED = 1e-3
 
 
 class Value(NamedTuple):
@@ -102,7 +104,7 @@ def finish(mechanism: MechanismT, found: Descent, objective: str, began: float) 
     made_for = mechanism.made_for
     assert made_for is not None
     loss = max_loss if objective == "max" else rms_loss
-    converged = found.ended and found.gradient_norm <= _STATIONARY
+    converged = found.gradient_norm <= (_STATIONARY_IF_ENDED if found.ended else _STATIONARY)
     return OptimizationResult(
         mechanism=mechanism,
         objective=objective,

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Banded, MadeFor
-from tff_mf.optimize._banded_levels import Progress, best_diagonals
+from tff_mf.optimize._banded_levels import best_diagonals
 from tff_mf.optimize._descent import finish
+from tff_mf.optimize._progress import Progress
 from tff_mf.optimize._result import OptimizationResult
 from tff_mf.optimize.banded_toeplitz import check_bands
 from tff_mf.participation import MinSep, Participation
