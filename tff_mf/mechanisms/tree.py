@@ -75,7 +75,7 @@ class Tree(Mechanism):
         return np.diff(_tree_factors.online_decoder(rounds), axis=0, prepend=0.0)
 
     def stream(self, noise: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Yields the rows of C⁻¹z, holding one row of memory a level of the tree.
+        """Returns the rows of C⁻¹z one by one, holding one row of memory a level of the tree.
 
         Args:
             noise: The rows of z, one a round.
@@ -87,11 +87,8 @@ class Tree(Mechanism):
         Raises:
             InputValueError: If there are more rows than rounds.
         """
-        rows = _tree_streams.full(self.rounds) if self.variant == "full" else _tree_streams.online()
-        next(rows)
-        for index, row in enumerate(noise):
-            self.check(index + 1)
-            yield rows.send(row)
+        checked = (row for index, row in enumerate(noise) if self.check(index + 1))
+        return _tree_streams.full(self.rounds, checked) if self.variant == "full" else _tree_streams.online(checked)
 
     def _over_forest(self, factor: Callable[[int], np.ndarray]) -> np.ndarray:
         matrix = np.zeros((self.rounds, self.rounds))

@@ -1,13 +1,13 @@
 """The dual of the best dense factorization, its gradient, and the feasible X that belongs to a dual point.
 
 X = CᵀC minimizes tr(T·X⁻¹), T = AᵀA, over positive definite X in which rounds of one client, t ≡ s mod b, are
-orthogonal, X_ts = 0, and either the squared norms of one client's columns, X_tt, add up to 1 in every class mod b, or all
-of them are 1. For U ≥ 0 that is block diagonal over the classes, tr(T·X⁻¹) + tr(U·X) is least at
+orthogonal, X_ts = 0, and either the squared norms of one client's columns, X_tt, add up to 1 in every class mod b, or
+all of them are 1. For U ≥ 0 that is block diagonal over the classes, tr(T·X⁻¹) + tr(U·X) is least at
 
     X = U^(−½)·(U^½·T·U^½)^½·U^(−½), where it is 2·tr((U^½·T·U^½)^½):
 
-Denisov et al. (2022), section 3, for one participation, where U is diagonal, and Choquette-Choo et al. (2023), section 3,
-for several. U's diagonal u holds the multipliers of the norms, and the rest of its blocks those of orthogonality. Hence
+Denisov et al. (2022), section 3, for one participation, where U is diagonal, and Choquette-Choo et al. (2023), section
+3, for several. U's diagonal u holds the multipliers of the norms, the rest of its blocks those of orthogonality. Hence
 
     2·tr((U^½·T·U^½)^½) − Σ of the u that are different multipliers ≤ tr(T·X⁻¹) for every feasible X,
 

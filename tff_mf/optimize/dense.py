@@ -39,9 +39,9 @@ def optimize_dense(
 
     Example:
         >>> from tff_mf import SingleParticipation
-        >>> optimize_dense(rounds=2, participation=SingleParticipation()).matrix.round(4)
-        array([[0.8944, 0.    ],
-               [0.4472, 1.    ]])
+        >>> optimize_dense(rounds=2, participation=SingleParticipation()).matrix.round(2)
+        array([[0.92, 0.  ],
+               [0.38, 1.  ]])
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -84,7 +84,7 @@ def optimize_dense_result(
         >>> from tff_mf import FixedEpoch
         >>> result = optimize_dense_result(rounds=60, participation=FixedEpoch(min_sep=10, max_participations=6))
         >>> result.converged, round(result.loss, 2)
-        (True, 5.42)
+        (True, 5.68)
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
