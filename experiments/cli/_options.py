@@ -25,14 +25,22 @@ def participation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return min_sep(max_participations(command))
 
 
-def participation(min_sep: int | None, max_participations: int | None) -> tff_mf.Participation:
-    """Returns the schema of the two flags: single participation if neither is given."""
-    if min_sep is None and max_participations is None:
+fixed_epochs = click.option(
+    "--fixed-epochs", is_flag=True, help="Clients come once an epoch of --min-sep rounds, always in the same place."
+)
+
+
+def participation(
+    min_sep: int | None, max_participations: int | None, *, fixed_epochs: bool = False
+) -> tff_mf.Participation:
+    """Returns the schema of the flags: single participation if neither number is given."""
+    if min_sep is None and max_participations is None and not fixed_epochs:
         return tff_mf.SingleParticipation()
     if min_sep is None or max_participations is None:
         missing = "--min-sep" if min_sep is None else "--max-participations"
         raise click.UsageError(f"{missing} is missing: give both, or neither for single participation.")
-    return tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    schema = tff_mf.FixedEpoch if fixed_epochs else tff_mf.MinSep
+    return schema(min_sep=min_sep, max_participations=max_participations)
 
 
 def load_mechanism(file: str) -> tff_mf.Mechanism:

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BLT, Banded, BandedInverse, BandedToeplitz, Dense, Identity, MadeFor, Mechanism, Tree
+from tff_mf.mechanisms import (
+    BLT,
+    Banded,
+    BandedInverse,
+    BandedToeplitz,
+    Dense,
+    Identity,
+    MadeFor,
+    Mechanism,
+    Structured,
+    Tree,
+)
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
 
@@ -81,6 +92,17 @@ MECHANISMS: dict[str, MechanismCodec] = {
         axes={},
         encode=lambda identity: {},
         decode=lambda tensors, made_for: Identity(made_for=made_for),
+    ),
+    Structured.kind: MechanismCodec(
+        axes={"diagonals": 2, "left": 2, "right": 2},
+        encode=lambda structured: {
+            "diagonals": np.array(structured.diagonals),
+            "left": np.array(structured.left),
+            "right": np.array(structured.right),
+        },
+        decode=lambda tensors, made_for: Structured(
+            diagonals=tensors["diagonals"], left=tensors["left"], right=tensors["right"], made_for=made_for
+        ),
     ),
     Tree.kind: MechanismCodec(
         axes={"rounds": 1, "variant": 1},

@@ -20,17 +20,21 @@ class MadeFor:
         rounds: Number of rounds n.
         participation: The participation schema.
         workload: What the released stream is used for.
+        duality_gap: What the optimizer said of how far the squared loss is from its least, relatively, or `None`.
     """
 
     rounds: int
     participation: Participation
     workload: Workload = dataclasses.field(default_factory=PrefixSum)
+    duality_gap: float | None = None
 
     def __post_init__(self) -> None:
         remedy = "pass MinSep, FixedEpoch or SingleParticipation"
         _validate.instance("participation", self.participation, Participation, remedy)
         _validate.instance("workload", self.workload, Workload, "pass a workload such as tff_mf.Momentum")
         object.__setattr__(self, "rounds", self.workload.check(self.participation.check(self.rounds)))
+        if self.duality_gap is not None:
+            object.__setattr__(self, "duality_gap", _validate.nonnegative("duality_gap", self.duality_gap))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
