@@ -88,16 +88,16 @@ def _gradient(steps: list[_Step], reach: int, rounds: int) -> np.ndarray:
     for start, window, weights, noise in reversed(steps):
         size = len(noise)
         inside = adjoint[reach - size :, reach - size :] + np.eye(size)
-        across = inside @ weights
+        own = inside @ weights
+        across = own.copy()
         across[:, size:] -= adjoint[reach - size :, : reach - size]
         by_weights = 2 * (across @ window)
         by_dense = np.empty((size, reach + size))
         by_dense[:, :reach] = noise.T @ by_weights
         by_dense[:, reach:] = -(noise.T @ (by_weights @ weights.T + 2 * inside @ (noise @ noise.T)))
         rows[start : start + size] = _skewed(by_dense)
-        # across = ΛK − Λ' in full; half of ΛK belongs to either side of the symmetric update.
-        half = across - 0.5 * (inside @ weights)
-        update = weights.T @ half
+        # Half of KᵀΛK belongs to either side of the symmetric update.
+        update = weights.T @ (across - 0.5 * own)
         moved = update + update.T
         moved[size:, size:] += adjoint[: reach - size, : reach - size]
         adjoint = moved

@@ -13,7 +13,7 @@ from tff_mf.mechanisms import MadeFor
 from tff_mf.participation import FixedEpoch
 
 # Of equal norms, in the first norms tried for clients that only keep their distance.
-_SHARED = 0.5
+_SHARED = 0.3
 
 
 class ColumnNorms(Protocol):
