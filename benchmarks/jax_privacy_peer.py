@@ -50,7 +50,14 @@ def banded_toeplitz(case: dict) -> dict:
     return {"seconds": time.perf_counter() - began, "column": column.tolist()}
 
 
-KINDS = {"blt": blt, "banded": banded, "banded_toeplitz": banded_toeplitz}
+def dense_epochs(case: dict) -> dict:
+    began = time.perf_counter()
+    strategy = dense.optimize(case["rounds"], epochs=case["epochs"], callback=dense.pg_tol_termination_fn)
+    strategy = np.asarray(strategy.block_until_ready())
+    return {"seconds": time.perf_counter() - began, "matrix": np.tril(strategy).tolist()}
+
+
+KINDS = {"blt": blt, "banded": banded, "banded_toeplitz": banded_toeplitz, "dense": dense_epochs}
 
 if __name__ == "__main__":
     case = json.loads(sys.argv[1])

@@ -11,12 +11,12 @@ computed here, from the parameters handed back.
 
 import argparse
 import dataclasses
-import functools
 import json
 import pathlib
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import scipy.optimize  # noqa: F401  The optimizers import it when they are first called.
@@ -134,30 +134,99 @@ def banded_cases() -> list[Case]:
     ]
 
 
+def dense_case(setting: tff_mf.MadeFor, target: float | None = None, *, epochs: int | None = None) -> Case:
+    """With `epochs`, beside jax_privacy."""
+    rounds, schema = setting.rounds, setting.participation
+    return Case(
+        name=f"dense {type(schema).__name__} {rounds}",
+        setting=setting,
+        run=lambda: optimize.optimize_dense_result(rounds=rounds, participation=schema),
+        target=target,
+        peer=None if epochs is None else {"kind": "dense", "rounds": rounds, "epochs": epochs},
+        from_peer=lambda answer: tff_mf.Dense(matrix=answer["matrix"]),
+        repeats=1,
+    )
+
+
 def dense_cases() -> list[Case]:
-    """Targets are sqrt(total error / rounds) of Denisov et al. (2022), table 2, and what its digits leave open."""
+    """Targets are sqrt(total error) of Denisov et al. (2022), table 2, and what its digits leave open."""
     once = tff_mf.SingleParticipation()
     totals = {256: 40.4, 512: 62.0, 1024: 94.6, 2048: 143.6, 4096: 217.3}
-    settings = [
-        *((tff_mf.MadeFor(rounds=rounds, participation=once), total) for rounds, total in totals.items()),
-        (tff_mf.MadeFor(rounds=2052, participation=tff_mf.FixedEpoch(min_sep=342, max_participations=6)), None),
-        (STACK_OVERFLOW, None),
-    ]
+    six, four = (tff_mf.FixedEpoch(min_sep=b, max_participations=k) for b, k in ((342, 6), (128, 4)))
     return [
-        Case(
-            name=f"dense {type(setting.participation).__name__} {setting.rounds}",
-            setting=setting,
-            run=functools.partial(
-                optimize.optimize_dense_result, rounds=setting.rounds, participation=setting.participation
-            ),
-            target=None if total is None else (total + 0.05) / setting.rounds**0.5,
-            repeats=1,
-        )
-        for setting, total in settings
+        *(
+            dense_case(tff_mf.MadeFor(rounds=rounds, participation=once), (total + 0.05) / rounds**0.5)
+            for rounds, total in totals.items()
+        ),
+        dense_case(tff_mf.MadeFor(rounds=512, participation=four), epochs=4),
+        dense_case(tff_mf.MadeFor(rounds=2052, participation=six)),
+        dense_case(STACK_OVERFLOW),
     ]
 
 
-GROUPS = {"blt": blt_cases, "banded": banded_cases, "dense": dense_cases}
+def structured_case(rounds: int, diagonals: int, rank: int, total: float) -> Case:
+    """The target is the column Efficient of the same table."""
+    once = tff_mf.SingleParticipation()
+    return Case(
+        name=f"structured {diagonals} + {rank}, n = {rounds}",
+        setting=tff_mf.MadeFor(rounds=rounds, participation=once),
+        run=lambda: optimize.optimize_structured_result(
+            mechanism=optimize.optimize_dense(rounds=rounds, participation=once), diagonals=diagonals, rank=rank
+        ),
+        target=(total + 0.05) / rounds**0.5,
+        repeats=1,
+    )
+
+
+def structured_cases() -> list[Case]:
+    return [structured_case(256, 4, 4, 40.4), structured_case(512, 5, 4, 62.2), structured_case(1024, 5, 5, 95.5)]
+
+
+def tree_case(setting: tff_mf.MadeFor, variant: str, target: float) -> Case:
+    """There is nothing to search: the time is that of the sensitivity."""
+
+    def run() -> tff_mf.OptimizationResult:
+        tree = tff_mf.Tree(setting.rounds, variant, made_for=setting)
+        began = time.perf_counter()
+        tff_mf.sensitivity(tree, setting.rounds, setting.participation)
+        seconds = time.perf_counter() - began
+        return tff_mf.OptimizationResult(
+            mechanism=tree,
+            objective="rms",
+            loss=loss_of(tree, setting, "rms"),
+            converged=True,
+            message="in closed form",
+            iterations=0,
+            seconds=seconds,
+            gradient_norm=0.0,
+            history=(),
+        )
+
+    return Case(name=f"tree {variant}, n = {setting.rounds}", setting=setting, run=run, target=target, repeats=1)
+
+
+def tree_cases() -> list[Case]:
+    """Targets are those of McMahan et al. (2024), table 1, with more digits, and of Denisov et al. (2022), table 2."""
+    once = tff_mf.SingleParticipation()
+    totals = {256: 74.4, 512: 116.5, 1024: 180.8, 2048: 278.3, 4096: 425.6}
+    shorter = dataclasses.replace(STACK_OVERFLOW, rounds=2048)
+    return [
+        tree_case(STACK_OVERFLOW, "full", 12.47151),
+        tree_case(shorter, "full", 12.47312),
+        *(
+            tree_case(tff_mf.MadeFor(rounds=rounds, participation=once), "online", (total + 0.05) / rounds**0.5)
+            for rounds, total in totals.items()
+        ),
+    ]
+
+
+GROUPS = {
+    "blt": blt_cases,
+    "banded": banded_cases,
+    "dense": dense_cases,
+    "structured": structured_cases,
+    "tree": tree_cases,
+}
 
 
 def loss_of(mechanism: Mechanism, setting: tff_mf.MadeFor, objective: str) -> float:
