@@ -4,10 +4,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 import tqdm
 
 _SECONDS_BETWEEN_LINES = 15.0
+_SECONDS_BETWEEN_SEARCH_LINES = 2.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 
 
@@ -37,3 +39,33 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
         print(f"{label}: round {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
 
     yield report
+
+
+class _Search(Protocol):
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def iteration(self) -> int: ...
+
+    @property
+    def error(self) -> float: ...
+
+
+def search() -> Callable[[_Search], None]:
+    """Returns a function to call after every iteration of an optimizer; a search below two seconds stays silent."""
+    last = time.monotonic()
+
+    def report(where: _Search) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _SECONDS_BETWEEN_SEARCH_LINES:
+            return
+        last = now
+        print(
+            f"optimize: {where.rounds} rounds, iteration {where.iteration}, error {where.error:.6g}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return report

@@ -31,6 +31,10 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+# Schemas that say no more than how often, and how far apart.
+_COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservedParticipation:
     """How often, and how far apart, clients did take part.
@@ -45,7 +49,13 @@ class ObservedParticipation:
     max_participations: int
 
     def within(self, participation: tff_mf.Participation) -> bool:
-        """Says whether a guarantee for `participation` covers what was observed."""
+        """Says whether a guarantee for `participation` covers what was observed.
+
+        Formal guarantee: where the schema says more than these two numbers, as `FixedEpoch` does of the place in an
+        epoch, the answer is yes only if no client took part twice.
+        """
+        if not isinstance(participation, _COUNTED):
+            return self.max_participations <= 1
         apart = self.min_sep is None or self.min_sep >= participation.separation
         return apart and self.max_participations <= participation.limit
 
@@ -229,8 +239,12 @@ def _population(client_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_participation(participation: tff_mf.Participation) -> None:
-    remedy = "pass tff_mf.MinSep(min_sep=..., max_participations=...)"
-    _validate.instance("participation", participation, tff_mf.Participation, remedy)
+    if not isinstance(participation, _COUNTED):
+        raise InputTypeError(
+            f"participation={participation!r} must be a MinSep or a SingleParticipation: cohorts are planned and "
+            "checked by how often, and how far apart, clients take part; pass "
+            "tff_mf.MinSep(min_sep=..., max_participations=...)."
+        )
 
 
 def _check_capacity(population: int, clients_per_round: int, rounds: int, participation: tff_mf.Participation) -> None:

@@ -19,14 +19,37 @@ from tff_mf.losses import max_loss as max_loss
 from tff_mf.losses import rms_error as rms_error
 from tff_mf.losses import rms_loss as rms_loss
 from tff_mf.mechanisms import BLT as BLT
+from tff_mf.mechanisms import Banded as Banded
+from tff_mf.mechanisms import BandedInverse as BandedInverse
+from tff_mf.mechanisms import BandedToeplitz as BandedToeplitz
+from tff_mf.mechanisms import Dense as Dense
 from tff_mf.mechanisms import Identity as Identity
 from tff_mf.mechanisms import MadeFor as MadeFor
 from tff_mf.mechanisms import Mechanism as Mechanism
+from tff_mf.mechanisms import Structured as Structured
+from tff_mf.mechanisms import Tree as Tree
 from tff_mf.optimize import OptimizationResult as OptimizationResult
+from tff_mf.optimize import optimize_banded as optimize_banded
+from tff_mf.optimize import optimize_banded_inverse as optimize_banded_inverse
+from tff_mf.optimize import optimize_banded_inverse_result as optimize_banded_inverse_result
+from tff_mf.optimize import optimize_banded_result as optimize_banded_result
+from tff_mf.optimize import optimize_banded_toeplitz as optimize_banded_toeplitz
+from tff_mf.optimize import optimize_banded_toeplitz_result as optimize_banded_toeplitz_result
 from tff_mf.optimize import optimize_blt as optimize_blt
 from tff_mf.optimize import optimize_blt_result as optimize_blt_result
+from tff_mf.optimize import optimize_dense as optimize_dense
+from tff_mf.optimize import optimize_dense_result as optimize_dense_result
+from tff_mf.optimize import optimize_structured as optimize_structured
+from tff_mf.optimize import optimize_structured_result as optimize_structured_result
+from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
+from tff_mf.workloads import LearningRates as LearningRates
+from tff_mf.workloads import LinearSchedule as LinearSchedule
+from tff_mf.workloads import Momentum as Momentum
+from tff_mf.workloads import MomentumWithRates as MomentumWithRates
+from tff_mf.workloads import PrefixSum as PrefixSum
+from tff_mf.workloads import Workload as Workload
 
 __version__ = _version("tff-mf")

@@ -10,6 +10,7 @@ import numbers
 from tff_mf.errors import InputTypeError, InputValueError
 
 MAX_LISTED_ROUNDS = 10**7
+MAX_DENSE_ROUNDS = 2**14
 
 
 def whole(name: str, value: object, *, at_least: int = 1) -> int:
@@ -26,6 +27,16 @@ def listable(rounds: int) -> int:
     if rounds > MAX_LISTED_ROUNDS:
         raise InputValueError(
             f"rounds={rounds} is more than the {MAX_LISTED_ROUNDS} whose coefficients are added up one by one."
+        )
+    return rounds
+
+
+def dense(rounds: int) -> int:
+    """Returns `rounds` if matrices of so many rows and columns may be held in memory."""
+    if rounds > MAX_DENSE_ROUNDS:
+        raise InputValueError(
+            f"rounds={rounds} is more than the {MAX_DENSE_ROUNDS} whose whole matrices are computed with; "
+            "take fewer, or a mechanism (and workload) that is Toeplitz."
         )
     return rounds
 

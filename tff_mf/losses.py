@@ -1,4 +1,4 @@
-"""How much noise a mechanism puts into prefix sums: McMahan et al. (2024), section 3.2.
+"""How much noise a mechanism puts into what counts, prefix sums by default: McMahan et al. (2024), section 3.2.
 
 Errors are those of noise with standard deviation 1; losses multiply by the sensitivity, so that they compare
 mechanisms at equal privacy. None of this is privacy-critical.
@@ -13,12 +13,18 @@ from tff_mf import _validate
 from tff_mf._sensitivity import sensitivity
 from tff_mf.mechanisms import Mechanism, ToeplitzMechanism
 from tff_mf.participation import Participation
+from tff_mf.workloads import PrefixSum, ToeplitzWorkload, Workload
 
 
-def rms_error(mechanism: Mechanism, rounds: int) -> float:
-    """Returns RmsError(B): the root of the mean, over rounds, of the variance of a prefix sum.
+def rms_error(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> float:
+    """Returns RmsError(B): the root of the mean, over rounds, of the variance of a row of the workload.
 
     Infinite if C⁻¹ grows beyond float64 within `rounds`.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        workload: The workload A; `None` is the prefix sum.
 
     Source: McMahan et al. (2024), section 3.2 and proposition 3.2.
 
@@ -29,15 +35,20 @@ def rms_error(mechanism: Mechanism, rounds: int) -> float:
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If `rounds` is out of range, or C has fewer.
+        InputValueError: If `rounds` is out of range, or C or the workload has fewer.
     """
-    return math.sqrt(_variances(mechanism, rounds).mean)
+    return math.sqrt(_variances(mechanism, rounds, workload).mean)
 
 
-def max_error(mechanism: Mechanism, rounds: int) -> float:
-    """Returns MaxError(B): the largest standard deviation of a prefix sum.
+def max_error(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> float:
+    """Returns MaxError(B): the largest standard deviation of a row of the workload.
 
     Infinite if C⁻¹ grows beyond float64 within `rounds`.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        workload: The workload A; `None` is the prefix sum.
 
     Source: McMahan et al. (2024), section 3.2 and proposition 3.2.
 
@@ -48,13 +59,21 @@ def max_error(mechanism: Mechanism, rounds: int) -> float:
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If `rounds` is out of range, or C has fewer.
+        InputValueError: If `rounds` is out of range, or C or the workload has fewer.
     """
-    return math.sqrt(_variances(mechanism, rounds).largest)
+    return math.sqrt(_variances(mechanism, rounds, workload).largest)
 
 
-def rms_loss(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
+def rms_loss(
+    mechanism: Mechanism, rounds: int, participation: Participation, workload: Workload | None = None
+) -> float:
     """Returns RmsLoss(B, C) = RmsError(B)·sens_Π(C).
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        workload: The workload A; `None` is the prefix sum.
 
     Source: McMahan et al. (2024), equation 7.
 
@@ -65,13 +84,21 @@ def rms_loss(mechanism: Mechanism, rounds: int, participation: Participation) ->
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the participations do not fit in `rounds`, or C has fewer rounds.
+        InputValueError: If the participations do not fit in `rounds`, or C or the workload has fewer rounds.
     """
-    return sensitivity(mechanism, rounds, participation) * rms_error(mechanism, rounds)
+    return sensitivity(mechanism, rounds, participation) * rms_error(mechanism, rounds, workload)
 
 
-def max_loss(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
+def max_loss(
+    mechanism: Mechanism, rounds: int, participation: Participation, workload: Workload | None = None
+) -> float:
     """Returns MaxLoss(B, C) = MaxError(B)·sens_Π(C).
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        workload: The workload A; `None` is the prefix sum.
 
     Source: McMahan et al. (2024), equation 6.
 
@@ -82,9 +109,9 @@ def max_loss(mechanism: Mechanism, rounds: int, participation: Participation) ->
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the participations do not fit in `rounds`, or C has fewer rounds.
+        InputValueError: If the participations do not fit in `rounds`, or C or the workload has fewer rounds.
     """
-    return sensitivity(mechanism, rounds, participation) * max_error(mechanism, rounds)
+    return sensitivity(mechanism, rounds, participation) * max_error(mechanism, rounds, workload)
 
 
 class _Variances(NamedTuple):
@@ -94,18 +121,20 @@ class _Variances(NamedTuple):
     largest: float
 
 
-def _variances(mechanism: Mechanism, rounds: int) -> _Variances:
+def _variances(mechanism: Mechanism, rounds: int, workload: Workload | None) -> _Variances:
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    rounds = mechanism.check(rounds)
+    workload = PrefixSum() if workload is None else workload
+    _validate.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
+    rounds = workload.check(mechanism.check(rounds))
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(mechanism, ToeplitzMechanism):
+        if isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload):
             # Row i of a Toeplitz B holds its first i + 1 coefficients: the i-th is in n − i rows. Sums
             # over all of them, unlike running sums, are pairwise, and good to the last digits.
-            squares = np.square(np.cumsum(mechanism.inverse_coefficients(_validate.listable(rounds))))
+            squares = np.square(workload.applied_to(mechanism.inverse_coefficients(_validate.listable(rounds))))
             mean = np.sum(squares * np.arange(rounds, 0, -1)) / rounds
             largest = np.sum(squares)
         else:
-            rows = np.sum(np.square(np.cumsum(mechanism.inverse(rounds), axis=0)), axis=1)
+            rows = np.sum(np.square(workload.applied_to(mechanism.inverse(_validate.dense(rounds)))), axis=1)
             mean, largest = np.mean(rows), np.max(rows)
     # Two coefficients that overflow with opposite signs leave a NaN behind.
     return _Variances(*(math.inf if math.isnan(value) else float(value) for value in (mean, largest)))

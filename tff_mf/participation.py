@@ -13,9 +13,9 @@ from tff_mf.errors import InputValueError
 class Participation(abc.ABC):
     """A set Π of participation patterns: the rounds in which one client may take part.
 
-    Rules for sensitivity go by `separation` (b) and `limit` (k) alone. No pattern of a schema may exceed
-    them, or sensitivity comes out too small; and the pattern (0, b, …, (k − 1)b) must be one of them,
-    or what is reported as exact is only a bound.
+    Rules for sensitivity go by `separation` (b) and `limit` (k), and some by the class of a schema. No
+    pattern of a schema may exceed the two, or sensitivity comes out too small; and a new schema must
+    have every pattern that `MinSep` has, or what is reported as exact is only a bound.
 
     Formal guarantee: every sensitivity, ρ and ε of this package is a statement about clients whose
     rounds of participation form a pattern of the schema it was computed for. It says nothing about
@@ -86,6 +86,45 @@ class MinSep(Participation):
     @property
     def limit(self) -> int:
         return self.max_participations
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedEpoch(Participation):
+    """Once an epoch of `min_sep` (b) rounds, always in the same place of it, for `max_participations` (k) epochs.
+
+    The (k, b)-participation of Choquette-Choo et al. (2023): a client's rounds are some of
+    j, j + b, …, j + (k − 1)b. Clients that are shuffled anew in every epoch are no such schema: one may be last
+    in an epoch and first in the next. All of these patterns are also patterns of `MinSep`.
+
+    Example:
+        >>> (0, 3) in set(FixedEpoch(min_sep=2, max_participations=2).patterns(4))
+        False
+
+    Raises:
+        InputTypeError: If a field is not a whole number.
+        InputValueError: If a field is below 1.
+    """
+
+    min_sep: int
+    max_participations: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_sep", _validate.whole("min_sep", self.min_sep))
+        object.__setattr__(self, "max_participations", _validate.whole("max_participations", self.max_participations))
+
+    @property
+    def separation(self) -> int:
+        return self.min_sep
+
+    @property
+    def limit(self) -> int:
+        return self.max_participations
+
+    def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
+        for pattern in super().patterns(rounds):
+            in_place = all((later - sooner) % self.separation == 0 for sooner, later in itertools.pairwise(pattern))
+            if in_place and (not pattern or pattern[-1] - pattern[0] <= (self.limit - 1) * self.separation):
+                yield pattern
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ _COMMANDS = {
     "data": "Write the embedded data set.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment and say what to do.",
+    "import-matrix": "Check published matrices and save them as an artifact.",
     "optimize": "Find a mechanism for a setting, and save it.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
@@ -29,7 +30,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        return getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

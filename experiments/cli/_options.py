@@ -25,12 +25,19 @@ def participation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return min_sep(max_participations(command))
 
 
-def participation(min_sep: int | None, max_participations: int | None) -> tff_mf.Participation:
-    """Returns the schema of the two flags.
+fixed_epochs = click.option(
+    "--fixed-epochs", is_flag=True, help="Clients come once an epoch of --min-sep rounds, always in the same place."
+)
+
+
+def participation(
+    min_sep: int | None, max_participations: int | None, *, fixed_epochs: bool = False
+) -> tff_mf.Participation:
+    """Returns the schema of the flags.
 
     It is never guessed: single participation, the guess that would be at hand, gives the smallest ε.
     """
-    if max_participations == 1 and min_sep is None:
+    if max_participations == 1 and min_sep is None and not fixed_epochs:
         return tff_mf.SingleParticipation()
     missing = [
         flag for flag, value in (("--min-sep", min_sep), ("--max-participations", max_participations)) if value is None
@@ -40,7 +47,17 @@ def participation(min_sep: int | None, max_participations: int | None) -> tff_mf
             f"{' and '.join(missing)} missing: say how often a client may take part, "
             "for single participation with --max-participations 1."
         )
-    return tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    schema = tff_mf.FixedEpoch if fixed_epochs else tff_mf.MinSep
+    return schema(min_sep=min_sep, max_participations=max_participations)
+
+
+def participation_to_optimize_for(
+    min_sep: int | None, max_participations: int | None, *, fixed_epochs: bool = False
+) -> tff_mf.Participation:
+    """Returns the schema of the flags, single participation if none is given: no guarantee hangs on it."""
+    if min_sep is None and max_participations is None and not fixed_epochs:
+        return tff_mf.SingleParticipation()
+    return participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
 
 
 def load_mechanism(file: str) -> tff_mf.Mechanism:

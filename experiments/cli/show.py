@@ -17,6 +17,8 @@ def show(file: str, rounds: int | None, min_sep: int | None, max_participations:
     """
     import dataclasses
 
+    import numpy as np
+
     import tff_mf
 
     mechanism = _options.load_mechanism(file)
@@ -32,6 +34,8 @@ def show(file: str, rounds: int | None, min_sep: int | None, max_participations:
     found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
     del parameters["made_for"]
+    # A number for each band and round is no parameter to read.
+    parameters = {name: list(each.shape) if isinstance(each, np.ndarray) else each for name, each in parameters.items()}
     result = {
         "mechanism": mechanism.kind,
         **parameters,

@@ -6,10 +6,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
 import tff_mf
+from tff_mf.experiments import progress
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]
@@ -76,6 +78,39 @@ def test_optimize_show_and_account_on_a_file(tmp_path):
     assert shown["rounds"] == 200
     assert math.isfinite(result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")["epsilon"])
     assert "sensitivity" in run("show", path).stdout
+
+
+@pytest.mark.parametrize("kind", ["banded", "banded-toeplitz", "banded-inverse"])
+def test_optimize_banded_kinds(tmp_path, kind):
+    path = tmp_path / "banded.safetensors"
+    setting = ["--rounds", "60", "--min-sep", "20", "--max-participations", "3", "--bands", "20"]
+    made = result_of("optimize", kind, *setting, "--out", path)
+    shown = result_of("show", path)
+    assert made["bands"] == 20
+    assert (shown["rms_loss"], shown["max_loss"]) == (made["rms_loss"], made["max_loss"])
+    assert tff_mf.load(path).kind == kind.replace("-", "_")
+
+
+def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
+    setting = ["--rounds", "60", "--bands", "20", "--out", tmp_path / "banded.safetensors"]
+    unit = result_of("optimize", "banded", *setting)
+    assert unit["sensitivity"] == pytest.approx(math.sqrt(3))
+    assert result_of("optimize", "banded", *setting, "--free-norms")["rms_loss"] < unit["rms_loss"]
+    refused = run("optimize", "banded", *setting, "--min-sep", "19", "--max-participations", "3")
+    assert refused.returncode == 2
+    assert "bands=20 is more than min_sep=19" in refused.stderr
+
+
+def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 2.5, 3.0, 5.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    report = progress.search()
+    for iteration in range(4):
+        report(types.SimpleNamespace(rounds=60, iteration=iteration, error=1.25))
+    assert capsys.readouterr().err.splitlines() == [
+        "optimize: 60 rounds, iteration 1, error 1.25",
+        "optimize: 60 rounds, iteration 3, error 1.25",
+    ]
 
 
 def test_account_imports_no_tensorflow():

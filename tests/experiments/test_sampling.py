@@ -141,6 +141,18 @@ def test_observed_of_the_rounds_that_were_run():
     assert plan.observed() == sampling.ObservedParticipation(min_sep=3, max_participations=3)
 
 
+def test_two_numbers_do_not_show_that_clients_keep_their_place_in_an_epoch():
+    fixed = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
+    assert not sampling.ObservedParticipation(min_sep=4, max_participations=2).within(fixed)
+    assert not sampling.ObservedParticipation(min_sep=3, max_participations=2).within(fixed)
+    assert sampling.ObservedParticipation(min_sep=None, max_participations=1).within(fixed)
+    arguments = {"client_ids": list("abcdef"), "participation": fixed}
+    with pytest.raises(InputTypeError, match="participation=FixedEpoch"):
+        sampling.plan_cohorts(**arguments, clients_per_round=1, rounds=8, seed=0)
+    with pytest.raises(InputTypeError, match="participation=FixedEpoch"):
+        sampling.CohortPlan(**arguments, indices=np.array([[0], [1]]))
+
+
 def test_a_refusal_says_the_numbers_and_what_fits():
     with pytest.raises(InputValueError) as refused:
         _plan(population=1500, clients_per_round=20, rounds=300, min_sep=100, max_participations=3)

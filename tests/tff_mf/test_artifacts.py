@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,6 +20,17 @@ SMALL = tff_mf.BLT(
     omega=[0.25, 0.125],
     made_for=tff_mf.MadeFor(rounds=8, participation=tff_mf.MinSep(min_sep=2, max_participations=3)),
 )
+
+
+EPOCHS = tff_mf.FixedEpoch(min_sep=2, max_participations=3)
+SCHEDULE = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=3, cooldown_to=0)
+WORKLOADS = [
+    tff_mf.PrefixSum(),
+    tff_mf.Momentum(momentum=0),
+    tff_mf.LearningRates(rates=[0.1, 1, 2 / 3, 1, 1, 1, 1, 0.3]),
+    tff_mf.LearningRates(rates=SCHEDULE),
+    tff_mf.MomentumWithRates(rates=SCHEDULE, momentum=0.95),
+]
 
 
 @pytest.fixture
@@ -56,6 +68,10 @@ MECHANISMS = [
     tff_mf.BLT(theta=[1.0], omega=[-0.0]),
     *(tff_mf.BLT.production(name) for name in ("b100", "b400", "b1000")),
     SMALL,
+    *(
+        tff_mf.Identity(made_for=tff_mf.MadeFor(rounds=8, participation=EPOCHS, workload=workload))
+        for workload in WORKLOADS
+    ),
 ]
 
 
@@ -104,6 +120,52 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
         "library_version": tff_mf.__version__,
     }
     assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {"theta": "float64", "omega": "float64"}
+
+
+def test_the_manifest_has_the_workload_unless_it_is_the_prefix_sum(tmp_path):
+    plain = tff_mf.MadeFor(rounds=8, participation=EPOCHS)
+    manifest, _ = contents(tff_mf.Identity(made_for=plain), tmp_path)
+    participation = {"kind": "fixed_epoch", "min_sep": 2, "max_participations": 3}
+    assert manifest["made_for"] == {"rounds": 8, "participation": participation}
+    assert manifest["format_version"] == 1
+    workload = tff_mf.MomentumWithRates(rates=[1] * 8, momentum=0.5)
+    manifest, _ = contents(tff_mf.Identity(made_for=dataclasses.replace(plain, workload=workload)), tmp_path)
+    assert manifest["made_for"].pop("workload") == {
+        "kind": "momentum_with_rates",
+        "rates": [1.0] * 8,
+        "momentum": 0.5,
+    }
+    assert manifest["made_for"] == {"rounds": 8, "participation": participation}
+
+
+def test_a_file_that_names_the_prefix_sum_is_taken(tmp_path, file):
+    manifest, tensors = contents(SMALL, tmp_path)
+    forge(file, setting(workload={"kind": "prefix_sum"})(manifest), tensors)
+    assert tff_mf.load(file) == SMALL
+
+
+def test_as_many_rates_as_a_workload_may_have_fit_into_a_file(file):
+    workload = tff_mf.LearningRates(rates=np.random.default_rng(0).random(2**14))
+    made_for = tff_mf.MadeFor(rounds=2**14, participation=tff_mf.SingleParticipation(), workload=workload)
+    tff_mf.save(tff_mf.Identity(made_for=made_for), file)
+    assert tff_mf.load(file).made_for.workload == workload
+
+
+def test_a_setting_of_an_unknown_kind_is_not_written(file):
+    class Workload(tff_mf.PrefixSum):
+        pass
+
+    class Schema(tff_mf.MinSep):
+        pass
+
+    once, schema = tff_mf.SingleParticipation(), Schema(min_sep=2, max_participations=2)
+    for made_for, name in [
+        (tff_mf.MadeFor(rounds=4, participation=once, workload=Workload()), "workload"),
+        (tff_mf.MadeFor(rounds=4, participation=schema), "participation"),
+    ]:
+        with pytest.raises(InputTypeError, match=f"made_for.{name}="):
+            tff_mf.save(tff_mf.Identity(made_for=made_for), file)
+    assert not file.exists()
 
 
 # Damage of the bytes.
@@ -227,7 +289,7 @@ def claim(**entries):
         (changed(format_version="1"), "format_version='1'"),
         (changed(format_version=True), "format_version=True"),
         (without("format_version"), "format_version=None"),
-        (changed(kind="banded"), "kind='banded'"),
+        (changed(kind="staircase"), "kind='staircase'"),
         (changed(kind=None), "kind=None"),
         (changed(kind="identity"), "tensors"),
         (changed(kind="k" * 100_000), "kind="),
@@ -250,6 +312,17 @@ def claim(**entries):
         (schema(kind="single", min_sep=2), "keys"),
         (schema(kind="min_sep", min_sep=2, max_participations=3.5), "max_participations=3.5"),
         (schema(kind="min_sep", min_sep=2, max_participations=float("nan")), "NaN"),
+        (schema(kind="fixed_epoch", min_sep=4, max_participations=3), "needs 9 rounds"),
+        (setting(workload=None), "workload"),
+        (setting(workload="momentum"), "workload"),
+        (setting(workload={"kind": "sgd"}), "kind='sgd'"),
+        (setting(workload={"kind": "momentum"}), "keys"),
+        (setting(workload={"kind": "momentum", "momentum": 1.5}), "momentum=1.5"),
+        (setting(workload={"kind": "prefix_sum", "momentum": 0.5}), "keys"),
+        (setting(workload={"kind": "learning_rates", "rates": [1.0] * 7}), "rounds=8 is more than the 7"),
+        (setting(workload={"kind": "learning_rates", "rates": None}), "rates=None"),
+        (setting(workload={"kind": "learning_rates", "rates": [None] * 8}), "rates"),
+        (setting(workload={"kind": "learning_rates", "rates": {"warmup_rounds": 1}}), "keys"),
         # The claims that would mislead: a smaller sensitivity, or a milder setting at the old one.
         (claim(value=1.0), "claims sensitivity 1.0"),
         (claim(value=0.0), "sensitivity"),

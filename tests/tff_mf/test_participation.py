@@ -60,3 +60,40 @@ def test_a_mechanism_takes_nothing_else_as_its_setting():
         tff_mf.Identity(made_for=5)
     with pytest.raises(InputTypeError, match="made_for="):
         tff_mf.BLT(theta=[0.5], omega=[0.1], made_for="b400")
+
+
+def test_fixed_epoch_patterns_are_those_of_the_definition():
+    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
+    subsets = {
+        tuple(sorted(chosen))
+        for start in range(10)
+        for size in range(3)
+        for chosen in itertools.combinations([each for each in (start, start + 3) if each < 10], size)
+    }
+    patterns = list(schema.patterns(10))
+    assert sorted(patterns) == sorted(subsets)
+    assert set(patterns) <= set(tff_mf.MinSep(min_sep=3, max_participations=2).patterns(10))
+
+
+def test_fixed_epoch_leaves_out_epochs_but_never_more_than_there_are():
+    patterns = set(tff_mf.FixedEpoch(min_sep=2, max_participations=3).patterns(9))
+    assert (0, 4) in patterns
+    assert not {(0, 6), (0, 2, 6), (0, 3)} & patterns
+
+
+@pytest.mark.parametrize("field", ["min_sep", "max_participations"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), "3", None, True])
+def test_bad_fields_of_fixed_epoch_are_named(field, value):
+    with pytest.raises((InputValueError, InputTypeError), match=f"{field}="):
+        tff_mf.FixedEpoch(**{"min_sep": 1, "max_participations": 1, field: value})
+
+
+def test_made_for_checks_that_the_workload_fits():
+    once = tff_mf.SingleParticipation()
+    workload = tff_mf.LearningRates(rates=[1.0, 0.5])
+    assert tff_mf.MadeFor(rounds=2, participation=once, workload=workload).workload == workload
+    assert tff_mf.MadeFor(rounds=2, participation=once).workload == tff_mf.PrefixSum()
+    with pytest.raises(InputValueError, match="rounds=3 is more than the 2"):
+        tff_mf.MadeFor(rounds=3, participation=once, workload=workload)
+    with pytest.raises(InputTypeError, match="workload="):
+        tff_mf.MadeFor(rounds=3, participation=once, workload="momentum")

@@ -5,9 +5,13 @@ import types
 import tff_mf
 
 NAMES = """
-ArtifactError BLT Identity InputError MadeFor Mechanism MinSep OptimizationResult Participation SensitivityResult
-SingleParticipation calibrate_noise_multiplier dp_event effective_noise_multiplier epsilon explain_sensitivity load
-max_error max_loss optimize_blt optimize_blt_result rms_error rms_loss save sensitivity zcdp_rho
+ArtifactError BLT Banded BandedInverse BandedToeplitz Dense FixedEpoch Identity InputError LearningRates
+LinearSchedule MadeFor Mechanism MinSep Momentum MomentumWithRates OptimizationResult Participation PrefixSum
+SensitivityResult SingleParticipation Structured Tree Workload calibrate_noise_multiplier dp_event
+effective_noise_multiplier epsilon explain_sensitivity load max_error max_loss optimize_banded optimize_banded_inverse
+optimize_banded_inverse_result optimize_banded_result optimize_banded_toeplitz optimize_banded_toeplitz_result
+optimize_blt optimize_blt_result optimize_dense optimize_dense_result optimize_structured optimize_structured_result
+rms_error rms_loss save sensitivity zcdp_rho
 """.split()  # noqa: SIM905
 
 

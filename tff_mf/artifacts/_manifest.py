@@ -5,7 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,12 @@ from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
 from tff_mf.artifacts import _codecs
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import MadeFor, Mechanism
+from tff_mf.participation import Participation
+from tff_mf.workloads import LinearSchedule, PrefixSum, Workload
 
 FORMAT_VERSION = 1
+
+Decoded = TypeVar("Decoded", Participation, Workload)
 
 _KEYS = {"format_version", "kind", "made_for", "sensitivity", "library_version", "sha256"}
 # Rules may become tighter between releases, never by less than this, and float64 rounds by far less.
@@ -111,22 +115,54 @@ def _sensitivity(mechanism: Mechanism, made_for: MadeFor) -> SensitivityResult:
 
 
 def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
-    participation = made_for.participation
-    for kind, schema in _codecs.PARTICIPATIONS.items():
-        if type(participation) is schema:
-            return {"rounds": made_for.rounds, "participation": {"kind": kind, **dataclasses.asdict(participation)}}
-    raise InputTypeError(f"made_for.participation={participation!r} is of a kind that no artifact can hold.")
+    schemas = {schema: kind for kind, schema in _codecs.PARTICIPATIONS.items()}
+    entry: dict[str, Any] = {
+        "rounds": made_for.rounds,
+        "participation": _encode_fields("made_for.participation", made_for.participation, schemas),
+    }
+    if made_for.workload != PrefixSum():
+        # Left out where it is the prefix sum, as in the files of before there was another.
+        workloads = {workload: kind for kind, workload in _codecs.WORKLOADS.items()}
+        entry["workload"] = _encode_fields("made_for.workload", made_for.workload, workloads)
+    if made_for.duality_gap is not None:
+        entry["duality_gap"] = made_for.duality_gap
+    return entry
+
+
+def _encode_fields(name: str, value: Any, kinds: Mapping[type, str]) -> dict[str, Any]:
+    # An instance of a subclass may mean something else.
+    if type(value) not in kinds:
+        raise InputTypeError(f"{name}={value!r} is of a kind that no artifact can hold.")
+    return {"kind": kinds[type(value)], **dataclasses.asdict(value)}
 
 
 def _decode_made_for(entry: Any) -> MadeFor:
-    _require_keys("made_for", entry, {"rounds", "participation"})
-    fields = entry["participation"]
-    _validate.instance("made_for.participation", fields, dict, "an object with its kind")
-    kind = _validate.one_of("made_for.participation.kind", fields.get("kind"), tuple(_codecs.PARTICIPATIONS))
-    schema = _codecs.PARTICIPATIONS[kind]
-    names = {field.name for field in dataclasses.fields(schema)}
-    _require_keys("made_for.participation", fields, names | {"kind"})
-    return MadeFor(rounds=entry["rounds"], participation=schema(**{name: fields[name] for name in names}))
+    _validate.instance("made_for", entry, dict, "an object")
+    present = {"workload", "duality_gap"} & set(entry)
+    _require_keys("made_for", entry, {"rounds", "participation"} | present)
+    optional: dict[str, Any] = {}
+    if "workload" in present:
+        fields = entry["workload"]
+        if isinstance(fields, dict) and isinstance(fields.get("rates"), dict):
+            fields = {**fields, "rates": _decode_schedule(fields["rates"])}
+        optional["workload"] = _decode_fields("made_for.workload", fields, _codecs.WORKLOADS)
+    if "duality_gap" in present:
+        optional["duality_gap"] = _validate.nonnegative("made_for.duality_gap", entry["duality_gap"])
+    participation = _decode_fields("made_for.participation", entry["participation"], _codecs.PARTICIPATIONS)
+    return MadeFor(rounds=entry["rounds"], participation=participation, **optional)
+
+
+def _decode_schedule(fields: Mapping[str, Any]) -> LinearSchedule:
+    _require_keys("made_for.workload.rates", fields, {field.name for field in dataclasses.fields(LinearSchedule)})
+    return LinearSchedule(**fields)
+
+
+def _decode_fields(name: str, fields: Any, kinds: Mapping[str, type[Decoded]]) -> Decoded:
+    _validate.instance(name, fields, dict, "an object with its kind")
+    kind = _validate.one_of(f"{name}.kind", fields.get("kind"), tuple(kinds))
+    names = {field.name for field in dataclasses.fields(kinds[kind])}
+    _require_keys(name, fields, names | {"kind"})
+    return kinds[kind](**{name: fields[name] for name in names})
 
 
 def _require_keys(name: str, entry: Any, keys: set[str]) -> None:

@@ -6,9 +6,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import _matrices, _validate
 from tff_mf.errors import InputValueError
 from tff_mf.participation import Participation
+from tff_mf.workloads import PrefixSum, Workload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,14 +19,22 @@ class MadeFor:
     Attributes:
         rounds: Number of rounds n.
         participation: The participation schema.
+        workload: What the released stream is used for.
+        duality_gap: What the optimizer said of how far the squared loss is from its least, relatively, or `None`.
     """
 
     rounds: int
     participation: Participation
+    workload: Workload = dataclasses.field(default_factory=PrefixSum)
+    duality_gap: float | None = None
 
     def __post_init__(self) -> None:
-        _validate.instance("participation", self.participation, Participation, "pass MinSep or SingleParticipation")
-        object.__setattr__(self, "rounds", self.participation.check(self.rounds))
+        remedy = "pass MinSep, FixedEpoch or SingleParticipation"
+        _validate.instance("participation", self.participation, Participation, remedy)
+        _validate.instance("workload", self.workload, Workload, "pass a workload such as tff_mf.Momentum")
+        object.__setattr__(self, "rounds", self.workload.check(self.participation.check(self.rounds)))
+        if self.duality_gap is not None:
+            object.__setattr__(self, "duality_gap", _validate.nonnegative("duality_gap", self.duality_gap))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,14 +103,41 @@ class ToeplitzMechanism(Mechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
 
     def encoder(self, rounds: int) -> np.ndarray:
-        return _lower_toeplitz(self.coefficients(rounds))
+        return _matrices.lower_toeplitz(self.coefficients(rounds))
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _lower_toeplitz(self.inverse_coefficients(rounds))
+        return _matrices.lower_toeplitz(self.inverse_coefficients(rounds))
 
 
-def _lower_toeplitz(column: np.ndarray) -> np.ndarray:
-    rounds = len(column)
-    padded = np.concatenate([np.zeros(rounds - 1), column])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, rounds)
-    return windows[:, ::-1].copy()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandedMechanism(Mechanism):
+    """A strategy matrix that is zero but for its main diagonal and the `bands` − 1 below.
+
+    One that is also constant along each diagonal is a `ToeplitzMechanism`, whose rules know more.
+    """
+
+    @property
+    @abc.abstractmethod
+    def bands(self) -> int:
+        """Number of diagonals b̂, the main one among them."""
+
+    @abc.abstractmethod
+    def diagonals(self, rounds: int) -> np.ndarray:
+        """Returns the diagonals of C, float64 `[bands, rounds]`.
+
+        Entry `[i, t]` is C_{t+i,t}: a column holds a column of C, from the main diagonal downwards.
+        Entries with t + i ≥ rounds belong to no row and mean nothing.
+        """
+
+    def encoder(self, rounds: int) -> np.ndarray:
+        rounds = self.check(rounds)
+        matrix = np.zeros((rounds, rounds))
+        for offset, diagonal in enumerate(self.diagonals(rounds)[:rounds]):
+            np.fill_diagonal(matrix[offset:], diagonal)
+        return matrix
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        # Costs a good part of the whole package's import time.
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self.encoder(rounds), np.eye(rounds), lower=True)

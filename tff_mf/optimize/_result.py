@@ -22,6 +22,8 @@ class OptimizationResult(Generic[MechanismT]):
         seconds: Wall-clock time.
         gradient_norm: Largest entry of the gradient of log(loss) at the end.
         history: Losses on the way to `loss`; each optimizer says at which points.
+        duality_gap: How far the squared loss is from a proven lower bound of it, relatively, for the optimizers
+            that have one: each says for which class of matrices.
     """
 
     mechanism: MechanismT
@@ -33,3 +35,4 @@ class OptimizationResult(Generic[MechanismT]):
     seconds: float
     gradient_norm: float
     history: tuple[float, ...]
+    duality_gap: float | None = None

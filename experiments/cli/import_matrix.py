@@ -1,0 +1,52 @@
+"""`tff-mf import-matrix`: from the files of google-research/federated to an artifact."""
+
+import click
+
+from . import _options
+
+
+@click.command(name="import-matrix")
+@click.argument("folder")
+@_options.participation_options
+@_options.fixed_epochs
+@click.option("--momentum", type=float, default=0.0, help="Momentum of the workload.")
+@click.option("--out", required=True, metavar="FILE", help="Where the artifact goes.")
+@_options.as_json
+def import_matrix(
+    folder: str,
+    min_sep: int | None,
+    max_participations: int | None,
+    fixed_epochs: bool,
+    momentum: float,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Check published matrices and save them as an artifact.
+
+    FOLDER holds b_matrix_tensor_pb and c_matrix_tensor_pb, or w_… and h_…, and lr_vector_tensor_pb for learning rates.
+    """
+    import tff_mf
+
+    from .. import import_matrix as matrices
+
+    participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
+    imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
+    mechanism = imported.mechanism
+    made_for = mechanism.made_for
+    assert made_for is not None
+    tff_mf.save(mechanism, out)
+    found = tff_mf.explain_sensitivity(mechanism, made_for.rounds, participation)
+    result = {
+        "out": out,
+        "mechanism": mechanism.kind,
+        "rounds": made_for.rounds,
+        "bands": imported.bands,
+        "dropped": imported.dropped,
+        "mismatch": imported.mismatch,
+        "sensitivity": found.value,
+        "sensitivity_exact": found.exact,
+        "sensitivity_rule": found.rule,
+        "rms_loss": tff_mf.rms_loss(mechanism, made_for.rounds, participation, made_for.workload),
+        "max_loss": tff_mf.max_loss(mechanism, made_for.rounds, participation, made_for.workload),
+    }
+    _options.report(result, as_json=as_json)

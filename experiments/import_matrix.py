@@ -1,0 +1,136 @@
+"""Reads matrices that google-research/federated publishes, and checks them before anything is believed.
+
+A folder holds the encoder C, `c_matrix_tensor_pb` or `h_matrix_tensor_pb`, the decoder B, `b_matrix_tensor_pb` or
+`w_matrix_tensor_pb`, and `lr_vector_tensor_pb` if the workload has learning rates.
+"""
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import Banded, Dense, MadeFor
+from tff_mf.participation import Participation
+from tff_mf.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
+
+from . import _tensor_proto
+
+_PAIRS = (("c", "b"), ("h", "w"))
+_MATRIX = "{}_matrix_tensor_pb"
+_RATES = "lr_vector_tensor_pb"
+
+# What is no more than this, relative to the largest entry, was zero before it was computed.
+_ZERO = 1e-10
+_AGREE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Imported:
+    """A mechanism and what was found out about its files.
+
+    Attributes:
+        mechanism: C, as `Banded` if at least half of its diagonals are zero; made for the setting that was given.
+        bands: Number of diagonals that are not zero, to rounding.
+        dropped: Largest entry, relative to C's largest, that was taken for zero.
+        mismatch: Largest entry of B·C − A, relative to A's largest.
+    """
+
+    mechanism: Banded | Dense
+    bands: int
+    dropped: float
+    mismatch: float
+
+
+def import_matrix(folder: str | os.PathLike[str], *, participation: Participation, momentum: float = 0.0) -> Imported:
+    """Returns the mechanism of the matrices in a folder.
+
+    Formal guarantee: nothing is taken from the files but C, and its sensitivity is computed from it like any other's. B
+    is only compared: noise that runs is C⁻¹z.
+
+    Args:
+        folder: The folder.
+        participation: Participation schema that the mechanism is for.
+        momentum: Momentum of the workload A that B·C must be.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If a file is missing or damaged, or C is not lower-triangular, or B·C is not A.
+    """
+    encoder_file, decoder_file = _files(pathlib.Path(folder))
+    encoder, dropped = _lower(encoder_file, _square(encoder_file))
+    decoder = _square(decoder_file)
+    if decoder.shape != encoder.shape:
+        raise InputValueError(
+            f"{decoder_file.name} has the shape {decoder.shape} and {encoder_file.name} {encoder.shape}: "
+            "they are no factorization of one workload."
+        )
+    workload = _workload(pathlib.Path(folder) / _RATES, momentum)
+    matrix = workload.matrix(len(encoder))
+    mismatch = float(np.max(np.abs(decoder @ encoder - matrix)) / np.max(np.abs(matrix)))
+    if not mismatch <= _AGREE:
+        raise InputValueError(
+            f"{decoder_file.name} times {encoder_file.name} is not the workload {workload}: it differs by "
+            f"{mismatch:.1e} of its largest entry. Give the momentum of the workload, and its learning rates in "
+            f"{_RATES}."
+        )
+    bands = max(offset for offset in range(len(encoder)) if np.any(np.diagonal(encoder, -offset))) + 1
+    made_for = MadeFor(rounds=len(encoder), participation=participation, workload=workload)
+    return Imported(mechanism=_mechanism(encoder, bands, made_for), bands=bands, dropped=dropped, mismatch=mismatch)
+
+
+def _files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    for names in _PAIRS:
+        encoder, decoder = (folder / _MATRIX.format(name) for name in names)
+        if encoder.is_file() and decoder.is_file():
+            return encoder, decoder
+    pairs = " nor ".join(" and ".join(_MATRIX.format(name) for name in names) for names in _PAIRS)
+    raise InputValueError(f"folder={str(folder)!r} has neither {pairs}.")
+
+
+def _square(file: pathlib.Path) -> np.ndarray:
+    matrix = _tensor_proto.read(file)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise InputValueError(
+            f"{file.name} has the shape {matrix.shape}, and must be square. The published trees are not; "
+            "tff_mf.Tree is the same mechanism."
+        )
+    if not np.all(np.isfinite(matrix)):
+        raise InputValueError(f"{file.name} holds NaN or infinity.")
+    return matrix
+
+
+def _lower(file: pathlib.Path, matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """Returns C without what was zero before rounding, and how large that is."""
+    largest = np.max(np.abs(matrix))
+    above = np.max(np.abs(np.triu(matrix, 1)))
+    if not above <= _ZERO * largest:
+        raise InputValueError(f"{file.name} is not lower-triangular: it has {above:.1e} above the diagonal.")
+    small = np.abs(matrix) <= _ZERO * largest
+    # A single tiny number inside a band is a number like any other.
+    tiny = np.array([np.all(np.diagonal(small, -offset)) for offset in range(len(matrix))])
+    offsets = np.subtract.outer(np.arange(len(matrix)), np.arange(len(matrix)))
+    dropped = (offsets < 0) | tiny[np.maximum(offsets, 0)]
+    size = float(np.max(np.abs(matrix[dropped]), initial=0.0) / largest) if largest else 0.0
+    return np.where(dropped, 0.0, matrix), size
+
+
+def _workload(rates_file: pathlib.Path, momentum: float) -> Workload:
+    if not rates_file.is_file():
+        return Momentum(momentum=momentum) if momentum else PrefixSum()
+    rates = _tensor_proto.read(rates_file)
+    if rates.ndim != 1:
+        raise InputValueError(f"{rates_file.name} has the shape {rates.shape} where one rate a round is needed.")
+    return (
+        MomentumWithRates(rates=rates.tolist(), momentum=momentum) if momentum else LearningRates(rates=rates.tolist())
+    )
+
+
+def _mechanism(encoder: np.ndarray, bands: int, made_for: MadeFor) -> Banded | Dense:
+    if bands > len(encoder) // 2:
+        return Dense(matrix=encoder, made_for=made_for)
+    values = np.zeros((bands, len(encoder)))
+    for offset in range(bands):
+        values[offset, : len(encoder) - offset] = np.diagonal(encoder, -offset)
+    return Banded(values=values, made_for=made_for)

@@ -1,0 +1,196 @@
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.errors import InputValueError
+from tff_mf.experiments import _tensor_proto
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.import_matrix import import_matrix
+
+SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=4)
+
+# What tf.io.serialize_tensor of TensorFlow 2.14.1 gives.
+MATRIX = (
+    b'\x08\x02\x12\x08\x12\x02\x08\x02\x12\x02\x08\x02" '
+    b"\x00\x00\x00\x00\x00\x00\xf0?\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xe0?\x00\x00\x00\x00\x00\x00\x00@"
+)
+VECTOR = b'\x08\x02\x12\x04\x12\x02\x08\x02"\x10\x00\x00\x00\x00\x00\x00\xf0?\x00\x00\x00\x00\x00\x00\xd0?'
+SCALAR = b'\x08\x02\x12\x00"\x08\x00\x00\x00\x00\x00\x00\xf8?'
+EMPTY = b"\x08\x02\x12\x06\x12\x00\x12\x02\x08\x02"
+FLOAT32 = b'\x08\x01\x12\x04\x12\x02\x08\x01"\x04\x00\x00\x80?'
+
+
+def varint(value):
+    digits = []
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def serialized(tensor):
+    shape = b"".join(b"\x12" + varint(len(size)) + size for size in (b"\x08" + varint(n) for n in tensor.shape))
+    content = tensor.astype("<f8").tobytes()
+    return b"\x08\x02\x12" + varint(len(shape)) + shape + b'"' + varint(len(content)) + content
+
+
+def factors(rounds, bands=None, seed=0):
+    generator = np.random.default_rng(seed)
+    encoder = np.tril(generator.uniform(0.1, 0.2, (rounds, rounds))) + np.eye(rounds)
+    if bands is not None:
+        encoder -= np.tril(encoder, -bands)
+    return encoder, np.tri(rounds) @ np.linalg.inv(encoder)
+
+
+def write(folder, encoder, decoder, names=("c", "b"), rates=None):
+    for name, matrix in zip(names, (encoder, decoder), strict=True):
+        (folder / f"{name}_matrix_tensor_pb").write_bytes(serialized(matrix))
+    if rates is not None:
+        (folder / "lr_vector_tensor_pb").write_bytes(serialized(np.asarray(rates)))
+
+
+def test_it_reads_what_tensorflow_writes():
+    assert np.array_equal(_tensor_proto.parse(MATRIX), [[1.0, 0.0], [0.5, 2.0]])
+    assert np.array_equal(_tensor_proto.parse(VECTOR), [1.0, 0.25])
+    assert np.array_equal(_tensor_proto.parse(SCALAR), 1.5)
+    assert _tensor_proto.parse(EMPTY).shape == (0, 2)
+    assert serialized(np.array([[1.0, 0.0], [0.5, 2.0]])) == MATRIX
+
+
+@given(st.lists(st.integers(1, 5), max_size=3), st.integers(0, 2**32 - 1))
+def test_any_shape_comes_back(shape, seed):
+    tensor = np.random.default_rng(seed).standard_normal(shape)
+    assert np.array_equal(_tensor_proto.parse(serialized(tensor)), tensor)
+
+
+def test_other_types_are_refused():
+    with pytest.raises(InputValueError, match="dtype is 1 where 2, float64"):
+        _tensor_proto.parse(FLOAT32)
+
+
+@pytest.mark.parametrize("length", range(len(MATRIX)))
+def test_every_truncation_is_refused(length):
+    with pytest.raises(InputValueError):
+        _tensor_proto.parse(MATRIX[:length])
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused_or_a_tensor(data):
+    with contextlib.suppress(InputValueError):
+        assert _tensor_proto.parse(data).dtype == np.float64
+
+
+@pytest.mark.parametrize("names", [("c", "b"), ("h", "w")])
+def test_a_dense_factorization_is_imported(names, tmp_path):
+    encoder, decoder = factors(12)
+    write(tmp_path, encoder, decoder, names)
+    imported = import_matrix(tmp_path, participation=SCHEMA)
+    assert imported.mechanism == tff_mf.Dense(matrix=encoder, made_for=tff_mf.MadeFor(rounds=12, participation=SCHEMA))
+    assert imported.bands == 12
+    assert imported.mismatch < 1e-14
+
+
+def test_a_banded_one_is_banded_though_it_was_rounded(tmp_path):
+    encoder, decoder = factors(12, bands=3)
+    rounded = encoder + 1e-15 * np.ones((12, 12))
+    write(tmp_path, rounded, decoder)
+    imported = import_matrix(tmp_path, participation=SCHEMA)
+    assert isinstance(imported.mechanism, tff_mf.Banded)
+    assert imported.bands == imported.mechanism.bands == 3
+    np.testing.assert_allclose(imported.mechanism.encoder(12), encoder, atol=1e-14)
+    assert 0 < imported.dropped < 1e-14
+    assert tff_mf.explain_sensitivity(imported.mechanism, 12, SCHEMA).exact
+
+
+def test_sensitivity_is_recomputed(tmp_path):
+    # Twice the matrix, half the decoder: the same factorization at twice the sensitivity.
+    encoder, decoder = factors(12)
+    write(tmp_path, 2 * encoder, decoder / 2)
+    doubled = import_matrix(tmp_path, participation=SCHEMA).mechanism
+    plain = tff_mf.Dense(matrix=encoder)
+    assert tff_mf.sensitivity(doubled, 12, SCHEMA) == 2 * tff_mf.sensitivity(plain, 12, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "rates"), [(0.9, None), (0.0, np.linspace(1, 0.1, 12)), (0.9, np.linspace(1, 0.1, 12))]
+)
+def test_other_workloads(momentum, rates, tmp_path):
+    encoder, _ = factors(12)
+    workload = np.tri(12)
+    for row in range(12):
+        for column in range(row + 1):
+            at = range(column, row + 1)
+            workload[row, column] = sum(momentum ** (t - column) * (1 if rates is None else rates[t]) for t in at)
+    write(tmp_path, encoder, workload @ np.linalg.inv(encoder), rates=rates)
+    imported = import_matrix(tmp_path, participation=SCHEMA, momentum=momentum)
+    assert imported.mismatch < 1e-14
+    np.testing.assert_allclose(imported.mechanism.made_for.workload.matrix(12), workload, rtol=1e-13)
+    with pytest.raises(InputValueError, match="is not the workload"):
+        import_matrix(tmp_path, participation=SCHEMA, momentum=0.5)
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path):
+    encoder, decoder = factors(12)
+    with pytest.raises(InputValueError, match="has neither c_matrix_tensor_pb and b_matrix_tensor_pb nor"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    write(tmp_path, encoder + 1e-6 * np.eye(12, k=1), decoder)
+    with pytest.raises(InputValueError, match="not lower-triangular"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    write(tmp_path, encoder, 1.001 * decoder)
+    with pytest.raises(InputValueError, match="is not the workload"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    write(tmp_path, encoder, decoder[:11, :11])
+    with pytest.raises(InputValueError, match="no factorization of one workload"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    write(tmp_path, encoder[:, :5], decoder)
+    with pytest.raises(InputValueError, match="must be square"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    write(tmp_path, encoder * np.nan, decoder)
+    with pytest.raises(InputValueError, match="NaN"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    (tmp_path / "c_matrix_tensor_pb").write_bytes(serialized(encoder)[:-1])
+    with pytest.raises(InputValueError, match=r"c_matrix_tensor_pb.*cut off"):
+        import_matrix(tmp_path, participation=SCHEMA)
+    write(tmp_path, encoder, decoder, rates=encoder)
+    with pytest.raises(InputValueError, match="one rate a round"):
+        import_matrix(tmp_path, participation=SCHEMA)
+
+
+def test_the_command(tmp_path):
+    encoder, decoder = factors(12, bands=3)
+    write(tmp_path, encoder, decoder)
+    out = tmp_path / "artifact"
+    arguments = [
+        "import-matrix",
+        str(tmp_path),
+        "--min-sep",
+        "3",
+        "--max-participations",
+        "4",
+        "--out",
+        str(out),
+        "--json",
+    ]
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    result = json.loads(done.stdout)
+    assert (result["mechanism"], result["bands"], result["sensitivity_exact"]) == ("banded", 3, True)
+    assert tff_mf.load(out).made_for == tff_mf.MadeFor(rounds=12, participation=SCHEMA)
+
+
+def test_the_dense_command(tmp_path):
+    out = tmp_path / "artifact"
+    arguments = ["optimize", "dense", "--rounds", "24", "--min-sep", "6", "--max-participations", "4", "--fixed-epochs"]
+    done = CliRunner().invoke(cli, [*arguments, "--out", str(out), "--json"], catch_exceptions=False)
+    result = json.loads(done.stdout)
+    assert result["converged"]
+    assert result["duality_gap"] <= 1e-4
+    assert result["sensitivity"] == pytest.approx(1.0)
+    loaded = tff_mf.load(out)
+    assert loaded.made_for.participation == tff_mf.FixedEpoch(min_sep=6, max_participations=4)
+    assert loaded.made_for.duality_gap == result["duality_gap"]

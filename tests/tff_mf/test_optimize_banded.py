@@ -1,0 +1,343 @@
+import itertools
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.optimize import _column_norms
+from tff_mf.optimize._banded_loss import BandedError
+from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
+from tff_mf.optimize._workload_inverse import inverse_diagonals
+from tff_mf.workloads import ToeplitzWorkload, Workload
+
+RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=1, cooldown_to=0.25)
+OBJECTIVES = ("rms", "max")
+
+
+class Ramp(Workload):
+    """A workload that the search has no closed form for, with an inverse of many bands."""
+
+    kind = "ramp"
+
+    def matrix(self, rounds):
+        return np.tril(1.0 + np.add.outer(np.arange(rounds), np.arange(rounds) ** 2))
+
+
+WORKLOADS = [
+    *(tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.75), tff_mf.LearningRates(rates=RATES), Ramp()),
+    *(tff_mf.MomentumWithRates(rates=RATES, momentum=0.5), tff_mf.Momentum(momentum=0.0)),
+]
+
+
+def schemas(draw, rounds):
+    min_sep = draw(st.integers(1, rounds))
+    limit = draw(st.integers(1, (rounds - 1) // min_sep + 1))
+    kind = draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
+    return kind(min_sep=min_sep, max_participations=limit)
+
+
+@st.composite
+def settings(draw, largest=12):
+    rounds = draw(st.integers(1, largest))
+    return tff_mf.MadeFor(rounds=rounds, participation=schemas(draw, rounds))
+
+
+def random_diagonals(rounds, bands, seed):
+    generator = np.random.default_rng(seed)
+    values = generator.standard_normal((bands, rounds)) / np.sqrt(bands)
+    values[0] = generator.uniform(0.5, 2.0, rounds)
+    return tff_mf.Banded(values=values).values.copy()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.kind)
+@pytest.mark.parametrize("rounds", [3, 8, 300])
+def test_inverses_of_workloads(workload, rounds):
+    diagonals = inverse_diagonals(workload, rounds)
+    inverse = sum(np.diag(row[: rounds - offset], -offset) for offset, row in enumerate(diagonals))
+    np.testing.assert_allclose(inverse @ workload.matrix(rounds), np.eye(rounds), atol=1e-8)
+
+
+def test_rounds_without_a_rate_do_not_stop_the_search():
+    workload = tff_mf.LearningRates(rates=[1.0, 1.0, 0.5, 0.0])
+    result = tff_mf.optimize_banded_result(rounds=4, bands=2, workload=workload)
+    schema = result.mechanism.made_for.participation
+    assert result.loss == tff_mf.rms_loss(result.mechanism, 4, schema, workload)
+    assert result.history[-1] == pytest.approx(result.loss, rel=1e-4)
+    with pytest.raises(tff_mf.InputError, match="no rate above 0"):
+        tff_mf.optimize_banded(rounds=2, bands=2, workload=tff_mf.LearningRates(rates=[0.0, 0.0]))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(WORKLOADS), st.integers(0, 2**32 - 1))
+def test_error_and_gradient_are_those_of_the_dense_matrices(rounds, bands, workload, seed):
+    rounds = max(rounds, 3)
+    bands = min(bands, rounds)
+    values = random_diagonals(rounds, bands, seed)
+    error, gradient = BandedError(inverse_diagonals(workload, rounds))(values)
+    inverse = np.linalg.inv(tff_mf.Banded(values=values).encoder(rounds))
+    decoder = workload.matrix(rounds) @ inverse
+    assert error == pytest.approx(np.sum(np.square(decoder)), rel=1e-6)
+    by_encoder = -2 * decoder.T @ decoder @ inverse.T
+    for offset in range(bands):
+        found = gradient[offset, : rounds - offset]
+        np.testing.assert_allclose(
+            found, np.diagonal(by_encoder, -offset), rtol=1e-5, atol=1e-6 * np.abs(by_encoder).max()
+        )
+
+
+def test_error_over_many_blocks():
+    values = random_diagonals(500, 150, 0) * 0.9 ** np.arange(150)[:, None]
+    error, gradient = BandedError(inverse_diagonals(tff_mf.PrefixSum(), 500))(values)
+    decoder = np.cumsum(tff_mf.Banded(values=values).inverse(500), axis=0)
+    assert error == pytest.approx(np.sum(np.square(decoder)), rel=1e-8)
+    direction = random_diagonals(500, 150, 1)
+    above, below = (
+        BandedError(inverse_diagonals(tff_mf.PrefixSum(), 500))(values + step * direction)[0] for step in (1e-7, -1e-7)
+    )
+    assert np.sum(gradient * direction) == pytest.approx((above - below) / 2e-7, rel=1e-4)
+
+
+@given(settings(), st.booleans(), st.integers(0, 2**32 - 1))
+def test_column_norms_never_exceed_the_sensitivity(made_for, unit, seed):
+    norms = _column_norms.column_norms(made_for, unit=unit)
+    generator = np.random.default_rng(seed)
+    start = norms.start()
+    for variables in (start, start + generator.standard_normal(len(start))):
+        squared = norms.squared(variables)
+        assert squared.shape == (made_for.rounds,)
+        patterns = made_for.participation.patterns(made_for.rounds)
+        largest = max(squared[list(pattern)].sum() for pattern in patterns)
+        assert largest <= made_for.participation.limit * (1 + 1e-12)
+        by_squared = generator.standard_normal(made_for.rounds)
+        gradient = norms.gradient(variables, by_squared)
+        for index in range(len(variables)):
+            step = 1e-6 * np.eye(len(variables))[index]
+            slope = (norms.squared(variables + step) - norms.squared(variables - step)) @ by_squared / 2e-6
+            assert gradient[index] == pytest.approx(slope, abs=1e-7 * (1 + np.abs(by_squared).sum()))
+
+
+def convex_oracle(made_for, bands, *, unit):
+    """RmsLoss by a general solver over X = CᵀC with its constraints, as in Choquette-Choo et al. (2023)."""
+    rounds, schema = made_for.rounds, made_for.participation
+    workload = made_for.workload.matrix(rounds)
+    rows, columns = (
+        np.array(each)
+        for each in zip(*[(i, j) for i in range(rounds) for j in range(i + 1) if i - j < bands], strict=True)
+    )
+    on_diagonal = rows == columns
+
+    def gram(entries):
+        matrix = np.zeros((rounds, rounds))
+        matrix[rows, columns] = matrix[columns, rows] = entries
+        return matrix
+
+    def log_error(entries):
+        matrix = gram(entries)
+        if np.linalg.eigvalsh(matrix)[0] < 1e-9:
+            return 1e3, np.zeros_like(entries)
+        solved = np.linalg.solve(matrix, workload.T)
+        error = np.sum(workload.T * solved)
+        by_matrix = -solved @ solved.T
+        return np.log(error), by_matrix[rows, columns] * np.where(on_diagonal, 1, 2) / error
+
+    patterns = [pattern for pattern in schema.patterns(rounds) if pattern]
+    members = np.array([np.isin(np.arange(rounds), pattern) for pattern in patterns], dtype=float)
+    select = np.eye(len(rows))[on_diagonal]
+    if unit:
+        constraints = {"type": "eq", "fun": lambda entries: entries[on_diagonal] - 1, "jac": lambda _: select}
+    else:
+        constraints = {
+            "type": "ineq",
+            "fun": lambda entries: schema.limit - members @ entries[on_diagonal],
+            "jac": lambda _: -members @ select,
+        }
+    found = scipy.optimize.minimize(
+        log_error,
+        np.where(on_diagonal, 0.999, 0.0),
+        jac=True,
+        method="SLSQP",
+        constraints=constraints,
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    return np.sqrt(np.exp(found.fun) * schema.limit / rounds)
+
+
+@pytest.mark.parametrize("workload", [tff_mf.PrefixSum(), tff_mf.MomentumWithRates(rates=RATES, momentum=0.5)])
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize(
+    ("rounds", "bands", "schema"),
+    [
+        (6, 2, tff_mf.MinSep(min_sep=2, max_participations=3)),
+        (8, 3, tff_mf.MinSep(min_sep=3, max_participations=2)),
+        (8, 4, tff_mf.MinSep(min_sep=5, max_participations=2)),
+        (7, 3, tff_mf.MinSep(min_sep=3, max_participations=3)),
+        (8, 1, tff_mf.MinSep(min_sep=2, max_participations=4)),
+        (6, 3, tff_mf.FixedEpoch(min_sep=3, max_participations=2)),
+        (7, 2, tff_mf.FixedEpoch(min_sep=3, max_participations=3)),
+        (6, 6, tff_mf.SingleParticipation()),
+        (7, 3, tff_mf.SingleParticipation()),
+    ],
+)
+def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
+    result = tff_mf.optimize_banded_result(
+        rounds=rounds, bands=bands, participation=schema, unit_norms=unit, workload=workload
+    )
+    mechanism = result.mechanism
+    oracle = convex_oracle(mechanism.made_for, bands, unit=unit)
+    assert result.loss == pytest.approx(oracle, rel=2e-4)
+    assert result.loss >= oracle * (1 - 1e-6)
+    found = tff_mf.explain_sensitivity(mechanism, rounds, schema)
+    assert found.exact
+    assert found.value == pytest.approx(np.sqrt(schema.limit), rel=1e-9)
+    if unit:
+        np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
+
+
+def test_the_loss_that_others_publish_is_reached():
+    # jax_privacy 2.0.0, dense.optimize(512, bands=128, equal_norm=True), reached 5.8456.
+    result = tff_mf.optimize_banded_result(rounds=512, bands=128)
+    assert result.loss <= 5.8457
+    assert result.converged
+    schema = tff_mf.MinSep(min_sep=128, max_participations=4)
+    assert result.mechanism.made_for == tff_mf.MadeFor(rounds=512, participation=schema)
+    assert result.loss == tff_mf.rms_loss(result.mechanism, 512, schema)
+    assert np.all(np.diff(result.history) <= 0)
+    assert tff_mf.sensitivity(result.mechanism, 512, schema) == pytest.approx(2, rel=1e-12)
+    free = tff_mf.optimize_banded_result(rounds=512, bands=128, unit_norms=False)
+    assert free.loss < result.loss
+    assert tff_mf.explain_sensitivity(free.mechanism, 512, schema).value == pytest.approx(2, rel=1e-9)
+
+
+def test_progress_is_reported():
+    seen = []
+    result = tff_mf.optimize_banded_result(rounds=150, bands=40, progress=seen.append)
+    assert seen[-1].rounds == 150
+    assert seen[0].rounds == 38
+    assert seen[-1].iteration == result.iterations
+    assert seen[-1].error == pytest.approx(result.loss / 2, rel=1e-9)
+
+
+@given(settings(largest=9), st.integers(1, 9), st.sampled_from(OBJECTIVES))
+def test_toeplitz_matrices_of_any_setting(made_for, bands, objective):
+    rounds, schema = made_for.rounds, made_for.participation
+    bands = min(bands, rounds)
+    arguments = {"rounds": rounds, "bands": bands, "participation": schema, "objective": objective}
+    loss = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
+    identity = loss(tff_mf.Identity(), rounds, schema)
+    for optimize in (tff_mf.optimize_banded_toeplitz_result, tff_mf.optimize_banded_inverse_result):
+        result = optimize(**arguments)
+        assert result.loss == loss(result.mechanism, rounds, schema)
+        assert result.loss <= identity * (1 + 1e-6)
+        assert result.mechanism.bands <= bands
+        assert tff_mf.explain_sensitivity(result.mechanism, rounds, schema).exact
+        assert result.mechanism == optimize.__globals__[optimize.__name__.removesuffix("_result")](**arguments)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("rounds", "bands", "schema"),
+    [
+        (8, 3, tff_mf.MinSep(min_sep=3, max_participations=3)),
+        (8, 4, tff_mf.MinSep(min_sep=4, max_participations=1)),
+        (9, 3, tff_mf.FixedEpoch(min_sep=4, max_participations=2)),
+        (8, 5, tff_mf.MinSep(min_sep=2, max_participations=3)),
+    ],
+)
+def test_tiny_toeplitz_matrices_are_the_best(rounds, bands, schema, objective):
+    public = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
+    arguments = {"rounds": rounds, "bands": bands, "participation": schema, "objective": objective}
+
+    def oracle(kind, name):
+        def loss(tail):
+            mechanism = kind(**{name: [1.0, *tail]})
+            exact = tff_mf.explain_sensitivity(mechanism, rounds, schema).exact
+            return public(mechanism, rounds, schema) if exact else np.inf
+
+        start = np.array(getattr(kind.square_root(bands), name)[1:])
+        runs = [
+            scipy.optimize.minimize(
+                loss, first, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 8000}
+            )
+            for first in (start, start / 2)
+        ]
+        return min(run.fun for run in runs)
+
+    assert tff_mf.optimize_banded_toeplitz_result(**arguments).loss <= oracle(tff_mf.BandedToeplitz, "column") * (
+        1 + 1e-5
+    )
+    # Log-convex prefix sums cost up to 3 % here, where bands are nearly as many as rounds.
+    inverse = tff_mf.optimize_banded_inverse_result(**arguments).loss
+    assert inverse <= oracle(tff_mf.BandedInverse, "inverse_column") * 1.03
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_toeplitz_gradients_are_those_of_finite_differences(objective):
+    schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+    made_for = tff_mf.MadeFor(rounds=20, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
+    loss = ToeplitzLoss(made_for, objective)
+    falling = np.array([1.0, 0.6, 0.5, 0.3, 0.2, 0.1])
+    inverse = np.array(tff_mf.BandedInverse.square_root(5).inverse_column)
+    for function, point in [
+        (lambda column: loss.of_encoder(column, orthogonal=True), falling),
+        (lambda column: loss.of_encoder(column, orthogonal=False), falling),
+        (loss.of_inverse, inverse),
+    ]:
+        steps = 1e-6 * np.eye(len(point))
+        expected = [(function(point + step).value - function(point - step).value) / 2e-6 for step in steps]
+        np.testing.assert_allclose(function(point).gradient, expected, atol=1e-8)
+
+
+def test_more_bands_are_never_worse():
+    schema = tff_mf.MinSep(min_sep=10, max_participations=6)
+    for optimize, slack in (
+        (tff_mf.optimize_banded_toeplitz_result, 1e-9),
+        (tff_mf.optimize_banded_inverse_result, 1e-4),
+    ):
+        losses = [optimize(rounds=60, bands=bands, participation=schema).loss for bands in (1, 2, 5, 10, 15, 60)]
+        assert all(more <= fewer * (1 + slack) for fewer, more in itertools.pairwise(losses))
+
+
+PAPER = {"rounds": 2052, "bands": 342, "participation": tff_mf.MinSep(min_sep=342, max_participations=6)}
+BAD = [
+    ({"bands": 0}, "bands=0 must be at least 1"),
+    ({"bands": 2.0}, r"bands=2\.0 must be a whole number"),
+    ({"bands": 2053}, "bands=2053 is more than rounds=2052"),
+    ({"rounds": 0}, "rounds=0 must be at least 1"),
+    ({"rounds": 1710}, "rounds=1710; at most max_participations=5 fits"),
+    ({"participation": 6}, "participation=6 must be a Participation"),
+    ({"workload": 1}, "workload=1 must be a"),
+]
+TOEPLITZ_BAD = [
+    ({"objective": "mean"}, "objective='mean' must be one of rms, max"),
+    ({"workload": tff_mf.LearningRates(rates=RATES)}, "workload=.* must be a ToeplitzWorkload"),
+    ({"rounds": 10**8}, "rounds=100000000 is more than"),
+]
+
+
+@pytest.mark.parametrize(
+    ("optimize", "changed", "message"),
+    [
+        *((tff_mf.optimize_banded, *bad) for bad in BAD),
+        *((tff_mf.optimize_banded_toeplitz, *bad) for bad in BAD + TOEPLITZ_BAD),
+        *((tff_mf.optimize_banded_inverse, *bad) for bad in BAD + TOEPLITZ_BAD),
+        (tff_mf.optimize_banded, {"bands": 343}, "bands=343 is more than min_sep=342"),
+        (tff_mf.optimize_banded, {"unit_norms": 1}, "unit_norms=1 must be a bool"),
+        (tff_mf.optimize_banded, {"rounds": 10**6}, "rounds=1000000 is more than"),
+    ],
+)
+def test_bad_input_is_named(optimize, changed, message):
+    with pytest.raises(tff_mf.InputError, match=message):
+        optimize(**PAPER | changed)
+
+
+def test_workloads_of_the_toeplitz_optimizers_are_toeplitz():
+    assert issubclass(tff_mf.Momentum, ToeplitzWorkload)
+    schema = tff_mf.MinSep(min_sep=5, max_participations=2)
+    workload = tff_mf.Momentum(momentum=0.9)
+    for optimize in (tff_mf.optimize_banded_toeplitz_result, tff_mf.optimize_banded_inverse_result):
+        result = optimize(rounds=10, bands=5, participation=schema, workload=workload)
+        other = optimize(rounds=10, bands=5, participation=schema)
+        assert result.mechanism.made_for.workload == workload
+        assert result.loss < tff_mf.rms_loss(other.mechanism, 10, schema, workload)

@@ -1,0 +1,63 @@
+"""Rules for banded strategy matrices."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf._sensitivity import _fixed_epoch, _general
+from tff_mf._sensitivity._result import SensitivityResult
+from tff_mf._sensitivity._scale import scaled
+from tff_mf.mechanisms import BandedMechanism
+from tff_mf.participation import FixedEpoch, Participation
+
+
+@_general.rule.register
+def banded(mechanism: BandedMechanism, rounds: int, participation: Participation) -> SensitivityResult:
+    """Chooses by the diagonals that hold anything, whatever the mechanism says of its bands."""
+    diagonals = np.array(mechanism.diagonals(_validate.listable(rounds))[:rounds])
+    for offset, diagonal in enumerate(diagonals):
+        diagonal[rounds - offset :] = 0
+    diagonals, scale = scaled(mechanism, diagonals)
+    bands = 1 + int(np.max(np.nonzero(np.any(diagonals, axis=1))[0], initial=0))
+    result = _banded(diagonals[:bands], participation)
+    return dataclasses.replace(result, value=result.value * scale)
+
+
+def _banded(diagonals: np.ndarray, participation: Participation) -> SensitivityResult:
+    bands, rounds = diagonals.shape
+    if participation.limit == 1 or bands <= participation.separation:
+        squared_norms = np.sum(np.square(diagonals), axis=0)
+        value = _general.of_orthogonal(squared_norms, participation)
+        return SensitivityResult(value=value, exact=True, rule=_general.BANDED)
+    if isinstance(participation, FixedEpoch):
+        return _fixed_epoch.fixed_epoch(
+            _touched(diagonals, participation.separation),
+            participation,
+            lambda pattern: _sum_of_columns(diagonals, pattern),
+        )
+    _validate.dense(rounds)
+    return _general.of_matrix(_dense(diagonals), participation)
+
+
+def _touched(diagonals: np.ndarray, separation: int) -> Iterator[np.ndarray]:
+    """Yields the diagonals 0, b, 2b, … of CᵀC, as far as bands overlap."""
+    bands, rounds = diagonals.shape
+    for apart in range(0, bands, separation):
+        yield np.einsum("it,it->t", diagonals[apart:, : rounds - apart], diagonals[: bands - apart, apart:])
+
+
+def _sum_of_columns(diagonals: np.ndarray, pattern: range) -> np.ndarray:
+    bands, rounds = diagonals.shape
+    total = np.zeros(rounds + bands)
+    for column in pattern:
+        total[column : column + bands] += diagonals[:, column]
+    return total
+
+
+def _dense(diagonals: np.ndarray) -> np.ndarray:
+    matrix = np.zeros((diagonals.shape[1],) * 2)
+    for offset, diagonal in enumerate(diagonals):
+        np.fill_diagonal(matrix[offset:], diagonal)
+    return matrix

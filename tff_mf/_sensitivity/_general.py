@@ -1,0 +1,65 @@
+"""Rules that know nothing of C but its entries."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf._sensitivity import _fixed_epoch, _min_sep
+from tff_mf._sensitivity._result import SensitivityResult
+from tff_mf._sensitivity._scale import scaled
+from tff_mf.mechanisms import Mechanism
+from tff_mf.participation import FixedEpoch, Participation
+
+BANDED = "banded, no more bands than b: Choquette-Choo et al. (2023), theorem 2"
+
+
+@functools.singledispatch
+def rule(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns sensitivity by the rule for mechanisms of this structure; this one, for any C, if there is none.
+
+    Args:
+        mechanism: The mechanism.
+        rounds: Number of rounds, checked by the mechanism and by `participation`.
+        participation: The participation schema.
+    """
+    encoder, scale = scaled(mechanism, mechanism.encoder(_validate.dense(rounds)))
+    result = of_matrix(encoder, participation)
+    return dataclasses.replace(result, value=result.value * scale)
+
+
+def of_matrix(matrix: np.ndarray, participation: Participation) -> SensitivityResult:
+    """Returns sensitivity of any matrix, float64 `[rows, rounds]`, by the best rule that fits its entries."""
+    separation = participation.separation
+    squared_norms = np.sum(np.square(matrix), axis=0)
+    if participation.limit == 1:
+        rule = "one participation: largest column norm"
+        return SensitivityResult(value=float(np.sqrt(np.max(squared_norms))), exact=True, rule=rule)
+    if not np.any(np.tril(matrix, -separation)) and not np.any(np.triu(matrix, 1)):
+        return SensitivityResult(value=of_orthogonal(squared_norms, participation), exact=True, rule=BANDED)
+    if isinstance(participation, FixedEpoch):
+        gram = _touched(matrix, participation)
+        return _fixed_epoch.fixed_epoch(gram, participation, lambda pattern: np.sum(matrix[:, pattern], axis=1))
+    return _min_sep.upper_bound(matrix, participation)
+
+
+def of_orthogonal(squared_norms: np.ndarray, participation: Participation) -> float:
+    """Returns sensitivity, exactly, if the columns that one client touches never share a row."""
+    if isinstance(participation, FixedEpoch):
+        return _fixed_epoch.orthogonal_columns(squared_norms, participation)
+    return _min_sep.orthogonal_columns(squared_norms, participation)
+
+
+def _touched(matrix: np.ndarray, participation: FixedEpoch) -> Iterator[np.ndarray]:
+    """Yields the diagonals 0, b, 2b, … of CᵀC; those between them are not computed."""
+    separation, rounds = participation.separation, matrix.shape[1]
+    epochs = min(participation.limit, -(-rounds // separation))
+    diagonals = [np.empty(rounds - each * separation) for each in range(epochs)]
+    for place in range(separation):
+        columns = np.ascontiguousarray(matrix[:, place::separation])
+        gram = columns.T @ columns
+        for each in range(min(epochs, len(gram))):
+            diagonals[each][place::separation] = np.diagonal(gram, each)
+    yield from diagonals

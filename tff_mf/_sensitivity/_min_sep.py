@@ -1,0 +1,52 @@
+"""Clients that come at any rounds that are b apart or more."""
+
+import numpy as np
+
+from tff_mf._sensitivity import _patterns
+from tff_mf._sensitivity._result import SensitivityResult
+from tff_mf.participation import Participation
+
+# Rows that are worked on at a time, to bound the memory.
+_BLOCK = 512
+
+
+def orthogonal_columns(squared_norms: np.ndarray, participation: Participation) -> float:
+    """Returns the sensitivity if the columns that one client touches never share a row.
+
+    The squared norms of the columns then add up, whatever the directions of the contributions: Choquette-Choo et
+    al. (2023), theorem 2, for any column norms.
+    """
+    return float(np.sqrt(_largest_sum(squared_norms, participation)))
+
+
+def upper_bound(matrix: np.ndarray, participation: Participation) -> SensitivityResult:
+    """Returns the smaller of two upper bounds that hold for any C, float64 `[rows, rounds]`."""
+    separation, limit = participation.separation, participation.limit
+    gram = matrix.T @ matrix
+    triangle = _largest_sum(np.sqrt(np.diagonal(gram)), participation)
+    theorem = float(np.sqrt(_largest_sum(_row_sums(np.abs(gram, out=gram), separation, limit), participation)))
+    if theorem <= triangle:
+        rule = "any matrix, upper bound: Choquette-Choo et al. (2023), theorem 3"
+        return SensitivityResult(value=theorem, exact=False, rule=rule)
+    rule = "any matrix, upper bound: triangle inequality over the columns, Choquette-Choo et al. (2023), algorithm 2"
+    return SensitivityResult(value=triangle, exact=False, rule=rule)
+
+
+def _row_sums(gram: np.ndarray, separation: int, limit: int) -> np.ndarray:
+    """Returns v with Σ_{s,t∈π} |X_st| ≤ Σ_{s∈π} v_s for each pattern π: algorithm 3, a little tighter.
+
+    The paper takes for v_s the largest sum of row s over any pattern. It is enough to take it over patterns that s
+    is in: s itself, nothing else within b of it, and at most k − 1 more.
+    """
+    rounds = len(gram)
+    sums = np.empty(rounds)
+    for start in range(0, rounds, _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, rounds))
+        away = np.abs(np.arange(rounds) - rows[:, None]) >= separation
+        others = _patterns.largest_sums(gram[rows] * away, separation=separation, limit=limit - 1)
+        sums[rows] = gram[rows, rows] + others
+    return sums
+
+
+def _largest_sum(values: np.ndarray, participation: Participation) -> float:
+    return _patterns.largest_sum(values, separation=participation.separation, limit=participation.limit)

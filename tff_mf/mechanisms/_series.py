@@ -1,0 +1,89 @@
+"""First columns of lower-triangular Toeplitz matrices as power series: checks, square roots and reciprocals."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+
+# Noise runs in float32, where smaller numbers are 0 or lose digits, and larger ones are infinite.
+SMALLEST = float(np.finfo(np.float32).tiny)
+LARGEST = float(np.finfo(np.float32).max)
+
+_BLOCK = 256
+
+
+def checked(name: str, values: object) -> tuple[float, ...]:
+    """Returns the coefficients of a banded Toeplitz matrix as plain floats, the first of them above 0."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one a band.")
+    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
+        raise InputValueError(f"{name}={values!r} must hold one number for each band, and at least one.")
+    numbers = tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
+    if not SMALLEST <= numbers[0] <= LARGEST:
+        raise InputValueError(
+            f"{name}[0]={numbers[0]!r} must be {SMALLEST} at least and {LARGEST} at most: it is the main diagonal."
+        )
+    for index, number in enumerate(numbers):
+        if abs(number) > LARGEST:
+            raise InputValueError(f"{name}[{index}]={number!r} must be {LARGEST} at most, as noise runs in float32.")
+    return numbers
+
+
+def float32(coefficients: Sequence[float]) -> tuple[float, ...]:
+    """Returns the coefficients as cast to float32."""
+    return tuple(float(np.float32(value)) for value in coefficients)
+
+
+def padded(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarray:
+    """Returns the first `rounds` coefficients, with zeros where there are no more, float64 `[rounds]`."""
+    column = np.zeros(rounds)
+    given = np.asarray(coefficients[:rounds], dtype=np.float64)
+    column[: len(given)] = given
+    return column
+
+
+def reciprocal(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarray:
+    """Returns the first `rounds` coefficients of 1 / Σ_l c_l x^l: the first column of LtToep(c)⁻¹."""
+    return quotient(padded([1.0], rounds), coefficients)
+
+
+def quotient(numerator: np.ndarray, coefficients: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Returns the first coefficients of a(x) / c(x), as many as `numerator` a has: LtToep(c)⁻¹a.
+
+    By forward substitution, block by block, in O(rounds · bands); ways that are faster for many bands
+    lose the digits of small coefficients.
+    """
+    rounds = len(numerator)
+    given = np.asarray(coefficients[:rounds], dtype=np.float64)
+    backwards = given[:0:-1]
+    reach = len(backwards)
+    padded_result = np.zeros(reach + rounds)
+    result = padded_result[reach:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        one = np.zeros(reach + min(_BLOCK, rounds))
+        for index in range(len(one) - reach):
+            one[reach + index] = ((index == 0) - backwards @ one[index : index + reach]) / given[0]
+        for start in range(0, rounds, _BLOCK):
+            right = numerator[start : start + _BLOCK].astype(np.float64)
+            if reach:
+                earlier = np.concatenate([padded_result[start : start + reach], np.zeros(len(right) - 1)])
+                right -= np.correlate(earlier, backwards, mode="valid")
+            result[start : start + len(right)] = np.convolve(one[reach:], right)[: len(right)]
+    return result
+
+
+def inverse_square_root(terms: int) -> np.ndarray:
+    """Returns the first coefficients of (1 − x)^(−1/2): those of the C with C·C = A for prefix sums.
+
+    Source: Fichtenberger, Henzinger and Upadhyay (2023): c_l = Π_{j ≤ l} (2j − 1) / (2j).
+    """
+    steps = np.arange(1, terms)
+    return np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
+
+
+def square_root(terms: int) -> np.ndarray:
+    """Returns the first coefficients of (1 − x)^(1/2), the reciprocal of `inverse_square_root`."""
+    steps = np.arange(1, terms)
+    return np.concatenate([[1.0], np.cumprod((2 * steps - 3) / (2 * steps))])

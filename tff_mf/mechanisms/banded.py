@@ -1,0 +1,92 @@
+"""Banded matrices: C has few diagonals, of any values."""
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import _series
+from tff_mf.mechanisms._mechanism import BandedMechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Banded(BandedMechanism):
+    """A banded strategy matrix (BandMF); its noise needs the last b̂ − 1 rows of noise.
+
+    Attributes:
+        values: Diagonals of C, float64 `[bands, rounds]`: entry `[i, t]` is C_{t+i,t}, so that a column holds a
+            column of C, from the main diagonal downwards. The main diagonal is above 0. Entries with
+            t + i ≥ rounds belong to no row, and are stored as 0.
+
+    Example:
+        >>> Banded(values=[[1.0, 1.0, 2.0], [0.5, 0.25, 0.0]]).encoder(3)
+        array([[1.  , 0.  , 0.  ],
+               [0.5 , 1.  , 0.  ],
+               [0.  , 0.25, 2.  ]])
+
+    Raises:
+        InputTypeError: If `values` is no array of numbers.
+        InputValueError: If it is of another shape, or a value is out of range.
+    """
+
+    kind: ClassVar[str] = "banded"
+    values: np.ndarray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _checked(self.values))
+        super().__post_init__()
+
+    @property
+    def bands(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds that C is defined for."""
+        return self.values.shape[1]
+
+    def diagonals(self, rounds: int) -> np.ndarray:
+        return self.values[:, : self.check(rounds)]
+
+    def as_run(self) -> Self:
+        return dataclasses.replace(self, values=self.values.astype(np.float32).astype(np.float64))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Banded):
+            return NotImplemented
+        return self.made_for == other.made_for and np.array_equal(self.values, other.values)
+
+    def __hash__(self) -> int:
+        return hash((self.made_for, self.values.shape, self.values.tobytes()))
+
+
+def _checked(values: object) -> np.ndarray:
+    """Returns a read-only float64 copy, zero where it belongs to no row."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "fiu":
+        raise InputTypeError(f"values of type {given.dtype} must be numbers, one row a diagonal of C.")
+    if given.ndim != 2 or 0 in given.shape or given.shape[0] > given.shape[1]:
+        raise InputValueError(
+            f"values of shape {given.shape} must have the shape [bands, rounds], with at least one band and no more "
+            "bands than rounds."
+        )
+    bands, rounds = given.shape
+    copy = np.where(in_matrix(bands, rounds), given, 0.0).astype(np.float64)
+    if not np.all(np.abs(copy) <= _series.LARGEST):
+        raise InputValueError(f"values must be finite, and {_series.LARGEST} at most, as noise runs in float32.")
+    smallest = int(np.argmin(copy[0]))
+    if copy[0, smallest] < _series.SMALLEST:
+        raise InputValueError(
+            f"values[0, {smallest}]={copy[0, smallest]!r} must be {_series.SMALLEST} at least: it is on the main "
+            "diagonal."
+        )
+    # -0.0 and 0.0 are equal, and would not hash or save the same.
+    copy += 0.0
+    copy.setflags(write=False)
+    return copy
+
+
+def in_matrix(bands: int, rounds: int) -> np.ndarray:
+    """Returns which entries of stored diagonals belong to a row, bool `[bands, rounds]`."""
+    return np.add.outer(np.arange(bands), np.arange(rounds)) < rounds

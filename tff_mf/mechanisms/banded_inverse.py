@@ -1,0 +1,70 @@
+"""Toeplitz matrices with a banded inverse: the noise of a round is a sum of a few independent draws."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.mechanisms import _series
+from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandedInverse(ToeplitzMechanism):
+    """C⁻¹ = LtToep(d_0, …, d_{b̂−1}, 0, 0, …).
+
+    Noise C⁻¹z is a sum of the last b̂ rows of z, which stored keys draw again: its state does not grow
+    with the model. C itself has no zero below its diagonal. It is defined for any number of rounds.
+
+    Attributes:
+        inverse_column: d, the first column of C⁻¹ as far as it is not zero: one number a band, the first above 0.
+
+    Example:
+        >>> BandedInverse(inverse_column=[1.0, -0.5]).coefficients(4)
+        array([1.   , 0.5  , 0.25 , 0.125])
+
+    Raises:
+        InputTypeError: If a parameter is not a sequence of numbers.
+        InputValueError: If a parameter is out of range.
+    """
+
+    kind: ClassVar[str] = "banded_inverse"
+    inverse_column: Sequence[float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "inverse_column", _series.checked("inverse_column", self.inverse_column))
+
+    @classmethod
+    def square_root(cls, bands: int) -> Self:
+        """Returns the banded inverse square root (BISR): the first coefficients of (1 − x)^(1/2).
+
+        Source: Kalinin, McKenna, Upadhyay and Lampert (2025), "Back to square roots".
+
+        Example:
+            >>> BandedInverse.square_root(3).inverse_column
+            (1.0, -0.5, -0.125)
+
+        Raises:
+            InputTypeError: If `bands` is not a whole number.
+            InputValueError: If `bands` is below 1.
+        """
+        return cls(inverse_column=_series.square_root(_validate.whole("bands", bands)).tolist())
+
+    @property
+    def bands(self) -> int:
+        """Number of diagonals b̂ of C⁻¹."""
+        return len(self.inverse_column)
+
+    def coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C, float64 `[rounds]`, in O(rounds · bands)."""
+        return _series.reciprocal(self.inverse_column, _validate.whole("rounds", rounds))
+
+    def inverse_coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C⁻¹, float64 `[rounds]`."""
+        return _series.padded(self.inverse_column, _validate.whole("rounds", rounds))
+
+    def as_run(self) -> Self:
+        return dataclasses.replace(self, inverse_column=_series.float32(self.inverse_column))

@@ -1,0 +1,73 @@
+"""Banded Toeplitz matrices: C has few diagonals, and each of them is constant."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.mechanisms import _series
+from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandedToeplitz(ToeplitzMechanism):
+    """C = LtToep(c_0, …, c_{b̂−1}, 0, 0, …); its noise needs the last b̂ − 1 rows of noise.
+
+    It is defined for any number of rounds.
+
+    Attributes:
+        column: c, the first column of C as far as it is not zero: one number a band, the first above 0.
+
+    Example:
+        >>> BandedToeplitz(column=[1.0, 0.5]).coefficients(4)
+        array([1. , 0.5, 0. , 0. ])
+        >>> BandedToeplitz(column=[1.0, 0.5]).inverse_coefficients(4)
+        array([ 1.   , -0.5  ,  0.25 , -0.125])
+
+    Raises:
+        InputTypeError: If a parameter is not a sequence of numbers.
+        InputValueError: If a parameter is out of range.
+    """
+
+    kind: ClassVar[str] = "banded_toeplitz"
+    column: Sequence[float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked = _series.checked("column", self.column)
+        object.__setattr__(self, "column", checked)
+
+    @classmethod
+    def square_root(cls, bands: int) -> Self:
+        """Returns the first bands of the square root of the prefix sums: c_l = Π_{j ≤ l} (2j − 1) / (2j).
+
+        Source: Fichtenberger, Henzinger and Upadhyay (2023), cut off after `bands` as in Kalinin and
+        Lampert (2024).
+
+        Example:
+            >>> BandedToeplitz.square_root(3).column
+            (1.0, 0.5, 0.375)
+
+        Raises:
+            InputTypeError: If `bands` is not a whole number.
+            InputValueError: If `bands` is below 1.
+        """
+        return cls(column=_series.inverse_square_root(_validate.whole("bands", bands)).tolist())
+
+    @property
+    def bands(self) -> int:
+        """Number of diagonals b̂."""
+        return len(self.column)
+
+    def coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C, float64 `[rounds]`."""
+        return _series.padded(self.column, _validate.whole("rounds", rounds))
+
+    def inverse_coefficients(self, rounds: int) -> np.ndarray:
+        """Returns the first column of C⁻¹, float64 `[rounds]`, in O(rounds · bands)."""
+        return _series.reciprocal(self.column, _validate.whole("rounds", rounds))
+
+    def as_run(self) -> Self:
+        return dataclasses.replace(self, column=_series.float32(self.column))

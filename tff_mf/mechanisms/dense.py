@@ -1,0 +1,96 @@
+"""Any lower-triangular matrix, given entry by entry."""
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms._mechanism import Mechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Dense(Mechanism):
+    """A strategy matrix C without structure: its noise is rows of C⁻¹ times all z so far.
+
+    Attributes:
+        matrix: C, lower-triangular with a diagonal above 0, float64 `[rounds, rounds]`.
+
+    Example:
+        >>> Dense(matrix=[[1.0, 0.0], [0.5, 2.0]]).inverse(2)
+        array([[ 1.  ,  0.  ],
+               [-0.25,  0.5 ]])
+
+    Raises:
+        InputTypeError: If `matrix` is no array of numbers.
+        InputValueError: If it is of another shape, not lower-triangular, singular or not finite.
+    """
+
+    kind: ClassVar[str] = "dense"
+    matrix: np.ndarray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matrix", _checked(self.matrix))
+        super().__post_init__()
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds that C is defined for."""
+        return len(self.matrix)
+
+    def encoder(self, rounds: int) -> np.ndarray:
+        rounds = self.check(rounds)
+        return self.matrix[:rounds, :rounds].copy()
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        return _inverse(self.encoder(rounds))
+
+    def as_run(self) -> Self:
+        """Returns the mechanism whose C⁻¹ is that of this one, cast to float32: noise runs with rows of C⁻¹."""
+        with np.errstate(over="ignore"):
+            cast = self.inverse(self.max_rounds).astype(np.float32).astype(np.float64)
+        if not np.all(np.isfinite(cast)) or not np.all(np.diagonal(cast) > 0):
+            raise InputValueError(
+                "the inverse of this dense mechanism does not fit into float32, in which noise runs: "
+                "scale the matrix so that its diagonal is near 1."
+            )
+        return dataclasses.replace(self, matrix=_inverse(cast))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Dense):
+            return NotImplemented
+        return self.made_for == other.made_for and np.array_equal(self.matrix, other.matrix)
+
+    def __hash__(self) -> int:
+        return hash((self.made_for, self.matrix.shape, self.matrix.tobytes()))
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    # Costs a good part of the whole package's import time.
+    from scipy.linalg import solve_triangular
+
+    return solve_triangular(matrix, np.eye(len(matrix)), lower=True)
+
+
+def _checked(matrix: object) -> np.ndarray:
+    """Returns a read-only float64 copy."""
+    given = np.asarray(matrix)
+    if given.dtype.kind not in "fiu":
+        raise InputTypeError(f"matrix of type {given.dtype} must hold numbers.")
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
+        raise InputValueError(f"matrix of shape {given.shape} must be square, one row and one column a round.")
+    _validate.dense(len(given))
+    # Adding 0 makes zeros positive: those of either sign are equal, and would not hash or save the same.
+    copy = given.astype(np.float64) + 0.0
+    if not np.all(np.isfinite(copy)):
+        raise InputValueError("matrix holds NaN or infinity; all its entries must be finite.")
+    if np.any(np.triu(copy, 1)):
+        raise InputValueError("matrix must be lower-triangular: noise of a round cannot depend on later ones.")
+    smallest = int(np.argmin(np.diagonal(copy)))
+    if copy[smallest, smallest] <= 0:
+        raise InputValueError(
+            f"matrix[{smallest}, {smallest}]={copy[smallest, smallest]} must be greater than 0: it is on the diagonal."
+        )
+    copy.setflags(write=False)
+    return copy

@@ -1,0 +1,117 @@
+"""Decoders of a few diagonals plus a low rank, whose noise needs few rows of memory."""
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms._mechanism import Mechanism
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Structured(Mechanism):
+    """B = D + (L·Rᵀ below D), for prefix sums: Denisov et al. (2022), appendix H. It is what defines C = B⁻¹·A.
+
+    The noise of prefix sum t is h rows of noise, weighed with D, plus r running sums of rows that are h
+    rounds old or older, weighed with L: h + r rows of memory. The noise of round t is what is new in it.
+
+    Attributes:
+        diagonals: D, float64 `[h, rounds]`: entry `[i, t]` is B_{t,t−i}. The main diagonal, `[0]`, is above 0. Entries
+            with t < i belong to no column, and are stored as 0.
+        left: L, float64 `[rounds, r]`.
+        right: R, float64 `[rounds, r]`.
+
+    Example:
+        >>> Structured(diagonals=[[1.0, 1.0, 1.0]], left=[[0], [0.5], [0.5]], right=[[1], [1], [0]]).decoder(3)
+        array([[1. , 0. , 0. ],
+               [0.5, 1. , 0. ],
+               [0.5, 0.5, 1. ]])
+
+    Raises:
+        InputTypeError: If a field is no array of numbers.
+        InputValueError: If the shapes do not fit, or a number is out of range.
+    """
+
+    kind: ClassVar[str] = "structured"
+    diagonals: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+    def __post_init__(self) -> None:
+        diagonals = _numbers("diagonals", self.diagonals)
+        left, right = _numbers("left", self.left), _numbers("right", self.right)
+        offsets, rounds = diagonals.shape
+        if offsets > rounds:
+            raise InputValueError(f"diagonals of shape {diagonals.shape} must be no more than there are rounds.")
+        if left.shape != right.shape or len(left) != rounds:
+            raise InputValueError(
+                f"left of shape {left.shape} and right of shape {right.shape} must both have a row for each of the "
+                f"{rounds} rounds, and as many columns."
+            )
+        smallest = int(np.argmin(diagonals[0]))
+        if diagonals[0, smallest] <= 0:
+            raise InputValueError(f"diagonals[0, {smallest}]={diagonals[0, smallest]} must be greater than 0.")
+        for offset in range(offsets):
+            diagonals[offset, :offset] = 0.0
+        for name, array in (("diagonals", diagonals), ("left", left), ("right", right)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        super().__post_init__()
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds that C is defined for."""
+        return len(self.left)
+
+    def decoder(self, rounds: int) -> np.ndarray:
+        """Returns B, lower-triangular, float64 `[rounds, rounds]`."""
+        rounds = _validate.dense(self.check(rounds))
+        offsets = min(len(self.diagonals), rounds)
+        decoder = np.tril(self.left[:rounds] @ self.right[:rounds].T, -offsets)
+        for offset in range(offsets):
+            np.fill_diagonal(decoder[offset:], self.diagonals[offset, offset:rounds])
+        return decoder
+
+    def encoder(self, rounds: int) -> np.ndarray:
+        # Costs a good part of the whole package's import time.
+        from scipy.linalg import solve_triangular
+
+        decoder = self.decoder(rounds)
+        return solve_triangular(decoder, np.tri(len(decoder)), lower=True)
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        return np.diff(self.decoder(rounds), axis=0, prepend=0.0)
+
+    def as_run(self) -> Self:
+        """Returns the mechanism with all three cast to float32; C is what belongs to those."""
+        with np.errstate(over="ignore"):
+            cast = {name: getattr(self, name).astype(np.float32) for name in ("diagonals", "left", "right")}
+        return dataclasses.replace(self, **cast)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Structured):
+            return NotImplemented
+        same = all(np.array_equal(ours, theirs) for ours, theirs in zip(self._arrays(), other._arrays(), strict=True))
+        return self.made_for == other.made_for and same
+
+    def __hash__(self) -> int:
+        return hash((self.made_for, *(array.tobytes() for array in self._arrays())))
+
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.diagonals, self.left, self.right
+
+
+def _numbers(name: str, values: object) -> np.ndarray:
+    """Returns a float64 copy."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "fiu":
+        raise InputTypeError(f"{name} of type {given.dtype} must hold numbers.")
+    if given.ndim != 2 or 0 in given.shape:
+        raise InputValueError(f"{name} of shape {given.shape} must have two axes, neither of them empty.")
+    # Adding 0 makes zeros positive: those of either sign are equal, and would not hash or save the same.
+    copy = given.astype(np.float64) + 0.0
+    if not np.all(np.isfinite(copy)):
+        raise InputValueError(f"{name} holds NaN or infinity; all its numbers must be finite.")
+    return copy

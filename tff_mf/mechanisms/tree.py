@@ -1,0 +1,103 @@
+"""Tree aggregation: noise in the nodes of a binary tree, of which a prefix sum needs few."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import _tree_factors, _tree_streams
+from tff_mf.mechanisms._mechanism import Mechanism
+
+# What a file claims must not take more memory, when its sensitivity is checked, than a computer has.
+_MOST_ROUNDS = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree(Mechanism):
+    """Binary tree aggregation over `rounds` leaves, with one of two decoders.
+
+    `online` estimates each node from what is below it ("Honaker from below"), as TensorFlow Privacy's efficient
+    tree does. `full` uses the pseudo-inverse, the best linear decoder of the tree: Denisov et al. (2022), appendix C.
+    Either is given here by the lower-triangular C whose noise C⁻¹z has the same joint law in all rounds. Its
+    noise needs one row of memory a level of the tree.
+
+    For `rounds` no power of two, only nodes that are complete within them are used.
+
+    It has no parameters to cast: `as_run` is the tree itself, so that noise has to be run with weights that
+    are computed in float64 where they matter.
+
+    Attributes:
+        rounds: Number of rounds n, the leaves of the tree.
+        variant: "full" or "online".
+
+    Example:
+        >>> Tree(2, variant="full").encoder(2).round(4)
+        array([[1.2247, 0.    ],
+               [0.7071, 1.4142]])
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range.
+    """
+
+    kind: ClassVar[str] = "tree"
+    rounds: int
+    variant: str = "full"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds))
+        if self.rounds > _MOST_ROUNDS:
+            raise InputValueError(f"rounds={self.rounds} is more than the {_MOST_ROUNDS} that a tree may have.")
+        _validate.one_of("variant", self.variant, ("full", "online"))
+        super().__post_init__()
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds that C is defined for: `rounds`."""
+        return self.rounds
+
+    def encoder(self, rounds: int) -> np.ndarray:
+        rounds = _validate.dense(self.check(rounds))
+        if self.variant == "full":
+            return self._over_forest(_tree_factors.full_encoder)[:rounds, :rounds]
+        # Costs a good part of the whole package's import time.
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(_tree_factors.online_decoder(rounds), np.tri(rounds), lower=True)
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        rounds = _validate.dense(self.check(rounds))
+        if self.variant == "full":
+            return self._over_forest(_tree_factors.full_inverse)[:rounds, :rounds]
+        return np.diff(_tree_factors.online_decoder(rounds), axis=0, prepend=0.0)
+
+    def stream(self, noise: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Returns the rows of C⁻¹z one by one, holding one row of memory a level of the tree.
+
+        Args:
+            noise: The rows of z, one a round.
+
+        Example:
+            >>> [float(row.round(4)) for row in Tree(2, variant="full").stream(np.eye(2)[0])]
+            [0.8165, -0.4082]
+
+        Raises:
+            InputValueError: If there are more rows than rounds.
+        """
+        checked = (row for index, row in enumerate(noise) if self.check(index + 1))
+        return _tree_streams.full(self.rounds, checked) if self.variant == "full" else _tree_streams.online(checked)
+
+    def _over_forest(self, factor: Callable[[int], np.ndarray]) -> np.ndarray:
+        matrix = np.zeros((self.rounds, self.rounds))
+        begin = 0
+        for height in _tree_factors.forest(self.rounds):
+            end = begin + 2**height
+            matrix[begin:end, begin:end] = factor(height)
+            begin = end
+        return matrix
+
+    def as_run(self) -> Self:
+        return self

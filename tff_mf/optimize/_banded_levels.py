@@ -1,0 +1,165 @@
+"""The search for a banded C, from few rounds to many.
+
+C of a quarter of the rounds and bands, stretched, is nearly the best already: what is stretched is its quotient by
+the best banded Toeplitz matrix, which, unlike C, is smooth next to the main diagonal. Nearly all iterations
+then are cheap ones, of few rounds.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tff_mf.mechanisms import MadeFor
+from tff_mf.mechanisms.banded import in_matrix
+from tff_mf.optimize._banded_loss import BandedError
+from tff_mf.optimize._column_norms import ColumnNorms, column_norms, resampled
+from tff_mf.optimize._descent import Descent, Value, descend
+from tff_mf.optimize._progress import Progress
+from tff_mf.optimize._workload_inverse import inverse_diagonals
+from tff_mf.optimize.banded_toeplitz import best_column
+from tff_mf.participation import FixedEpoch, MinSep, SingleParticipation
+from tff_mf.workloads import PrefixSum
+
+_COARSENING = 4
+_FEWEST_BANDS = 32
+
+_TOLERANCE = 1e-7
+_MEMORY = 10
+
+
+class Found(NamedTuple):
+    """The diagonals of C, float64 `[bands, rounds]`, and how the search for them ended."""
+
+    diagonals: np.ndarray
+    descent: Descent
+
+
+class _Level(NamedTuple):
+    """A solved problem.
+
+    Attributes:
+        directions: Diagonals of C with unit columns, float64 `[bands, rounds]`.
+        toeplitz: Those of the best banded Toeplitz matrix.
+        norms: The column norms that were allowed.
+        variables: Variables of the norms.
+        descent: How the search ended; iterations are those of all problems so far.
+    """
+
+    directions: np.ndarray
+    toeplitz: np.ndarray
+    norms: ColumnNorms
+    variables: np.ndarray
+    descent: Descent
+
+
+def best_diagonals(
+    made_for: MadeFor,
+    bands: int,
+    *,
+    unit_norms: bool,
+    iterations: int,
+    progress: Callable[[Progress], None],
+) -> Found:
+    """Returns the C of the least RmsLoss, and how the search for it ended."""
+    settings = [(made_for, bands)]
+    while settings[-1][1] >= _FEWEST_BANDS:
+        settings.append((_coarser(settings[-1][0]), -(-settings[-1][1] // _COARSENING)))
+    level = None
+    for setting, fewer in reversed(settings):
+        # Fewer rounds are only where the search begins: the workload need not be stretched.
+        inverse = inverse_diagonals(made_for.workload if setting is made_for else PrefixSum(), setting.rounds)
+        norms = column_norms(setting, unit=unit_norms)
+        level = _solve(setting.rounds, fewer, norms, BandedError(inverse), level, iterations, progress)
+    assert level is not None
+    lengths = np.sqrt(level.norms.squared(level.variables))
+    descent = level.descent
+    # The sensitivity squared is k, whatever the norms.
+    factor = np.sqrt(made_for.participation.limit)
+    descent = descent._replace(history=tuple(factor * error for error in descent.history))
+    # A column and its negative are as good; noise wants a positive main diagonal.
+    return Found(level.directions * np.where(level.directions[0] < 0, -lengths, lengths), descent)
+
+
+def _solve(
+    rounds: int,
+    bands: int,
+    norms: ColumnNorms,
+    error: BandedError,
+    coarse: _Level | None,
+    iterations: int,
+    progress: Callable[[Progress], None],
+) -> _Level:
+    toeplitz = _toeplitz_directions(rounds, bands)
+    split = len(norms.start())
+
+    def log_error(variables: np.ndarray) -> Value:
+        """Returns the log of RmsError: the variables of the norms come first, then columns of any lengths."""
+        free = variables[split:].reshape(bands, rounds)
+        lengths = np.sqrt(np.sum(np.square(free), axis=0))
+        columns = free / lengths
+        scale = np.sqrt(norms.squared(variables[:split]))
+        total, by_diagonals = error(columns * scale)
+        by_columns = by_diagonals * scale
+        along = np.sum(columns * by_columns, axis=0)
+        by_free = (by_columns - columns * along) / lengths
+        by_norms = norms.gradient(variables[:split], along / (2 * np.square(scale)))
+        return Value(0.5 * np.log(total / rounds), np.concatenate([by_norms, by_free.ravel()]) / (2 * total))
+
+    if coarse is None:
+        done, starts = 0, [np.concatenate([norms.start(), toeplitz.ravel()])]
+    else:
+        done, directions = (
+            coarse.descent.iterations,
+            _unit_columns(toeplitz * _stretched(_quotient(coarse), bands, rounds)),
+        )
+        # How participations fit into the rounds differs between a setting and its quarter, so that
+        # norms may be no good when stretched.
+        refined = norms.refined(coarse.norms, coarse.variables)
+        starts = [np.concatenate([first, directions.ravel()]) for first in (refined, norms.start())]
+    descent = descend(
+        log_error,
+        min(starts, key=lambda start: log_error(start).value) if split else starts[0],
+        iterations=iterations,
+        tolerance=_TOLERANCE,
+        memory=_MEMORY,
+        on_iteration=lambda iteration, value: progress(Progress(rounds, done + iteration, value)),
+    )
+    return _Level(
+        directions=_unit_columns(descent.variables[split:].reshape(bands, rounds)),
+        toeplitz=toeplitz,
+        norms=norms,
+        variables=descent.variables[:split],
+        descent=descent._replace(iterations=done + descent.iterations),
+    )
+
+
+def _coarser(made_for: MadeFor) -> MadeFor:
+    """Returns the setting with a quarter of the rounds, and the same number of participations."""
+    schema = made_for.participation
+    rounds = -(-made_for.rounds // _COARSENING)
+    if schema.limit == 1 or schema.limit > rounds:
+        return MadeFor(rounds=rounds, participation=SingleParticipation())
+    separation = min(-(-schema.separation // _COARSENING), (rounds - 1) // (schema.limit - 1))
+    kind = FixedEpoch if isinstance(schema, FixedEpoch) else MinSep
+    return MadeFor(rounds=rounds, participation=kind(min_sep=separation, max_participations=schema.limit))
+
+
+def _toeplitz_directions(rounds: int, bands: int) -> np.ndarray:
+    column, _ = best_column(MadeFor(rounds=rounds, participation=SingleParticipation()), bands, "rms")
+    return _unit_columns(np.where(in_matrix(bands, rounds), column[:, None], 0.0))
+
+
+def _unit_columns(diagonals: np.ndarray) -> np.ndarray:
+    return diagonals / np.sqrt(np.sum(np.square(diagonals), axis=0))
+
+
+def _quotient(level: _Level) -> np.ndarray:
+    return np.divide(level.directions, level.toeplitz, out=np.ones_like(level.toeplitz), where=level.toeplitz != 0)
+
+
+def _stretched(quotient: np.ndarray, bands: int, rounds: int) -> np.ndarray:
+    """Returns a quotient of diagonals for more bands and rounds; beyond the last row it is taken as in the last row."""
+    lowest = np.minimum(np.arange(len(quotient))[:, None], np.arange(quotient.shape[1] - 1, -1, -1))
+    filled = np.take_along_axis(quotient, lowest, axis=0)
+    return resampled(resampled(filled, bands, axis=0), rounds, axis=1)

@@ -1,0 +1,145 @@
+"""How the squared column norms of C may differ at one sensitivity: variables all of whose values are allowed.
+
+For C with no more bands than participations are apart, sensitivity squared is the largest sum of squared column
+norms d over a participation pattern. Every kind of norms here has it equal to the largest number of
+participations k, as d = 1 has.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from tff_mf.mechanisms import MadeFor
+from tff_mf.participation import FixedEpoch
+
+# Of equal norms, in the first norms tried for clients that only keep their distance.
+_SHARED = 0.3
+
+
+class ColumnNorms(Protocol):
+    """A set of squared column norms d, and variables for it."""
+
+    def start(self) -> np.ndarray:
+        """Returns the first variables to try, float64 `[variables]`."""
+        ...
+
+    def squared(self, variables: np.ndarray) -> np.ndarray:
+        """Returns d, float64 `[rounds]`."""
+        ...
+
+    def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
+        """Returns the gradient by the variables of what has the gradient `by_squared` by d."""
+        ...
+
+    def refined(self, coarse: "ColumnNorms", variables: np.ndarray) -> np.ndarray:
+        """Returns variables for d as it is for `variables` of the same kind of norms over fewer rounds."""
+        ...
+
+
+def column_norms(made_for: MadeFor, *, unit: bool) -> ColumnNorms:
+    """Returns all that the schema allows, or d = 1; with one participation nothing is gained by other norms."""
+    if unit or made_for.participation.limit == 1:
+        return _UnitNorms(made_for)
+    return _EpochNorms(made_for) if isinstance(made_for.participation, FixedEpoch) else _WindowNorms(made_for)
+
+
+class _UnitNorms:
+    def __init__(self, made_for: MadeFor) -> None:
+        self._rounds = made_for.rounds
+
+    def start(self) -> np.ndarray:
+        return np.zeros(0)
+
+    def squared(self, variables: np.ndarray) -> np.ndarray:
+        del variables
+        return np.ones(self._rounds)
+
+    def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
+        del by_squared
+        return np.zeros_like(variables)
+
+    def refined(self, coarse: ColumnNorms, variables: np.ndarray) -> np.ndarray:
+        del coarse
+        return variables
+
+
+class _EpochNorms:
+    """For clients in fixed places of epochs: d adds up to k over the k epochs, for each place.
+
+    After k epochs d repeats, so that it adds up to k over any k epochs on end. Source: Choquette-Choo et
+    al. (2023), proposition B.1.
+    """
+
+    def __init__(self, made_for: MadeFor) -> None:
+        schema = made_for.participation
+        self._limit, self._places, self._rounds = schema.limit, schema.separation, made_for.rounds
+        epochs = np.arange(schema.limit)[:, None]
+        self._reached = epochs * schema.separation + np.arange(schema.separation) < made_for.rounds
+
+    def start(self) -> np.ndarray:
+        return np.zeros(self._reached.size)
+
+    def squared(self, variables: np.ndarray) -> np.ndarray:
+        return np.resize(self._limit * self._shares(variables), self._rounds)
+
+    def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
+        period = self._reached.size
+        repeats = -(-self._rounds // period)
+        whole = np.concatenate([by_squared, np.zeros(repeats * period - self._rounds)])
+        by_shares = self._limit * whole.reshape(repeats, *self._reached.shape).sum(axis=0)
+        shares = self._shares(variables)
+        return (shares * (by_shares - np.sum(shares * by_shares, axis=0))).ravel()
+
+    def refined(self, coarse: ColumnNorms, variables: np.ndarray) -> np.ndarray:
+        assert isinstance(coarse, _EpochNorms)
+        return resampled(variables.reshape(coarse._reached.shape), self._places, axis=1).ravel()
+
+    def _shares(self, variables: np.ndarray) -> np.ndarray:
+        grid = np.where(self._reached, variables.reshape(self._reached.shape), -np.inf)
+        powers = np.exp(grid - grid.max(axis=0, where=self._reached, initial=-np.inf))
+        return powers / powers.sum(axis=0)
+
+
+class _WindowNorms:
+    """For any two participations at least b apart: d = y + Σ of y_w over the windows w of b rounds that hold it.
+
+    With y ≥ 0 and Σ y_w + k·y = k, no pattern has a larger sum than k: it has at most one round in a
+    window, and at most k rounds. Nothing is lost: the largest sum is a linear program whose matrix, rows
+    of consecutive ones, is totally unimodular, and every y is a solution of its dual.
+    """
+
+    def __init__(self, made_for: MadeFor) -> None:
+        schema = made_for.participation
+        self._limit, self._width = schema.limit, min(schema.separation, made_for.rounds)
+        self._windows = made_for.rounds - self._width + 1
+
+    def start(self) -> np.ndarray:
+        return np.append(np.full(self._windows, np.sqrt((1 - _SHARED) / self._windows)), np.sqrt(_SHARED))
+
+    def squared(self, variables: np.ndarray) -> np.ndarray:
+        shares = np.square(variables) / np.sum(np.square(variables))
+        sums = np.convolve(shares[:-1], np.ones(self._width))
+        return self._limit * sums + shares[-1]
+
+    def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
+        total = np.sum(np.square(variables))
+        shares = np.square(variables) / total
+        by_windows = self._limit * np.correlate(by_squared, np.ones(self._width), mode="valid")
+        by_shares = np.append(by_windows, by_squared.sum())
+        return 2 * variables * (by_shares - shares @ by_shares) / total
+
+    def refined(self, coarse: ColumnNorms, variables: np.ndarray) -> np.ndarray:
+        assert isinstance(coarse, _WindowNorms)
+        ratio = np.sqrt(coarse._windows / self._windows)
+        return np.append(ratio * resampled(variables[:-1], self._windows, axis=0), variables[-1])
+
+
+def resampled(values: np.ndarray, length: int, *, axis: int) -> np.ndarray:
+    """Returns the values interpolated between along an axis, so that there are `length` of them."""
+    places = np.linspace(0, values.shape[axis] - 1, length)
+    left = np.minimum(places.astype(int), max(values.shape[axis] - 2, 0))
+    shape = [1] * values.ndim
+    shape[axis] = length
+    weight = (places - left).reshape(shape)
+    right = np.minimum(left + 1, values.shape[axis] - 1)
+    return (1 - weight) * np.take(values, left, axis=axis) + weight * np.take(values, right, axis=axis)

@@ -1,0 +1,77 @@
+"""Losses of Toeplitz mechanisms with their gradients by the coefficients of C or of C⁻¹, exact, without matrices."""
+
+import numpy as np
+
+from tff_mf.mechanisms import MadeFor, _series
+from tff_mf.optimize._descent import Value
+from tff_mf.workloads import ToeplitzWorkload
+
+
+class ToeplitzLoss:
+    """Log of MaxLoss or RmsLoss of C = LtToep(c) for a Toeplitz workload, and its gradient.
+
+    Row i of B = A·C⁻¹ holds the first i + 1 coefficients of a(x) / c(x), so that the i-th is in n − i
+    rows, and the last row is the longest.
+    """
+
+    def __init__(self, made_for: MadeFor, objective: str) -> None:
+        """Takes the setting, whose workload must be Toeplitz, and "rms" or "max"."""
+        assert isinstance(made_for.workload, ToeplitzWorkload)
+        self.made_for = made_for
+        rounds = made_for.rounds
+        self._workload = made_for.workload.coefficients(rounds)
+        self._weights = np.ones(rounds) if objective == "max" else np.arange(rounds, 0, -1) / rounds
+
+    def of_encoder(self, column: np.ndarray, *, orthogonal: bool) -> Value:
+        """Returns log(loss) for c, float64 `[bands]`; `orthogonal` picks the rule for sensitivity."""
+        decoder = _series.quotient(self._workload, column)
+        weighted = self._weights * decoder
+        error = float(weighted @ decoder)
+        # δ(a / c) = −(a / c)·δc / c.
+        by_column = -2 * _correlate(weighted, _series.quotient(decoder, column), len(column))
+        squared = self.orthogonal_sensitivity(column) if orthogonal else self.monotone_sensitivity(column)
+        return _log_product(Value(error, by_column), squared)
+
+    def of_inverse(self, inverse: np.ndarray) -> Value:
+        """Returns log(loss) for d, float64 `[bands]`, where C = LtToep(d)⁻¹ is ≥ 0 and non-increasing."""
+        rounds, bands = self.made_for.rounds, len(inverse)
+        decoder = np.convolve(self._workload, inverse)[:rounds]
+        weighted = self._weights * decoder
+        by_inverse = 2 * _correlate(weighted, self._workload, bands)
+        column = _series.reciprocal(inverse, rounds)
+        squared = self.monotone_sensitivity(column)
+        by_sensitivity = -_correlate(squared.gradient, _series.quotient(column, inverse), bands)
+        return _log_product(Value(float(weighted @ decoder), by_inverse), Value(squared.value, by_sensitivity))
+
+    def orthogonal_sensitivity(self, column: np.ndarray) -> Value:
+        """Returns sens² where no row has two of the columns that one client touches: the sum of their norms."""
+        rounds, schema = self.made_for.rounds, self.made_for.participation
+        counts = np.minimum(schema.limit, (rounds - 1 - np.arange(len(column))) // schema.separation + 1)
+        return Value(float(counts @ np.square(column)), 2 * counts * column)
+
+    def monotone_sensitivity(self, column: np.ndarray) -> Value:
+        """Returns sens² for c ≥ 0 that never rises: McMahan et al. (2024), theorem 3.1."""
+        rounds, schema = self.made_for.rounds, self.made_for.participation
+        shifts = range(0, schema.limit * schema.separation, schema.separation)
+        total = np.zeros(rounds)
+        for shift in shifts:
+            part = column[: rounds - shift]
+            total[shift : shift + len(part)] += part
+        gradient = np.zeros(len(column))
+        for shift in shifts:
+            part = total[shift : shift + len(column)]
+            gradient[: len(part)] += 2 * part
+        return Value(float(total @ total), gradient)
+
+
+def _correlate(left: np.ndarray, right: np.ndarray, lags: int) -> np.ndarray:
+    """Returns Σ_i left_i · right_{i−l} for the lags l = 0, …, lags − 1; both are as long."""
+    return np.correlate(np.concatenate([left, np.zeros(lags - 1)]), right, mode="valid")
+
+
+def _log_product(error: Value, sensitivity: Value) -> Value:
+    """Returns the log of the root of the product."""
+    return Value(
+        0.5 * (np.log(error.value) + np.log(sensitivity.value)),
+        0.5 * (error.gradient / error.value + sensitivity.gradient / sensitivity.value),
+    )

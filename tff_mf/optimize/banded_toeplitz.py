@@ -1,0 +1,133 @@
+"""How banded Toeplitz matrices are found."""
+
+import time
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import BandedToeplitz, MadeFor, _series
+from tff_mf.optimize._descent import Descent, Value, descend, finish
+from tff_mf.optimize._result import OptimizationResult
+from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
+from tff_mf.participation import Participation
+from tff_mf.workloads import PrefixSum, ToeplitzWorkload
+
+_ITERATIONS = 500
+
+
+def optimize_banded_toeplitz(
+    *,
+    rounds: int,
+    bands: int,
+    participation: Participation,
+    workload: ToeplitzWorkload | None = None,
+    objective: str = "rms",
+) -> BandedToeplitz:
+    """Returns the banded Toeplitz matrix with the least loss: the mechanism of `optimize_banded_toeplitz_result`.
+
+    Args:
+        rounds: Number of rounds n.
+        bands: Number of diagonals of C, at most `rounds`.
+        participation: The participation schema.
+        workload: The workload A, which must be Toeplitz too; `None` is the prefix sum.
+        objective: "rms" for RmsLoss, "max" for MaxLoss.
+
+    Example:
+        >>> from tff_mf import MinSep
+        >>> participation = MinSep(min_sep=342, max_participations=6)
+        >>> optimize_banded_toeplitz(rounds=2052, bands=342, participation=participation).bands
+        342
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+    """
+    return optimize_banded_toeplitz_result(
+        rounds=rounds, bands=bands, participation=participation, workload=workload, objective=objective
+    ).mechanism
+
+
+def optimize_banded_toeplitz_result(
+    *,
+    rounds: int,
+    bands: int,
+    participation: Participation,
+    workload: ToeplitzWorkload | None = None,
+    objective: str = "rms",
+) -> OptimizationResult[BandedToeplitz]:
+    """Returns the banded Toeplitz matrix with the least loss, and how the search ended.
+
+    Loss and gradient are exact and cost O(rounds · bands). Where a client's participations are at least
+    `bands` apart, its columns of C share no row, and c is free. With more bands, c ≥ 0 that never rises is
+    searched too, whose sensitivity is exact by theorem 3.1 of McMahan et al. (2024); if that is not
+    better, the result has fewer bands than asked for. c_0 = 1.
+
+    The result's `history` has the loss after each iteration.
+
+    Args:
+        rounds: Number of rounds n.
+        bands: Number of diagonals of C, at most `rounds`.
+        participation: The participation schema.
+        workload: The workload A, which must be Toeplitz too; `None` is the prefix sum.
+        objective: "rms" for RmsLoss, "max" for MaxLoss.
+
+    Source: McKenna (2024), "Scaling up the banded matrix factorization mechanism", for the parameters.
+
+    Example:
+        >>> from tff_mf import MinSep
+        >>> participation = MinSep(min_sep=342, max_participations=6)
+        >>> result = optimize_banded_toeplitz_result(rounds=2052, bands=342, participation=participation)
+        >>> result.converged, round(result.loss, 3)
+        (True, 8.804)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+    """
+    began = time.perf_counter()
+    made_for = toeplitz_setting(rounds, participation, workload)
+    bands = check_bands(bands, made_for.rounds)
+    objective = _validate.one_of("objective", objective, ("rms", "max"))
+    column, found = best_column(made_for, bands, objective)
+    return finish(BandedToeplitz(column=column.tolist(), made_for=made_for), found, objective, began)
+
+
+def toeplitz_setting(rounds: int, participation: Participation, workload: ToeplitzWorkload | None) -> MadeFor:
+    """Returns the setting, if its workload is Toeplitz."""
+    workload = PrefixSum() if workload is None else workload
+    _validate.instance("workload", workload, ToeplitzWorkload, "take PrefixSum or Momentum, or optimize_banded")
+    return MadeFor(rounds=_validate.listable(rounds), participation=participation, workload=workload)
+
+
+def check_bands(bands: object, rounds: int) -> int:
+    """Returns `bands` if a matrix of so many rounds can have them."""
+    bands = _validate.whole("bands", bands)
+    if bands > rounds:
+        raise InputValueError(f"bands={bands} is more than rounds={rounds}: no matrix of so few rounds has as many.")
+    return bands
+
+
+def best_column(made_for: MadeFor, bands: int, objective: str) -> tuple[np.ndarray, Descent]:
+    """Returns the best c with c_0 = 1, float64 `[at most bands]`, and how the search for it ended."""
+    loss = ToeplitzLoss(made_for, objective)
+    schema = made_for.participation
+    free_bands = bands if schema.limit == 1 else min(bands, schema.separation)
+    start = _series.inverse_square_root(bands)
+    best = descend(lambda free: loss.of_encoder(free, orthogonal=True), start[:free_bands], iterations=_ITERATIONS)
+    column = best.variables
+    if free_bands < bands:
+
+        def of_steps(steps: np.ndarray) -> Value:
+            value, by_column = loss.of_encoder(_non_increasing(steps), orthogonal=False)
+            return Value(value, np.exp(steps) * np.cumsum(by_column))
+
+        wider = descend(of_steps, np.log(-np.diff(start, append=0.0)), iterations=_ITERATIONS)
+        if wider.log_loss < best.log_loss:
+            best, column = wider, _non_increasing(wider.variables)
+    return column / column[0], best
+
+
+def _non_increasing(steps: np.ndarray) -> np.ndarray:
+    """Returns c with c_l − c_{l+1} = e^(step l): positive, and it never rises, for any steps."""
+    return np.cumsum(np.exp(steps)[::-1])[::-1]
