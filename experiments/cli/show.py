@@ -9,17 +9,31 @@ from . import _options
 @_options.mechanism_argument
 @click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
 @_options.participation_options
+@click.option(
+    "--plot", metavar="PNG", help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round."
+)
 @_options.as_json
-def show(file: str, rounds: int | None, min_sep: int | None, max_participations: int | None, as_json: bool) -> None:
+def show(
+    file: str,
+    rounds: int | None,
+    min_sep: int | None,
+    max_participations: int | None,
+    plot: str | None,
+    as_json: bool,
+) -> None:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
+
+    Losses are for the workload that the mechanism was made for.
 
     FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
     """
     import dataclasses
+    import pathlib
 
     import numpy as np
 
     import tff_mf
+    from tff_mf import _requires
 
     mechanism = _options.load_mechanism(file)
     made_for = mechanism.made_for
@@ -31,6 +45,7 @@ def show(file: str, rounds: int | None, min_sep: int | None, max_participations:
         if made_for is None:
             raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
         rounds = made_for.rounds
+    workload = tff_mf.PrefixSum() if made_for is None else made_for.workload
     found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
     del parameters["made_for"]
@@ -40,12 +55,20 @@ def show(file: str, rounds: int | None, min_sep: int | None, max_participations:
         "mechanism": mechanism.kind,
         **parameters,
         "rounds": rounds,
+        "workload": repr(workload),
+        "participation": type(participation).__name__,
         "min_sep": participation.separation,
         "max_participations": participation.limit,
         "sensitivity": found.value,
         "sensitivity_exact": found.exact,
         "sensitivity_rule": found.rule,
-        "rms_loss": tff_mf.rms_loss(mechanism, rounds, participation),
-        "max_loss": tff_mf.max_loss(mechanism, rounds, participation),
+        "rms_loss": tff_mf.rms_loss(mechanism, rounds, participation, workload),
+        "max_loss": tff_mf.max_loss(mechanism, rounds, participation, workload),
     }
+    if plot is not None:
+        _requires.packages("--plot", "matplotlib")
+        from .. import plots
+
+        plots.mechanism(mechanism, rounds, workload, pathlib.Path(plot))
+        result["plot"] = plot
     _options.report(result, as_json=as_json)

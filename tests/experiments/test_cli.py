@@ -113,6 +113,18 @@ def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
     ]
 
 
+def test_show_draws(tmp_path):
+    picture = tmp_path / "b100.png"
+    shown = result_of("show", "production:b100", "--max-participations", "1", "--rounds", "300", "--plot", picture)
+    assert shown["plot"] == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for path, rounds, named in (("/proc/nothing/here.png", "9", "/proc/nothing"), (picture, "5000", "rounds=5000")):
+        finished = run("show", "production:b1000", "--max-participations", "1", "--rounds", rounds, "--plot", path)
+        assert finished.returncode == 2
+        assert len(finished.stderr.splitlines()) == 1, finished.stderr
+        assert named in finished.stderr
+
+
 def test_account_imports_no_tensorflow():
     """Two seconds are promised for a cold start, and TensorFlow's import alone takes longer."""
     listed = subprocess.run(
