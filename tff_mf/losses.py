@@ -114,6 +114,38 @@ def max_loss(
     return sensitivity(mechanism, rounds, participation) * max_error(mechanism, rounds, workload)
 
 
+class Errors(NamedTuple):
+    """RmsError and MaxError."""
+
+    rms: float
+    max: float
+
+
+def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> Errors:
+    """Returns `rms_error` and `max_error`, in the time of one of them.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        workload: The workload A; `None` is the prefix sum.
+
+    Example:
+        >>> from tff_mf import Identity
+        >>> errors(Identity(), 1)
+        Errors(rms=1.0, max=1.0)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If `rounds` is out of range, or C or the workload has fewer.
+    """
+    return Errors(*map(math.sqrt, _variances(mechanism, rounds, workload)))
+
+
+def takes_matrices(mechanism: Mechanism, workload: Workload) -> bool:
+    """Returns whether errors need whole matrices, rather than first columns."""
+    return not (isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload))
+
+
 class _Variances(NamedTuple):
     """Mean and maximum, over rounds, of the squared row norms of B = A·C⁻¹."""
 

@@ -23,7 +23,8 @@ def show(
 ) -> None:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
-    Losses are for the workload that the mechanism was made for.
+    Losses are for the workload that the mechanism was made for. `converged` and `duality_gap`, where known, are
+    those of the search for it, in its own setting.
 
     FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
     """
@@ -65,6 +66,9 @@ def show(
         "rms_loss": tff_mf.rms_loss(mechanism, rounds, participation, workload),
         "max_loss": tff_mf.max_loss(mechanism, rounds, participation, workload),
     }
+    if made_for is not None:
+        search = {"converged": made_for.converged, "duality_gap": made_for.duality_gap}
+        result |= {name: value for name, value in search.items() if value is not None}
     if plot is not None:
         _requires.packages("--plot", "matplotlib")
         from .. import plots

@@ -76,6 +76,8 @@ def test_optimize_show_and_account_on_a_file(tmp_path):
     shown = result_of("show", path)
     assert shown["max_loss"] == made["max_loss"]
     assert shown["rounds"] == 200
+    assert shown["converged"] is True
+    assert "duality_gap" not in shown
     assert math.isfinite(result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")["epsilon"])
     assert "sensitivity" in run("show", path).stdout
 

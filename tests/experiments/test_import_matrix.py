@@ -194,3 +194,5 @@ def test_the_dense_command(tmp_path):
     loaded = tff_mf.load(out)
     assert loaded.made_for.participation == tff_mf.FixedEpoch(min_sep=6, max_participations=4)
     assert loaded.made_for.duality_gap == result["duality_gap"]
+    shown = json.loads(CliRunner().invoke(cli, ["show", str(out), "--json"], catch_exceptions=False).stdout)
+    assert (shown["converged"], shown["duality_gap"]) == (True, result["duality_gap"])

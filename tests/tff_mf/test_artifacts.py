@@ -1,5 +1,6 @@
 import dataclasses
 import hashlib
+import importlib
 import json
 import os
 import struct
@@ -7,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ SMALL = tff_mf.BLT(
     made_for=tff_mf.MadeFor(rounds=8, participation=tff_mf.MinSep(min_sep=2, max_participations=3)),
 )
 
-
+ONCE = tff_mf.SingleParticipation()
 EPOCHS = tff_mf.FixedEpoch(min_sep=2, max_participations=3)
 SCHEDULE = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=3, cooldown_to=0)
 WORKLOADS = [
@@ -117,9 +119,146 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
             "exact": True,
             "rule": "Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
         },
-        "library_version": tff_mf.__version__,
+        "losses": {
+            "rms": tff_mf.rms_loss(B400, 4000, B400.made_for.participation),
+            "max": tff_mf.max_loss(B400, 4000, B400.made_for.participation),
+        },
+        "versions": {"tff_mf": tff_mf.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
     }
     assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {"theta": "float64", "omega": "float64"}
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        # More rounds than matrices are made of.
+        tff_mf.Tree(10**4, "online", made_for=tff_mf.MadeFor(rounds=10**4, participation=ONCE)),
+        tff_mf.Tree(2**20, "full", made_for=tff_mf.MadeFor(rounds=2**20, participation=ONCE)),
+        tff_mf.Identity(
+            made_for=tff_mf.MadeFor(
+                rounds=10**5,
+                participation=ONCE,
+                workload=tff_mf.LearningRates(rates=SCHEDULE),
+            )
+        ),
+        # C⁻¹ grows beyond float64.
+        tff_mf.Dense(
+            matrix=np.eye(3) + np.diag([1e100, 1e100], -1),
+            made_for=tff_mf.MadeFor(rounds=3, participation=ONCE),
+        ),
+        # Nothing counts.
+        tff_mf.Identity(
+            made_for=tff_mf.MadeFor(
+                rounds=2,
+                participation=ONCE,
+                workload=tff_mf.LearningRates(rates=[0.0, 0.0]),
+            )
+        ),
+    ],
+    ids=lambda mechanism: mechanism.kind,
+)
+def test_losses_that_are_no_number_are_left_open(mechanism, file, tmp_path):
+    manifest, _ = contents(mechanism, tmp_path)
+    assert manifest["losses"] == {"rms": None, "max": None}
+    tff_mf.save(mechanism, file)
+    assert tff_mf.load(file) == mechanism
+
+
+def test_losses_of_more_rounds_than_are_added_up_are_left_open():
+    made_for = tff_mf.MadeFor(rounds=10**9, participation=tff_mf.SingleParticipation())
+    assert _manifest._losses(B400, made_for, 1.0) == {"rms": None, "max": None}
+
+
+def test_without_a_setting_there_are_no_losses(tmp_path, file):
+    manifest, tensors = contents(tff_mf.Identity(), tmp_path)
+    assert manifest["losses"] is None
+    forge(file, {**manifest, "losses": {"rms": 1.0, "max": 1.0}}, tensors)
+    refuse(file, "no setting")
+
+
+@pytest.mark.parametrize("mechanism", [mechanism for mechanism in MECHANISMS if mechanism.made_for is not None])
+def test_losses_are_those_of_the_setting(mechanism, tmp_path):
+    manifest, _ = contents(mechanism, tmp_path)
+    made_for = mechanism.made_for
+    setting = mechanism, made_for.rounds, made_for.participation, made_for.workload
+    assert manifest["losses"] == {"rms": tff_mf.rms_loss(*setting), "max": tff_mf.max_loss(*setting)}
+
+
+def test_losses_are_believed_and_used_for_nothing(tmp_path, file):
+    manifest, tensors = contents(SMALL, tmp_path)
+    forge(file, {**manifest, "losses": {"rms": 1e-9, "max": None}}, tensors)
+    assert tff_mf.load(file) == SMALL
+    tff_mf.save(tff_mf.load(file), file)
+    assert contents(tff_mf.load(file), tmp_path)[0] == manifest
+
+
+@pytest.mark.parametrize("converged", [None, False, True])
+@pytest.mark.parametrize("duality_gap", [None, 0.0, 1e-5])
+def test_the_status_of_the_search_comes_back(converged, duality_gap, tmp_path, file):
+    made_for = dataclasses.replace(SMALL.made_for, converged=converged, duality_gap=duality_gap)
+    mechanism = dataclasses.replace(SMALL, made_for=made_for)
+    tff_mf.save(mechanism, file)
+    assert tff_mf.load(file) == mechanism
+    assert tff_mf.load(file).made_for.converged is converged
+    known = {"converged": converged, "duality_gap": duality_gap}
+    manifest, _ = contents(mechanism, tmp_path)
+    assert {name: manifest["made_for"].get(name) for name in known} == known
+    assert {name for name in known if name in manifest["made_for"]} == {
+        name for name, value in known.items() if value is not None
+    }
+
+
+SEARCHES = {
+    "blt": lambda: tff_mf.optimize_blt_result(rounds=20, participation=ONCE, buffers=1),
+    "banded": lambda: tff_mf.optimize_banded_result(rounds=20, bands=3),
+    "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz_result(rounds=20, bands=3, participation=ONCE),
+    "banded_inverse": lambda: tff_mf.optimize_banded_inverse_result(rounds=20, bands=3, participation=ONCE),
+    "dense": lambda: tff_mf.optimize_dense_result(rounds=20, participation=ONCE),
+    "structured": lambda: tff_mf.optimize_structured_result(
+        mechanism=tff_mf.optimize_dense(rounds=20, participation=ONCE), diagonals=2, rank=2
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_every_search_says_in_the_artifact_how_it_ended(kind, file):
+    result = SEARCHES[kind]()
+    assert type(result.converged) is bool
+    tff_mf.save(result.mechanism, file)
+    loaded = tff_mf.load(file)
+    assert loaded == result.mechanism
+    assert loaded.made_for.converged is result.converged
+    assert loaded.made_for.duality_gap == result.duality_gap
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "limit"),
+    [
+        ("blt", "blt", "_STATIONARY"),
+        ("_descent", "banded", "_STATIONARY"),
+        ("_descent", "banded_toeplitz", "_STATIONARY"),
+        ("_descent", "banded_inverse", "_STATIONARY"),
+        ("dense", "dense", "_GAP"),
+        ("structured", "structured", "_STATIONARY"),
+    ],
+)
+def test_a_search_that_did_not_converge_says_so(module, kind, limit, monkeypatch):
+    searched = importlib.import_module(f"tff_mf.optimize.{module}")
+    monkeypatch.setattr(searched, limit, -1.0)
+    if module == "_descent":
+        monkeypatch.setattr(searched, "_STATIONARY_IF_ENDED", -1.0)
+    result = SEARCHES[kind]()
+    assert not result.converged
+    assert result.mechanism.made_for.converged is False
+
+
+def test_how_a_matrix_lies_in_memory_does_not_matter(tmp_path):
+    matrix = np.tril(np.random.default_rng(0).random((40, 40)) / 10) + np.eye(40)
+    made_for = tff_mf.MadeFor(rounds=40, participation=tff_mf.MinSep(min_sep=7, max_participations=4))
+    for name, order in (("rows", "C"), ("columns", "F")):
+        tff_mf.save(tff_mf.Dense(matrix=np.array(matrix, order=order), made_for=made_for), tmp_path / name)
+    assert (tmp_path / "rows").read_bytes() == (tmp_path / "columns").read_bytes()
+    assert np.array_equal(tff_mf.load(tmp_path / "columns").matrix, matrix)
 
 
 def test_the_manifest_has_the_workload_unless_it_is_the_prefix_sum(tmp_path):
@@ -294,8 +433,21 @@ def claim(**entries):
         (changed(kind="identity"), "tensors"),
         (changed(kind="k" * 100_000), "kind="),
         (changed(comment="hello"), "keys"),
-        (changed(library_version=None), "library_version"),
-        (without("library_version"), "keys"),
+        (changed(versions=None), "versions"),
+        (changed(versions={"tff_mf": "0.1"}), "keys"),
+        (changed(versions={"tff_mf": "0.1", "numpy": "1.25", "scipy": 1.9}), "versions.scipy=1.9"),
+        (without("versions"), "keys"),
+        (without("losses"), "keys"),
+        (changed(losses=None), "losses"),
+        (changed(losses={"rms": 1.0}), "keys"),
+        (changed(losses={"rms": 0.0, "max": 1.0}), "losses.rms=0.0"),
+        (changed(losses={"rms": 1.0, "max": -1.0}), "losses.max=-1.0"),
+        (changed(losses={"rms": 1.0, "max": "1"}), "losses.max='1'"),
+        (changed(losses={"rms": True, "max": 1.0}), "losses.rms=True"),
+        (changed(losses={"rms": float("inf"), "max": 1.0}), "Infinity"),
+        (setting(converged=1), "converged=1"),
+        (setting(converged=None), "converged=None"),
+        (setting(duality_gap=-1.0), "duality_gap=-1.0"),
         (without("made_for"), "keys"),
         (without("sensitivity"), "keys"),
         (changed(made_for=None), "no setting"),

@@ -201,7 +201,7 @@ def test_the_loss_that_others_publish_is_reached():
     assert result.loss <= 5.8457
     assert result.converged
     schema = tff_mf.MinSep(min_sep=128, max_participations=4)
-    assert result.mechanism.made_for == tff_mf.MadeFor(rounds=512, participation=schema)
+    assert result.mechanism.made_for == tff_mf.MadeFor(rounds=512, participation=schema, converged=True)
     assert result.loss == tff_mf.rms_loss(result.mechanism, 512, schema)
     assert np.all(np.diff(result.history) <= 0)
     assert tff_mf.sensitivity(result.mechanism, 512, schema) == pytest.approx(2, rel=1e-12)

@@ -1,5 +1,6 @@
 import itertools
 
+import numpy as np
 import pytest
 
 import tff_mf
@@ -86,6 +87,12 @@ def test_fixed_epoch_leaves_out_epochs_but_never_more_than_there_are():
 def test_bad_fields_of_fixed_epoch_are_named(field, value):
     with pytest.raises((InputValueError, InputTypeError), match=f"{field}="):
         tff_mf.FixedEpoch(**{"min_sep": 1, "max_participations": 1, field: value})
+
+
+@pytest.mark.parametrize("converged", [1, 0.0, "yes", np.True_])
+def test_made_for_checks_what_it_is_told_of_the_search(converged):
+    with pytest.raises(InputTypeError, match="converged="):
+        tff_mf.MadeFor(rounds=2, participation=tff_mf.SingleParticipation(), converged=converged)
 
 
 def test_made_for_checks_that_the_workload_fits():

@@ -14,7 +14,11 @@ _LONGEST_REASON = 300
 
 
 def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Writes `mechanism` to a safetensors file; equal mechanisms give equal bytes.
+    """Writes `mechanism` to a safetensors file; equal mechanisms give equal bytes in one environment.
+
+    For the reader of the file it also holds sensitivity and losses in the setting the mechanism was made for,
+    and the versions they were computed with; `load` takes none of these from it. Losses of so many rounds that
+    they would take long are left open.
 
     The file appears whole or not at all, also when the process is interrupted.
 
@@ -39,7 +43,8 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
     codec = _codecs.MECHANISMS.get(mechanism.kind)
     if codec is None:
         raise InputTypeError(f"mechanism={mechanism!r} is of a kind that no artifact can hold.")
-    tensors = codec.encode(mechanism)
+    # Both the hash and the writer of the file would take memory as it lies, and load takes it row by row.
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in codec.encode(mechanism).items()}
     data = _file.pack(_manifest.describe(mechanism, tensors), tensors)
     try:
         _file.write(text, data, overwrite=overwrite)

@@ -4,12 +4,13 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import _validate, losses
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
 from tff_mf.artifacts import _codecs
 from tff_mf.errors import InputTypeError, InputValueError
@@ -21,20 +22,30 @@ FORMAT_VERSION = 1
 
 Decoded = TypeVar("Decoded", Participation, Workload)
 
-_KEYS = {"format_version", "kind", "made_for", "sensitivity", "library_version", "sha256"}
+_KEYS = {"format_version", "kind", "made_for", "sensitivity", "losses", "versions", "sha256"}
 # Rules may become tighter between releases, never by less than this, and float64 rounds by far less.
 _SENSITIVITY_TOLERANCE = 1e-9
+
+# What the figures in a manifest are computed by.
+_PACKAGES = {"tff_mf": "tff-mf", "numpy": "numpy", "scipy": "scipy"}
+_LOSSES = {"rms", "max"}
+# Whole matrices of more would take minutes and gigabytes, for figures that nobody has asked for.
+_MOST_ROUNDS_OF_MATRICES = 2**13
 
 
 def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
     """Returns the manifest of `mechanism` as canonical JSON."""
     made_for = mechanism.made_for
+    # As it will be loaded: equal numbers that lie in another order in memory may add up to others.
+    mechanism = _codecs.MECHANISMS[mechanism.kind].decode(tensors, made_for)
+    found = None if made_for is None else _sensitivity(mechanism, made_for)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "kind": mechanism.kind,
         "made_for": None if made_for is None else _encode_made_for(made_for),
-        "sensitivity": None if made_for is None else dataclasses.asdict(_sensitivity(mechanism, made_for)),
-        "library_version": importlib.metadata.version("tff-mf"),
+        "sensitivity": None if found is None else dataclasses.asdict(found),
+        "losses": None if found is None or made_for is None else _losses(mechanism, made_for, found.value),
+        "versions": {name: importlib.metadata.version(package) for name, package in _PACKAGES.items()},
     }
     return _canonical({**manifest, "sha256": _digest(manifest, tensors)})
 
@@ -87,11 +98,48 @@ def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mec
     unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
     if manifest["sha256"] != _digest(unsigned, tensors):
         raise InputValueError("its content does not match its sha256: it was damaged or changed")
-    _validate.instance("library_version", manifest["library_version"], str, "the release that wrote the file")
+    _check_versions(manifest["versions"])
     made_for = None if manifest["made_for"] is None else _decode_made_for(manifest["made_for"])
     mechanism = _codecs.MECHANISMS[manifest["kind"]].decode(tensors, made_for)
     _check_claim(manifest["sensitivity"], mechanism)
+    _check_losses(manifest["losses"], made_for)
     return mechanism
+
+
+def _check_versions(versions: Any) -> None:
+    _require_keys("versions", versions, set(_PACKAGES))
+    for name, version in versions.items():
+        _validate.instance(f"versions.{name}", version, str, "the release that wrote the file")
+
+
+def _check_losses(claimed: Any, made_for: MadeFor | None) -> None:
+    """Refuses what can be no loss, and no more: they are for the reader of the file.
+
+    Privacy does not depend on them, nothing is computed from them, and to recompute them would take longer than all
+    the rest of loading.
+    """
+    if made_for is None:
+        if claimed is not None:
+            raise InputValueError("it has losses, but no setting that they would be for")
+        return
+    _require_keys("losses", claimed, _LOSSES)
+    for name, loss in claimed.items():
+        if loss is not None:
+            _validate.positive(f"losses.{name}", loss)
+
+
+def _losses(mechanism: Mechanism, made_for: MadeFor, sensitivity: float) -> dict[str, float | None]:
+    unknown: dict[str, float | None] = dict.fromkeys(_LOSSES)
+    if made_for.rounds > _MOST_ROUNDS_OF_MATRICES and losses.takes_matrices(mechanism, made_for.workload):
+        return unknown
+    try:
+        errors = losses.errors(mechanism, made_for.rounds, made_for.workload)
+    except InputValueError:
+        # Too many rounds to add up one by one: the mechanism is none the worse for it.
+        return unknown
+    found = {"rms": sensitivity * errors.rms, "max": sensitivity * errors.max}
+    # JSON has no infinity; and where every round counts for nothing there is no loss to speak of.
+    return {name: loss if 0 < loss < math.inf else None for name, loss in found.items()}
 
 
 def _check_claim(claim: Any, mechanism: Mechanism) -> None:
@@ -126,6 +174,8 @@ def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
         entry["workload"] = _encode_fields("made_for.workload", made_for.workload, workloads)
     if made_for.duality_gap is not None:
         entry["duality_gap"] = made_for.duality_gap
+    if made_for.converged is not None:
+        entry["converged"] = made_for.converged
     return entry
 
 
@@ -138,7 +188,7 @@ def _encode_fields(name: str, value: Any, kinds: Mapping[type, str]) -> dict[str
 
 def _decode_made_for(entry: Any) -> MadeFor:
     _validate.instance("made_for", entry, dict, "an object")
-    present = {"workload", "duality_gap"} & set(entry)
+    present = {"workload", "duality_gap", "converged"} & set(entry)
     _require_keys("made_for", entry, {"rounds", "participation"} | present)
     optional: dict[str, Any] = {}
     if "workload" in present:
@@ -148,6 +198,9 @@ def _decode_made_for(entry: Any) -> MadeFor:
         optional["workload"] = _decode_fields("made_for.workload", fields, _codecs.WORKLOADS)
     if "duality_gap" in present:
         optional["duality_gap"] = _validate.nonnegative("made_for.duality_gap", entry["duality_gap"])
+    if "converged" in present:
+        _validate.instance("made_for.converged", entry["converged"], bool, "true or false")
+        optional["converged"] = entry["converged"]
     participation = _decode_fields("made_for.participation", entry["participation"], _codecs.PARTICIPATIONS)
     return MadeFor(rounds=entry["rounds"], participation=participation, **optional)
 

@@ -21,12 +21,15 @@ class MadeFor:
         participation: The participation schema.
         workload: What the released stream is used for.
         duality_gap: What the optimizer said of how far the squared loss is from its least, relatively, or `None`.
+        converged: Whether the optimizer's search ended where it was meant to, in a stationary point or with a small
+            enough gap, as its `OptimizationResult` says; `None` if nobody searched.
     """
 
     rounds: int
     participation: Participation
     workload: Workload = dataclasses.field(default_factory=PrefixSum)
     duality_gap: float | None = None
+    converged: bool | None = None
 
     def __post_init__(self) -> None:
         remedy = "pass MinSep, FixedEpoch or SingleParticipation"
@@ -35,6 +38,8 @@ class MadeFor:
         object.__setattr__(self, "rounds", self.workload.check(self.participation.check(self.rounds)))
         if self.duality_gap is not None:
             object.__setattr__(self, "duality_gap", _validate.nonnegative("duality_gap", self.duality_gap))
+        if self.converged is not None:
+            _validate.instance("converged", self.converged, bool, "True, False, or None if nobody searched")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """L-BFGS on the log of a loss."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -105,6 +106,7 @@ def finish(mechanism: MechanismT, found: Descent, objective: str, began: float) 
     assert made_for is not None
     loss = max_loss if objective == "max" else rms_loss
     converged = found.gradient_norm <= (_STATIONARY_IF_ENDED if found.ended else _STATIONARY)
+    mechanism = dataclasses.replace(mechanism, made_for=dataclasses.replace(made_for, converged=converged))
     return OptimizationResult(
         mechanism=mechanism,
         objective=objective,

@@ -1,5 +1,6 @@
 """How a BLT is found: buffers are added one by one, each where it lowers the loss most."""
 
+import dataclasses
 import time
 from typing import NamedTuple
 
@@ -121,12 +122,14 @@ def optimize_blt_result(
         optimum = candidate
         history.append(float(np.exp(optimum.log_loss)))
 
+    converged = optimum.gradient_norm <= _STATIONARY
+    made_for = dataclasses.replace(made_for, converged=converged)
     mechanism = _mechanism(made_for, objective, optimum)
     return OptimizationResult(
         mechanism=mechanism,
         objective=objective,
         loss=recomputed_loss(mechanism, made_for, objective),
-        converged=optimum.gradient_norm <= _STATIONARY,
+        converged=converged,
         message=_message(optimum, wanted, gain_left_out),
         iterations=iterations,
         seconds=time.perf_counter() - began,

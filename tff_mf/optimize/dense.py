@@ -120,13 +120,14 @@ def optimize_dense_result(
     gap = max(gaps[-1], 0.0)
     if equal_norms:
         best = best / np.sqrt(min(limit, epochs))
-    made_for = dataclasses.replace(made_for, duality_gap=gap if np.isfinite(gap) else None)
+    converged = gap <= _GAP
+    made_for = dataclasses.replace(made_for, duality_gap=gap if np.isfinite(gap) else None, converged=converged)
     mechanism = Dense(matrix=best, made_for=made_for)
     return OptimizationResult(
         mechanism=mechanism,
         objective="rms",
         loss=rms_loss(mechanism, made_for.rounds, made_for.participation, workload),
-        converged=gap <= _GAP,
+        converged=converged,
         message=_message(gap, equal_norms=equal_norms, single=limit == 1),
         iterations=len(gaps),
         seconds=time.perf_counter() - began,

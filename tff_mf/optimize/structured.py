@@ -86,14 +86,14 @@ def optimize_structured_result(*, mechanism: Mechanism, diagonals: int, rank: in
     for offset in range(diagonals):
         kept[offset, offset:] = np.diagonal(decoder, -offset)
     left, right, history, change = _fit(decoder, diagonals, rank)
-    fitted = Structured(
-        diagonals=kept, left=left, right=right, made_for=dataclasses.replace(made_for, duality_gap=None)
-    )
+    converged = bool(change <= _STATIONARY)
+    made_for = dataclasses.replace(made_for, duality_gap=None, converged=converged)
+    fitted = Structured(diagonals=kept, left=left, right=right, made_for=made_for)
     return OptimizationResult(
         mechanism=fitted,
         objective="rms",
         loss=rms_loss(fitted, rounds, made_for.participation),
-        converged=change <= _STATIONARY,
+        converged=converged,
         message=f"Decoder within {history[-1]:.1e}, relatively, of the one that is approximated.",
         iterations=10 * (len(history) - 1),
         seconds=time.perf_counter() - began,
