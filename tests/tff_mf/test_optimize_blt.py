@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf.mechanisms._geometric import geometric_sum, weighted_geometric_sum
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import _closed_form, _direct
-from tff_mf.optimize._geometric import geometric_sum, weighted_geometric_sum
 
 PAPER = tff_mf.MadeFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
 OBJECTIVES = ("max", "rms")

@@ -4,6 +4,7 @@ One file a structure of C. A mechanism that knows more of itself registers a fun
 """
 
 from tff_mf._sensitivity import _banded as _banded
+from tff_mf._sensitivity import _blt as _blt
 from tff_mf._sensitivity import _toeplitz as _toeplitz
 from tff_mf._sensitivity import _tree as _tree
 from tff_mf._sensitivity._api import explain_sensitivity as explain_sensitivity

@@ -1,0 +1,121 @@
+"""Closed forms of BLTs for any number of rounds, against sums over all of them."""
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf._sensitivity import _toeplitz
+from tff_mf.mechanisms import _blt_sums
+
+BILLION = 10**9
+SIX = tff_mf.MinSep(min_sep=166_666_666, max_participations=6)
+
+
+@st.composite
+def cases(draw):
+    buffers = draw(st.integers(1, 4))
+    decays = st.one_of(st.floats(1e-3, 1.0), st.floats(1e-12, 1e-2).map(lambda gap: 1 - gap), st.just(1.0))
+    theta = draw(st.lists(decays, min_size=buffers, max_size=buffers))
+    omega = draw(st.lists(st.floats(0.0, 3.0), min_size=buffers, max_size=buffers))
+    if draw(st.booleans()):
+        omega = [each / max(1.0, 1.001 * sum(omega)) for each in omega]
+    rounds = draw(st.integers(1, 3000) | st.integers(50_000, 100_000))
+    limit = draw(st.integers(1, min(rounds, 1500)))
+    min_sep = draw(st.integers(1, max(1, (rounds - 1) // max(limit - 1, 1))))
+    return tff_mf.BLT(theta=theta, omega=omega), rounds, min_sep, limit
+
+
+@given(cases(), st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
+def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
+    mechanism, rounds, min_sep, limit = case
+    participation = schema(min_sep=min_sep, max_participations=limit)
+    column = mechanism.coefficients(rounds)
+    closed = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, limit, raised=False)
+    assert closed == pytest.approx(_toeplitz._earliest_pattern_norm(column, participation), rel=2e-13)
+    if limit == 1 or schema is tff_mf.FixedEpoch or _blt_sums.never_rises(mechanism):
+        assert closed == pytest.approx(_toeplitz._toeplitz(column, participation).value, rel=2e-13)
+    else:
+        raised = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, limit, raised=True)
+        assert raised == pytest.approx(_toeplitz._majorant(column, participation).value, rel=2e-13)
+        assert raised >= closed
+
+
+@given(cases())
+def test_closed_errors_are_those_of_the_listed_coefficients(case):
+    mechanism, rounds, _, _ = case
+    closed = _blt_sums.prefix_sum_errors(mechanism, rounds)
+    if closed is not None and sum(mechanism.omega) <= 1:
+        # The listed ones come from θ̂ near 1, whose rounding grows with the rounds.
+        assert closed.largest**0.5 == pytest.approx(tff_mf.max_error(mechanism, rounds), rel=1e-10)
+        assert closed.mean**0.5 == pytest.approx(tff_mf.rms_error(mechanism, rounds), rel=1e-10)
+
+
+def precise_norm(mechanism, rounds, min_sep, limit):
+    """Sums the exponentials between participations with 60 digits."""
+    with mpmath.workdps(60):
+        theta, omega = ([mpmath.mpf(each) for each in values] for values in (mechanism.theta, mechanism.omega))
+        states, total = [mpmath.mpf(0)] * len(theta), mpmath.mpf(0)
+        for index in range(limit):
+            total += (1 + sum(w * s for w, s in zip(omega, states, strict=True))) ** 2
+            after = [1 + t * s for t, s in zip(theta, states, strict=True)]
+            length = (min_sep if index < limit - 1 else rounds - index * min_sep) - 1
+            for i, p in enumerate(theta):
+                for j, q in enumerate(theta):
+                    ratio = p * q
+                    series = length if ratio == 1 else (1 - ratio**length) / (1 - ratio)
+                    total += omega[i] * omega[j] * after[i] * after[j] * series
+            states = [s * t**length for s, t in zip(after, theta, strict=True)]
+        return float(mpmath.sqrt(total))
+
+
+@pytest.mark.parametrize("gap", [0.0, 2.0**-53, 1e-12, 1e-9, 3e-8, 1e-3])
+def test_a_billion_rounds_agree_with_sixty_digits(gap):
+    mechanism = tff_mf.BLT(theta=[1 - gap, 1 - 7 * gap, 0.9], omega=[1e-5, 0.01, 0.5])
+    found = tff_mf.explain_sensitivity(mechanism, BILLION, SIX)
+    assert found.exact
+    assert found.value == pytest.approx(precise_norm(mechanism, BILLION, SIX.min_sep, 6), rel=1e-14)
+
+
+def test_the_largest_number_of_participations_is_within_the_slack_of_accounting():
+    mechanism = tff_mf.BLT(theta=[1 - 1e-6, 0.5], omega=[0.01, 0.3])
+    schema = tff_mf.MinSep(min_sep=3, max_participations=2**20)
+    column = mechanism.coefficients(5 * 10**6)
+    direct = _toeplitz._toeplitz(column, schema).value
+    assert tff_mf.sensitivity(mechanism, 5 * 10**6, schema) == pytest.approx(direct, rel=2.0**-43)
+
+
+def test_a_sum_above_one_by_less_than_float64_sees_is_a_bound():
+    assert _blt_sums.never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
+    mechanism = tff_mf.BLT(theta=[0.5, 0.5], omega=[1.0, 1e-30])
+    assert not tff_mf.explain_sensitivity(mechanism, BILLION, SIX).exact
+    assert tff_mf.explain_sensitivity(mechanism, BILLION, tff_mf.SingleParticipation()).exact
+
+
+@pytest.mark.parametrize("objective", ["max", "rms"])
+def test_a_billion_rounds_from_optimizer_to_epsilon(tmp_path, objective):
+    found = tff_mf.optimize_blt_result(rounds=BILLION, participation=SIX, buffers=3, objective=objective)
+    loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
+    assert loss(found.mechanism, BILLION, SIX) == pytest.approx(found.loss, rel=1e-8)
+    assert found.loss == pytest.approx(found.history[-1], rel=1e-8)
+    tff_mf.save(found.mechanism, tmp_path / "blt.safetensors")
+    assert tff_mf.load(tmp_path / "blt.safetensors") == found.mechanism
+    assert 0 < tff_mf.epsilon(found.mechanism, BILLION, SIX, noise_multiplier=20, delta=1e-10) < np.inf
+
+
+def test_a_buffer_without_weight_is_the_identity():
+    mechanism = tff_mf.BLT(theta=[1.0], omega=[0.0])
+    assert tff_mf.max_error(mechanism, BILLION) == pytest.approx(BILLION**0.5)
+    assert tff_mf.sensitivity(mechanism, BILLION, SIX) == pytest.approx(6**0.5)
+
+
+def test_what_has_no_closed_form_stays_refused():
+    mechanism = tff_mf.BLT(theta=[0.5], omega=[0.9])
+    with pytest.raises(tff_mf.InputError, match="rounds=1000000000 is more than"):
+        tff_mf.max_error(mechanism, BILLION)
+    with pytest.raises(tff_mf.InputError, match="rounds=1000000000 is more than"):
+        tff_mf.max_error(tff_mf.BLT.production("b400"), BILLION, tff_mf.Momentum(momentum=0.9))
+    with pytest.raises(tff_mf.InputError, match="is more than"):
+        tff_mf.sensitivity(mechanism, 2**60, SIX)
