@@ -166,7 +166,7 @@ def test_losses_that_are_no_number_are_left_open(mechanism, file, tmp_path):
 
 def test_losses_of_more_rounds_than_are_added_up_are_left_open():
     made_for = tff_mf.MadeFor(rounds=10**9, participation=tff_mf.SingleParticipation())
-    assert _manifest._losses(B400, made_for, 1.0) == {"rms": None, "max": None}
+    assert _manifest._losses(tff_mf.Identity(), made_for, 1.0) == {"rms": None, "max": None}
 
 
 def test_without_a_setting_there_are_no_losses(tmp_path, file):
