@@ -107,11 +107,11 @@ class PrivacyPlan:
             return f"TEST ONLY, noise was repeatable: no privacy; {assumed}, {seen}"
         if not observed.within(self.participation):
             return f"NO GUARANTEE, clients took part more than was accounted for; {assumed}, {seen}"
-        text = f"(ε={_upwards(self.epsilon)}, δ={self.delta:g})-DP for each client (zero-out) over {self.rounds} rounds"
+        text = f"(ε={upwards(self.epsilon)}, δ={self.delta})-DP for each client (zero-out) over {self.rounds} rounds"
         if self.cohort != self.clients_per_round:
             text += (
                 f" for cohorts of {self.cohort}, simulated by {self.clients_per_round} with noise scaled down "
-                f"(the clients that really trained here: ε={_upwards(self.epsilon_as_run)})"
+                f"(the clients that really trained here: ε={upwards(self.epsilon_as_run)})"
             )
         return f"{text}; {assumed}, {seen}"
 
@@ -172,8 +172,13 @@ def _finite(value: float) -> float | None:
     return None if value == float("inf") else value
 
 
-def _upwards(value: float) -> str:
-    """Returns `value` with three decimals, rounded up: a printed ε is never smaller than the true one."""
+def upwards(value: float) -> str:
+    """Returns `value` with three decimals, rounded up: a printed ε is never smaller than the true one.
+
+    Example:
+        >>> upwards(2.0001)
+        '2.001'
+    """
     if value == float("inf"):
         return "∞"
     shown = f"{value:.3f}"

@@ -79,8 +79,8 @@ def report(result: Mapping[str, Any], *, as_json: bool) -> None:
         return
     width = max(len(name) for name in result)
     for name, value in result.items():
-        shown = f"{value:.6g}" if isinstance(value, float) else value
-        click.echo(f"{name.replace('_', ' '):{width}}  {shown}")
+        # All digits: a shorter ε, or a shorter noise multiplier that somebody copies, could be a smaller one.
+        click.echo(f"{name.replace('_', ' '):{width}}  {value}")
 
 
 def _jsonable(value: Any) -> Any:

@@ -25,6 +25,7 @@ def demo(out: str, as_json: bool) -> None:
     folder = runs.replaceable_folder(pathlib.Path(out))
 
     from .. import demo as comparison
+    from ..privacy import upwards
 
     summary = comparison.run_demo(comparison.DemoSettings(), folder)
     if as_json:
@@ -33,7 +34,7 @@ def demo(out: str, as_json: bool) -> None:
     click.echo(f"{'mechanism':10} {'accuracy':>9} {'ε':>8} {'δ':>8} {'noise multiplier':>17} {'server rate':>12}")
     for name, run in summary["mechanisms"].items():
         click.echo(
-            f"{name:10} {100 * run['accuracy']:>7.2f} % {run['epsilon']:>8.3f} {run['delta']:>8g} "
+            f"{name:10} {100 * run['accuracy']:>7.2f} % {upwards(run['epsilon']):>8} {run['delta']:>8} "
             f"{run['noise_multiplier']:>17.3f} {run['server_learning_rate']:>12.3g}"
         )
     click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")

@@ -162,6 +162,8 @@ def _save(mechanism: tff_mf.Mechanism, out: str, start: float, entries: dict[str
         "rms_loss": tff_mf.rms_loss(*setting, made_for.workload),
         "max_loss": tff_mf.max_loss(*setting, made_for.workload),
         "sensitivity": tff_mf.sensitivity(*setting),
+        # Of the parameters in float32, which noise runs with: what privacy is accounted for.
+        "sensitivity_as_run": tff_mf.sensitivity(mechanism.as_run(), *setting[1:]),
         "seconds": seconds,
     }
     _options.report(result, as_json=as_json)

@@ -61,6 +61,7 @@ def show(
         "min_sep": participation.separation,
         "max_participations": participation.limit,
         "sensitivity": found.value,
+        "sensitivity_as_run": tff_mf.sensitivity(mechanism.as_run(), rounds, participation),
         "sensitivity_exact": found.exact,
         "sensitivity_rule": found.rule,
         "rms_loss": tff_mf.rms_loss(mechanism, rounds, participation, workload),

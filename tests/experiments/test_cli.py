@@ -59,6 +59,15 @@ def test_account_agrees_with_the_library():
     assert result["epsilon"] == tff_mf.epsilon(blt, 4000, participation, noise_multiplier=7.379, delta=1e-10)
 
 
+@pytest.mark.parametrize("arguments", [ACCOUNT, CALIBRATE], ids=["account", "calibrate"])
+def test_what_a_person_reads_is_what_json_says(arguments):
+    """To the last digit: a rounded ε, or a rounded noise multiplier that is copied, could be too small."""
+    shown = dict(line.rsplit(maxsplit=1) for line in run(*arguments).stdout.splitlines())
+    result = result_of(*arguments)
+    for name in ("epsilon", "noise_multiplier", "sensitivity", "zcdp_rho"):
+        assert float(shown[name.replace("_", " ")]) == result[name]
+
+
 def test_account_prints_no_number_for_an_unbounded_epsilon():
     assert result_of(*changed(ACCOUNT, "--noise-multiplier", "0"))["epsilon"] is None
 
@@ -76,6 +85,8 @@ def test_optimize_show_and_account_on_a_file(tmp_path):
     shown = result_of("show", path)
     assert shown["max_loss"] == made["max_loss"]
     assert shown["rounds"] == 200
+    accounted = result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")
+    assert made["sensitivity_as_run"] == shown["sensitivity_as_run"] == accounted["sensitivity"]
     assert shown["converged"] is True
     assert "duality_gap" not in shown
     assert math.isfinite(result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")["epsilon"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.privacy import _upwards, plan_privacy
+from tff_mf.experiments.privacy import plan_privacy, upwards
 from tff_mf.experiments.sampling import ObservedParticipation
 
 SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
@@ -38,7 +38,7 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     assert made.epsilon_as_run == exact > 100
     statement = made.statement(observed())
     assert "ε=4.000" in statement
-    assert f"ε={_upwards(exact)}" in statement
+    assert f"ε={upwards(exact)}" in statement
     assert "cohorts of 1000" in statement
 
 
@@ -78,7 +78,7 @@ def test_no_noise_is_unbounded():
 
 @given(st.floats(1e-9, 1e9))
 def test_printed_epsilon_is_never_smaller(value):
-    assert value <= float(_upwards(value)) <= value + 0.0011 + 1e-9 * value
+    assert value <= float(upwards(value)) <= value + 0.0011 + 1e-9 * value
 
 
 @pytest.mark.parametrize(
