@@ -6,6 +6,8 @@ import inspect
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -77,3 +79,20 @@ def test_examples(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_script_that_swaps_each_mechanism_runs(tmp_path):
+    # Into a file: TFF's worker needs a real standard output.
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, HERE / "docs" / "swap.py"], check=True, stdout=out, cwd=tmp_path)
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert [line.split("sigma")[0].strip() for line in lines] == [
+        "identity (DP-FedAvg)",
+        "BLT",
+        "banded",
+        "banded Toeplitz",
+        "banded inverse",
+        "tree, online",
+        "tree, full",
+        "dense",
+    ]

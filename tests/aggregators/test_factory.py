@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import aggregators
+from tff_mf import aggregators, queries
 from tff_mf.noise import _keys
 
 BLT = tff_mf.BLT.production("b400")
@@ -58,7 +58,9 @@ def test_type_signature_in_full(mechanism, name):
     process = build(mechanism).create(value_type)
     dimension = flat(zeros(value_type)).size
     rows = [(np.float32, [dimension])] * (BLT.buffers if mechanism is BLT else 0)
-    noise = collections.OrderedDict(round=np.int64, keys=(np.int64, [None, 2]), rows=tff.StructType(rows))
+    noise = collections.OrderedDict(
+        round=np.int64, keys=(np.int64, [None, 2]), rows=tff.StructType(rows), coefficients=()
+    )
     state_type = tff.FederatedType(
         collections.OrderedDict(
             query_state=collections.OrderedDict(
@@ -70,7 +72,8 @@ def test_type_signature_in_full(mechanism, name):
         ),
         tff.SERVER,
     )
-    measurements_type = collections.OrderedDict(dp_query_metrics=collections.OrderedDict(round=np.int64), dp=())
+    metrics = collections.OrderedDict(round=np.int64, noise_stddev=np.float32, rows_in_use=np.int64)
+    measurements_type = collections.OrderedDict(dp_query_metrics=metrics, dp=())
     expected_next = tff.FunctionType(
         collections.OrderedDict(state=state_type, value=tff.FederatedType(value_type, tff.CLIENTS)),
         tff.templates.MeasuredProcessOutput(
@@ -83,13 +86,27 @@ def test_type_signature_in_full(mechanism, name):
     assert process.next.type_signature.is_equivalent_to(expected_next)
 
 
-@MECHANISMS
-@pytest.mark.parametrize("name", VALUE_TYPES)
-def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, name):
+@pytest.mark.parametrize(("name", "rounds"), [("scalar", 3), ("model", 64), ("list", 12)])
+def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, name, rounds):
+    """In the worker, and in the graphs that TFF traces, where operators of tensors can mean something else."""
+    mechanism = make_mechanism(rounds)
     value = zeros(VALUE_TYPES[name])
-    results, state = stream(build(mechanism).create(VALUE_TYPES[name]), value, 8)
+    results, state = stream(build(mechanism).create(VALUE_TYPES[name]), value, rounds)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
-    np.testing.assert_allclose(results, mechanism.inverse(8) @ z * 1.5 * 2.0 / 4, rtol=1e-5, atol=1e-5)
+    expected = mechanism.as_run().inverse(rounds) @ z * 1.5 * 2.0 / 4
+    assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_the_round_after_the_last_is_refused(make_mechanism):
+    mechanism = make_mechanism(2)
+    process = build(mechanism).create(VALUE_TYPES["vector"])
+    value = zeros(VALUE_TYPES["vector"])
+    _, state = stream(process, value, 2)
+    if mechanism.max_rounds is None:
+        assert np.all(np.isfinite(stream(process, value, 1, state)[0]))
+    else:
+        with pytest.raises(Exception, match="defined for 2 rounds"):
+            process.next(state, [value])
 
 
 @MECHANISMS
@@ -128,28 +145,99 @@ def test_the_mean_is_over_the_constant_and_clients_are_clipped():
     np.testing.assert_allclose(output.result, (1 + 1 + 2) / 4, rtol=1e-4)
 
 
-def test_measurements_are_the_round_alone():
+def test_measurements_are_of_the_noise_alone():
     process = build().create(VALUE_TYPES["scalar"])
-    output = process.next(process.initialize(), [1.0])
-    assert output.measurements == collections.OrderedDict(dp_query_metrics=collections.OrderedDict(round=1), dp=())
+    first = process.next(process.initialize(), [1.0])
+    second = process.next(first.state, [0.0, float("nan"), 3.0])
+    for output, step in ((first, 1), (second, 2)):
+        metrics = collections.OrderedDict(round=step, noise_stddev=3.0, rows_in_use=4)
+        assert output.measurements == collections.OrderedDict(dp_query_metrics=metrics, dp=())
 
 
-@MECHANISMS
-def test_compiles_to_map_reduce_form_and_distribute_aggregate_form(mechanism):
-    process = build(mechanism).create(VALUE_TYPES["model"])
-
+def compiles(process):
     @tff.federated_computation(process.initialize.type_signature.result, process.next.type_signature.parameter[1])
     def one_round(state, value):
         output = process.next(state, value)
         return output.state, tff.federated_zip((output.result, output.measurements))
 
-    assert isinstance(
-        tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round), tff.backends.mapreduce.MapReduceForm
+    map_reduce = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round)
+    distribute_aggregate = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(one_round)
+    return isinstance(map_reduce, tff.backends.mapreduce.MapReduceForm) and isinstance(
+        distribute_aggregate, tff.backends.mapreduce.DistributeAggregateForm
     )
-    assert isinstance(
-        tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(one_round),
-        tff.backends.mapreduce.DistributeAggregateForm,
-    )
+
+
+def test_compiles_to_map_reduce_form_and_distribute_aggregate_form(make_mechanism):
+    assert compiles(build(make_mechanism(6)).create(VALUE_TYPES["model"]))
+
+
+def test_restarts_and_adaptive_clipping_compile_too():
+    clipping = queries.AdaptiveClipping(count_stddev=1.0)
+    factory = build(tff_mf.Tree(4), restart_every=4, adaptive_clipping=clipping)
+    assert compiles(factory.create(VALUE_TYPES["model"]))
+
+
+def test_noise_starts_anew_after_so_many_rounds():
+    mechanism = tff_mf.Tree(4)
+    process = build(mechanism, restart_every=4).create(VALUE_TYPES["vector"])
+    value, state, keys, results = zeros(VALUE_TYPES["vector"]), None, [], []
+    for step in range(8):
+        result, state = stream(process, value, 1, state)
+        noise = state.query_state.numerator_state.inner_query_state.noise
+        assert int(noise.round) == (step + 1) % 4
+        results.append(result[0])
+        if step in (2, 6):
+            keys.append(noise.keys)
+    assert not np.any(keys[0] == keys[1])
+    for begin, known in ((0, keys[0]), (4, keys[1])):
+        z = np.stack([_keys.standard_normal(key, 7).numpy() for key in known])
+        expected = mechanism.inverse(3) @ z * 1.5 * 2.0 / 4
+        np.testing.assert_allclose(results[begin : begin + 3], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_restarts_are_accounted_for():
+    participation = tff_mf.MinSep(min_sep=4, max_participations=4)
+    once = build(tff_mf.Tree(4), restart_every=4).dp_event(4, tff_mf.SingleParticipation()).noise_multiplier
+    often = build(tff_mf.Tree(4), restart_every=4).dp_event(16, participation).noise_multiplier
+    assert often == pytest.approx(once / 2, rel=1e-9)
+
+
+def test_clip_norm_follows_the_clients_at_restarts_only():
+    clipping = queries.AdaptiveClipping(count_stddev=0.0, target_quantile=0.5, learning_rate=1.0)
+    factory = build(tff_mf.Tree(2), noise_multiplier=0.0, restart_every=2, adaptive_clipping=clipping)
+    process = factory.create(VALUE_TYPES["scalar"])
+    state, norms = process.initialize(), []
+    for clients in ([3.0] * 4, [5.0] * 4, [0.1] * 4, [0.1] * 4, [0.1]):
+        output = process.next(state, clients)
+        state = output.state
+        norms.append(output.measurements["dp_query_metrics"]["clip_norm"])
+    up = 2.0 * np.exp(0.5)
+    # Reported after the round, and after the restart that it ends with.
+    np.testing.assert_allclose(norms, [2.0, up, up, 2.0, 2.0], rtol=1e-5)
+
+
+def test_secure_sum_takes_the_place_of_the_sum():
+    value_type = VALUE_TYPES["vector"]
+    values = [np.full(7, 0.3, np.float32), np.full(7, -30.0, np.float32)]
+    secure = build(
+        insecure_seed=4, record_aggregation_factory=tff.aggregators.SecureSumFactory(upper_bound_threshold=2.0)
+    ).create(value_type)
+    assert compiles(secure)
+    plain = build(insecure_seed=4).create(value_type)
+    expected = plain.next(plain.initialize(), values).result
+    # Of TFF's contexts only the one for tests runs secure sums.
+    context = tff.backends.test.create_sync_test_cpp_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        found = secure.next(secure.initialize(), values).result
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_debug_measurements_go_around_it():
+    factory = tff.learning.add_debug_measurements(build(noise_multiplier=0.0))
+    output = factory.create(VALUE_TYPES["vector"])
+    output = output.next(output.initialize(), [np.full(7, 0.1, np.float32)] * 4)
+    assert output.measurements["server_update_norm"] == pytest.approx(0.1 * 7**0.5, rel=1e-4)
+    assert output.measurements["dp_query_metrics"]["round"] == 1
 
 
 def test_the_event_of_a_round_is_no_op_and_that_of_the_run_one_gaussian():
@@ -187,6 +275,12 @@ def test_insecure_seed_is_marked():
         ({"clients_per_round": float("inf")}, "clients_per_round", ValueError),
         ({"clients_per_round": "4"}, "clients_per_round", TypeError),
         ({"insecure_seed": -4}, "insecure_seed", ValueError),
+        ({"restart_every": 0}, "restart_every", ValueError),
+        ({"restart_every": 2.5}, "restart_every", TypeError),
+        ({"mechanism": tff_mf.Tree(4), "restart_every": 5}, "rounds", ValueError),
+        ({"adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)}, "restart_every", ValueError),
+        ({"adaptive_clipping": 3, "restart_every": 5}, "clipping", TypeError),
+        ({"record_aggregation_factory": tff.aggregators.MeanFactory()}, "record_aggregation_factory", TypeError),
         ({"mechanism": 3}, "mechanism", TypeError),
         ({"mechanism": "no/such/file"}, "no/such/file", ValueError),
     ],

@@ -1,6 +1,7 @@
 """The queries on their own: clipping, noise, events and what they refuse."""
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
+import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise import _clipping, _keys  # noqa: E402
@@ -48,14 +50,31 @@ def run(query, rounds, records=()):
     return np.stack(results), state
 
 
-@pytest.mark.parametrize("mechanism", [BLT, tff_mf.Identity()], ids=["blt", "identity"])
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
-def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, specs):
-    results, state = run(build(mechanism, specs), 12)
+def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, specs):
+    mechanism = make_mechanism(7)
+    results, state = run(build(mechanism, specs), 7)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in state.noise.keys])
+    expected = mechanism.as_run().inverse(7) @ z * 3.0
     low_precision = any(leaf.dtype.size < 4 for leaf in tf.nest.flatten(specs))
-    tolerance = 3e-2 if low_precision else 1e-5
-    np.testing.assert_allclose(results, mechanism.inverse(12) @ z * 3.0, rtol=tolerance, atol=tolerance)
+    assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
+
+
+def test_each_mechanism_has_its_query(make_mechanism):
+    mechanism = make_mechanism(4)
+    query = build(mechanism)
+    assert type(query).__name__ in dir(queries)
+    again = type(query)(mechanism, record_specs=SPECS["vector"], clip_norm=2.0, noise_multiplier=1.5)
+    event = again.dp_event(4, tff_mf.SingleParticipation())
+    assert event.noise_multiplier == pytest.approx(
+        1.5 / tff_mf.sensitivity(mechanism.as_run(), 4, tff_mf.SingleParticipation())
+    )
+
+
+def test_a_tree_query_takes_its_own_variant_only():
+    for query, variant in ((queries.TreeQuery, "full"), (queries.PseudoInverseTreeQuery, "online")):
+        with pytest.raises(tff_mf.InputError, match="variant"):
+            query(tff_mf.Tree(4, variant=variant), record_specs=SPECS["vector"], clip_norm=1.0, noise_multiplier=1.0)
 
 
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
@@ -127,9 +146,142 @@ def test_insecure_query_has_no_event_and_repeats_itself():
         query.dp_event(10, tff_mf.SingleParticipation())
 
 
-def test_metrics_are_the_round_alone():
+def test_metrics_are_of_the_noise_alone():
     _, state = run(build(), 3)
-    assert {name: int(value) for name, value in build().derive_metrics(state).items()} == {"round": 3}
+    metrics = {name: float(value) for name, value in build().derive_metrics(state).items()}
+    assert metrics == {"round": 3, "noise_stddev": 3.0, "rows_in_use": 4}
+
+
+@pytest.mark.parametrize(
+    "indicator",
+    [
+        tfp.restart_query.PeriodicRoundRestartIndicator(3),
+        tfp.restart_query.PeriodicRoundRestartIndicator(3, warmup=2),
+        tfp.restart_query.PeriodicTimeRestartIndicator(1e9),
+    ],
+    ids=["rounds", "warmup", "time"],
+)
+def test_restarts_of_tensorflow_privacy(indicator, make_mechanism):
+    query = tfp.RestartQuery(build(make_mechanism(4)), indicator)
+    state, seen = query.initial_global_state(), []
+    for _ in range(4):
+        _, state, _ = query.get_noised_result(query.initial_sample_state(tf.zeros([7])), state)
+        seen.append(int(state.inner_query_state.noise.round))
+    warmup = getattr(indicator, "warmup", None)
+    assert seen == ([1, 2, 3, 4] if warmup is None else [1, 0, 1, 2] if warmup else [1, 2, 0, 1])
+
+
+def test_a_restarted_query_begins_with_new_noise():
+    query = queries.RestartedQuery(build(tff_mf.Tree(2)), restart_every=2)
+    state, keys, results = query.initial_global_state(), [], []
+    for _ in range(6):
+        result, state, _ = query.get_noised_result(query.initial_sample_state(tf.zeros([7])), state)
+        results.append(result.numpy())
+        keys.append(state.inner_query_state.noise.keys.numpy())
+    assert [len(each) for each in keys] == [1, 0, 1, 0, 1, 0]
+    assert len({tuple(each[0]) for each in keys[::2]}) == 3
+    assert len(np.unique(results)) == 42
+    assert {name: float(value) for name, value in query.derive_metrics(state).items()}["round"] == 0
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 6), st.integers(1, 4))
+def test_restarts_are_accounted_as_the_block_diagonal_matrix(every, rounds, separation, limit):
+    """Against all patterns of rounds, for a matrix without negative entries."""
+    limit = min(limit, -(-rounds // separation))
+    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25])
+    whole = np.zeros((rounds, rounds))
+    for begin in range(0, rounds, every):
+        size = min(every, rounds - begin)
+        whole[begin : begin + size, begin : begin + size] = mechanism.encoder(size)
+    worst = 0.0
+    for pattern in itertools.product([0.0, 1.0], repeat=rounds):
+        taken = np.flatnonzero(pattern)
+        if len(taken) <= limit and np.all(np.diff(taken) >= separation):
+            worst = max(worst, np.linalg.norm(whole @ pattern))
+    query = queries.RestartedQuery(build(mechanism, noise_multiplier=2.0), restart_every=every)
+    participation = tff_mf.MinSep(min_sep=separation, max_participations=limit)
+    assert query.dp_event(rounds, participation).noise_multiplier <= 2.0 / worst
+
+
+def test_restarts_of_something_else_are_refused():
+    with pytest.raises(TypeError, match="query"):
+        queries.RestartedQuery(tfp.GaussianSumQuery(1.0, 1.0), restart_every=3)
+    with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
+        queries.RestartedQuery(build(insecure_seed=1), restart_every=3).dp_event(6, tff_mf.SingleParticipation())
+
+
+def adaptive(**changes):
+    arguments = {"clip_norm": 2.0, "noise_multiplier": 0.0, "clients_per_round": 4, **changes}
+    clipping = queries.AdaptiveClipping(count_stddev=arguments.pop("count_stddev", 0.0), learning_rate=1.0)
+    mechanism = arguments.pop("mechanism", tff_mf.Tree(4))
+    return queries.AdaptiveClippingQuery(mechanism, record_specs=SPECS["vector"], clipping=clipping, **arguments)
+
+
+def record(norm):
+    return tf.one_hot(2, 7) * norm
+
+
+def test_the_clip_norm_is_adapted_at_a_restart_and_not_before():
+    query = queries.RestartedQuery(adaptive(), restart_every=2)
+    state, norms = query.initial_global_state(), []
+    for _ in range(4):
+        sample = query.initial_sample_state(record(0.0))
+        params = query.derive_sample_params(state)
+        for norm in (1.0, 3.0, 3.0, 3.0):
+            sample = query.accumulate_record(params, sample, record(norm))
+        result, state, _ = query.get_noised_result(sample, state)
+        norms.append(float(params))
+        assert result.numpy().sum() == pytest.approx(1.0 + 3 * min(3.0, norms[-1]), rel=1e-4)
+    assert norms == pytest.approx([2.0, 2.0, 2.0 * np.exp(0.25), 2.0 * np.exp(0.25)])
+
+
+def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
+    query = adaptive(noise_multiplier=1.5, count_stddev=2.0)
+    state = query.initial_global_state()._replace(clip_norm=tf.constant(8.0))
+    results = []
+    for _ in range(4):
+        result, state, _ = query.get_noised_result(query.initial_sample_state(), state)
+        results.append(result.numpy())
+    z = np.stack([_keys.standard_normal(key, 7).numpy() for key in state.noise.keys])
+    np.testing.assert_allclose(results, tff_mf.Tree(4).inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
+    counts = [float(_keys.standard_normal(key, 1)[0]) for key in state.count_noise.keys]
+    assert float(state.count) == pytest.approx(2.0 * sum(counts), rel=1e-5)
+    assert not set(map(bytes, state.noise.keys.numpy())) & set(map(bytes, state.count_noise.keys.numpy()))
+    metrics = query.derive_metrics(state)
+    assert (float(metrics["noise_stddev"]), float(metrics["clip_norm"])) == (12.0, 8.0)
+
+
+def test_adaptive_clipping_counts_within_a_half_whatever_a_client_sends():
+    query = adaptive()
+    for value, half in ((0.0, 0.5), (1.9, 0.5), (2.1, -0.5), (float("nan"), -0.5), (float("inf"), -0.5), (3e38, -0.5)):
+        clipped, below = query.preprocess_record(
+            tf.constant(2.0), record(1.0) * value if np.isfinite(value) else tf.fill([7], value)
+        )
+        assert float(below) == half
+        assert np.linalg.norm(clipped) <= 2.0
+
+
+def test_adaptive_clipping_pays_for_its_counts():
+    participation = tff_mf.MinSep(min_sep=4, max_participations=3)
+    query = queries.RestartedQuery(adaptive(noise_multiplier=3.0, count_stddev=5.0), restart_every=4)
+    sums = tff_mf.guarantee(tff_mf.Tree(4), 12, participation, noise_multiplier=3.0, restart_every=4).mu
+    counts = 3**0.5 / 2 / 5.0
+    assert 1 / query.dp_event(12, participation).noise_multiplier == pytest.approx(np.hypot(sums, counts), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"clip_norm": 1e30}, "clip_norm"),
+        ({"clients_per_round": 0}, "clients_per_round"),
+        ({"count_stddev": -1.0}, "count_stddev"),
+        ({"noise_multiplier": float("nan")}, "noise_multiplier"),
+    ],
+)
+def test_bad_arguments_of_adaptive_clipping(changes, field):
+    with pytest.raises(tff_mf.InputError, match=field):
+        adaptive(**changes)
 
 
 def test_a_query_takes_its_own_mechanism_only():

@@ -1,4 +1,4 @@
-"""Weighted sums of many rows, read once and by all cores."""
+"""Weighted sums of many rows, which are read once."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ _PART = 2**23
 def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns Σ_j weights[i, j]·rows[j] for each i.
 
-    Products with each row in turn would read and write memory five times as often as this matrix product
-    over one part of all the rows after another.
+    Products with each row in turn would read and write memory five times as often as this matrix product, which
+    takes one part of all the rows after another.
 
     Args:
         weights: float32 `[sums, len(rows)]`, of known shape.

@@ -15,5 +15,5 @@ class BLTStream(NoiseStream[BLT]):
 
     def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         theta, omega = self._mechanism.theta, self._mechanism.omega
-        row = noise - tf.add_n([weight * buffer for weight, buffer in zip(omega, state.rows, strict=True)])
+        row = tf.add_n([noise, *(-weight * buffer for weight, buffer in zip(omega, state.rows, strict=True))])
         return row, tuple(decay * buffer + row for decay, buffer in zip(theta, state.rows, strict=True))

@@ -1,0 +1,114 @@
+"""DP-FTRL on the server: against its definition, against SGDM, and in a pipeline."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf import aggregators
+
+SPECS = collections.OrderedDict(kernel=tf.TensorSpec([2, 2]), bias=tf.TensorSpec([3]))
+
+
+def updates(rounds, seed=0):
+    generator = np.random.default_rng(seed)
+    for _ in range(rounds):
+        yield tf.nest.map_structure(lambda spec: tf.constant(generator.normal(size=spec.shape), spec.dtype), SPECS)
+
+
+def run(optimizer, gradients, rate_of=None):
+    state, weights, models = optimizer.initialize(SPECS), next(updates(1, seed=9)), []
+    for step, gradient in enumerate(gradients):
+        if rate_of is not None:
+            state = optimizer.set_hparams(state, collections.OrderedDict(learning_rate=tf.constant(rate_of(step))))
+        state, weights = optimizer.next(state, weights, gradient)
+        models.append(np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(weights)]))
+    return np.stack(models)
+
+
+def by_definition(gradients, rate_of, momentum, nesterov, restart_every):
+    """The paper's sums, written out."""
+    rows = np.stack([np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(each)]) for each in gradients])
+    start = np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(next(updates(1, seed=9)))])
+    models, begin = [], 0
+    for step in range(len(rows)):
+        if restart_every and step and step % restart_every == 0:
+            start, begin = models[-1], step
+        sums = [rows[begin : last + 1].sum(axis=0) for last in range(begin, step + 1)]
+        velocity = sum(momentum ** (step - begin - age) * total for age, total in enumerate(sums))
+        models.append(start - rate_of(step) * (sums[-1] + momentum * velocity if nesterov else velocity))
+    return np.stack(models)
+
+
+@settings(max_examples=20)
+@given(
+    momentum=st.floats(0.0, 0.95),
+    nesterov=st.booleans(),
+    restart_every=st.none() | st.integers(1, 5),
+    rates=st.lists(st.floats(0.0, 2.0, width=32), min_size=8, max_size=8),
+)
+def test_models_are_those_of_the_definition(momentum, nesterov, restart_every, rates):
+    optimizer = aggregators.build_dp_ftrl(1.0, momentum, nesterov=nesterov, restart_every=restart_every)
+    gradients = list(updates(8))
+    expected = by_definition(gradients, rates.__getitem__, momentum, nesterov, restart_every)
+    np.testing.assert_allclose(run(optimizer, gradients, rates.__getitem__), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_without_restarts_and_at_a_constant_rate_it_is_sgdm():
+    ours = run(aggregators.build_dp_ftrl(0.3, 0.9), updates(12))
+    np.testing.assert_allclose(
+        ours, run(tff.learning.optimizers.build_sgdm(0.3, 0.9), updates(12)), rtol=1e-4, atol=1e-4
+    )
+    restarted = run(aggregators.build_dp_ftrl(0.3, 0.9, restart_every=6), updates(12))
+    np.testing.assert_array_equal(restarted[:6], ours[:6])
+    assert np.all(np.abs(restarted[6] - ours[6]) > 1e-3)
+
+
+def test_noise_and_optimizer_restart_in_one_round():
+    """A whole learning process with the tree of DP-FTRL-TR, and a rate that changes."""
+
+    def model_fn():
+        model = tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(2,)), tf.keras.layers.Dense(1)])
+        spec = (tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1]))
+        return tff.learning.models.from_keras_model(model, loss=tf.keras.losses.MeanSquaredError(), input_spec=spec)
+
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        model_fn,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+        server_optimizer_fn=tff.learning.optimizers.schedule_learning_rate(
+            aggregators.build_dp_ftrl(1.0, 0.5, restart_every=2), lambda step: 1.0 / tf.cast(step + 1, tf.float32)
+        ),
+        model_aggregator=aggregators.build_mf_aggregator(
+            tff_mf.Tree(2, variant="online"), clip_norm=1.0, noise_multiplier=0.1, clients_per_round=2, restart_every=2
+        ),
+    )
+    features = np.ones([4, 2], np.float32)
+    client = tf.data.Dataset.from_tensor_slices((features, features @ [[1.0], [2.0]])).batch(2)
+    client = client.map(lambda x, y: (x, tf.cast(y, tf.float32)))
+    state = process.initialize()
+    for _ in range(5):
+        state = process.next(state, [client, client]).state
+    assert np.all(np.isfinite(process.get_model_weights(state).trainable[0]))
+    assert int(state.aggregator.query_state.numerator_state.inner_query_state.noise.round) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "error"),
+    [
+        ({"learning_rate": -1.0}, "learning_rate", ValueError),
+        ({"learning_rate": "1"}, "learning_rate", TypeError),
+        ({"momentum": 1.0}, "momentum", ValueError),
+        ({"momentum": -0.1}, "momentum", ValueError),
+        ({"nesterov": 1}, "nesterov", TypeError),
+        ({"restart_every": 0}, "restart_every", ValueError),
+    ],
+)
+def test_bad_arguments(arguments, field, error):
+    with pytest.raises(error, match=field) as caught:
+        aggregators.build_dp_ftrl(**{"learning_rate": 1.0, **arguments})
+    assert isinstance(caught.value, tff_mf.InputError)
