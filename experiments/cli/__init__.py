@@ -18,6 +18,7 @@ _COMMANDS = {
     "doctor": "Check the environment and say what to do.",
     "import-matrix": "Check published matrices and save them as an artifact.",
     "optimize": "Find a mechanism for a setting, and save it.",
+    "plan": "Compare all mechanisms for a deployment, and recommend one.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
 }

@@ -1,0 +1,261 @@
+"""Which mechanism for which deployment: every one of them at the user's numbers, before anything is run."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+from tff_mf.losses import errors
+
+# What a search costs, as products of rounds and squares of bands: about a second each.
+_PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
+_ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
+_INVERSE_BANDS = 8
+
+# Losses so close are taken to be equal: what then counts is what happens if the estimates are wrong.
+_AS_GOOD = 1.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What is known before a run.
+
+    Attributes:
+        population: Clients N that can take part.
+        clients_per_round: Clients of a round.
+        rounds: Number of rounds n.
+        delta: δ.
+        min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
+        max_participations: k, as many as fit, unless given.
+
+    Example:
+        >>> Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6).participation
+        MinSep(min_sep=342, max_participations=6)
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or the clients do not suffice for the separation.
+    """
+
+    population: int
+    clients_per_round: int
+    rounds: int
+    delta: float
+    min_sep: int | None = None
+    max_participations: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("population", "clients_per_round", "rounds"):
+            _validate.whole(name, getattr(self, name))
+        _validate.open_unit("delta", self.delta)
+        widest = self.population // self.clients_per_round
+        if widest < 1:
+            raise InputValueError(
+                f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
+            )
+        min_sep = widest if self.min_sep is None else _validate.whole("min_sep", self.min_sep)
+        if min_sep > widest:
+            raise InputValueError(
+                f"min_sep={min_sep} needs {min_sep * self.clients_per_round} clients, but population="
+                f"{self.population}; at most min_sep={widest} fits."
+            )
+        object.__setattr__(self, "min_sep", min(min_sep, self.rounds))
+        most = participations(self.rounds, self.separation)
+        limit = most if self.max_participations is None else self.max_participations
+        object.__setattr__(self, "max_participations", min(_validate.whole("max_participations", limit), most))
+
+    @property
+    def separation(self) -> int:
+        """The separation b."""
+        assert self.min_sep is not None
+        return self.min_sep
+
+    @property
+    def participation(self) -> tff_mf.Participation:
+        """The participation schema that the estimates come to."""
+        assert self.max_participations is not None
+        return schema(self.separation, self.max_participations)
+
+
+def participations(rounds: int, min_sep: int) -> int:
+    """Returns how often somebody can take part who does so whenever it is allowed."""
+    return -(-rounds // min_sep)
+
+
+def schema(min_sep: int, limit: int) -> tff_mf.Participation:
+    """Returns the schema of so many participations so far apart."""
+    if limit == 1:
+        return tff_mf.SingleParticipation()
+    return tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """A mechanism at the user's numbers.
+
+    Attributes:
+        name: What to ask `tff-mf optimize` or `tff-mf train` for.
+        mechanism: The mechanism; `None` if it was not searched for.
+        note: Why it was not searched for, or empty.
+        figures: What the table shows, by column; an unbounded ε is infinite.
+        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite where the mechanism cannot go on.
+        loss_if_wrong: RmsLoss in the same cases, which compares mechanisms at equal privacy.
+    """
+
+    name: str
+    mechanism: tff_mf.Mechanism | None
+    note: str = ""
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+    loss_if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def cases(deployment: Deployment) -> dict[str, tuple[int, tff_mf.Participation]]:
+    """Returns, for each way in which the estimates may be wrong, the rounds and the participation that come of it."""
+    rounds, separation = deployment.rounds, deployment.separation
+    longer = rounds + rounds // 2
+    several = {
+        "half_min_sep": (rounds, max(1, separation // 2)),
+        "twice_min_sep": (rounds, min(2 * separation, rounds)),
+        "half_as_many_rounds_again": (longer, separation),
+    }
+    return {name: (n, schema(b, participations(n, b))) for name, (n, b) in several.items()}
+
+
+def options(
+    deployment: Deployment,
+    *,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    dimension: int | None = None,
+    thorough: bool = False,
+) -> list[Option]:
+    """Returns every mechanism at the user's numbers, the one with the least RmsLoss first.
+
+    Args:
+        deployment: What is known.
+        epsilon: ε that the whole run may reach.
+        noise_multiplier: σ, in place of ε.
+        dimension: Number of model parameters, for the memory in bytes.
+        thorough: Whether searches of minutes are made.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or not exactly one of `epsilon` and `noise_multiplier` given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        raise InputValueError("Exactly one of epsilon and noise_multiplier must be given.")
+    if dimension is not None:
+        _validate.whole("dimension", dimension)
+    found = []
+    for name, rows, search, too_slow in _searches(deployment):
+        if too_slow and not thorough:
+            found.append(Option(name=name, mechanism=None, note=too_slow))
+            continue
+        start = time.perf_counter()
+        mechanism = search()
+        seconds = time.perf_counter() - start
+        found.append(_at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension))
+    return sorted(found, key=lambda option: option.figures.get("rms_loss", math.inf))
+
+
+def recommend(found: list[Option]) -> tuple[Option, str]:
+    """Returns the mechanism to take, and why.
+
+    Of those whose RmsLoss is within a tenth of the least, the one whose worst RmsLoss, if an estimate is wrong, is
+    least; of equal ones, that with the least memory.
+    """
+    searched = [option for option in found if option.mechanism is not None]
+    best = searched[0].figures["rms_loss"]
+    close = [option for option in searched if option.figures["rms_loss"] <= _AS_GOOD * best]
+    chosen = min(
+        close,
+        key=lambda option: (
+            max(option.loss_if_wrong.values()),
+            option.figures["memory_rows"],
+            option.figures["rms_loss"],
+        ),
+    )
+    loss, rows = chosen.figures["rms_loss"], chosen.figures["memory_rows"]
+    reasons = [
+        f"its RmsLoss, {loss:.2f}, is the least found"
+        if loss == best
+        else f"its RmsLoss, {loss:.2f}, is within {loss / best - 1:.1%} of the least found ({searched[0].name})"
+    ]
+    if math.isfinite(max(chosen.loss_if_wrong.values())):
+        others = [each for each in close if math.isinf(max(each.loss_if_wrong.values()))]
+        reasons.append("it can run longer than planned" + (f", which {others[0].name} cannot" if others else ""))
+    reasons.append(f"it keeps {rows} {'copy' if rows == 1 else 'copies'} of the model as state")
+    return chosen, f"{chosen.name}: {', '.join(reasons)}."
+
+
+def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], tff_mf.Mechanism], str]]:
+    """Yields names, rows of state, searches, and why not to make them unless asked to."""
+    n, schema_ = deployment.rounds, deployment.participation
+    bands = min(deployment.separation, n)
+    setting = {"rounds": n, "participation": schema_}
+    levels = n.bit_length()
+    products = n * bands**2
+    slow = f"not searched, takes about {products / _PRODUCTS_OF_A_QUICK_SEARCH:.0f} s: --thorough"
+    yield "identity", 0, tff_mf.Identity, ""
+    yield "blt", 4, lambda: tff_mf.optimize_blt(**setting, buffers=min(4, max(1, n - 1)), objective="rms"), ""
+    yield (
+        "banded",
+        bands - 1,
+        lambda: tff_mf.optimize_banded(**setting, bands=bands),
+        (slow if products > _PRODUCTS_OF_A_QUICK_SEARCH else ""),
+    )
+    yield "banded-toeplitz", bands - 1, lambda: tff_mf.optimize_banded_toeplitz(**setting, bands=bands), ""
+    inverse_bands = min(_INVERSE_BANDS, n)
+    yield "banded-inverse", 0, lambda: tff_mf.optimize_banded_inverse(**setting, bands=inverse_bands), ""
+    dense_slow = "not searched, takes minutes or more: --thorough"
+    yield (
+        "dense",
+        n,
+        lambda: tff_mf.optimize_dense(**setting),
+        (dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""),
+    )
+    for variant in ("full", "online"):
+        yield f"tree-{variant}", levels, lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+
+
+def _at(
+    deployment: Deployment,
+    name: str,
+    mechanism: tff_mf.Mechanism,
+    rows: int,
+    seconds: float,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    dimension: int | None,
+) -> Option:
+    n, schema_, delta = deployment.rounds, deployment.participation, deployment.delta
+    if epsilon is not None:
+        sigma = tff_mf.calibrate_noise_multiplier(mechanism, n, schema_, epsilon=epsilon, delta=delta)
+    else:
+        assert noise_multiplier is not None
+        sigma = noise_multiplier
+    sens, error = tff_mf.sensitivity(mechanism.as_run(), n, schema_), errors(mechanism, n)
+    figures = {
+        "rms_loss": sens * error.rms,
+        "max_loss": sens * error.max,
+        "sensitivity": sens,
+        "noise_multiplier": sigma,
+        "zcdp_rho": tff_mf.zcdp_rho(mechanism, n, schema_, noise_multiplier=sigma),
+        "epsilon": tff_mf.epsilon(mechanism, n, schema_, noise_multiplier=sigma, delta=delta),
+        "memory_rows": rows,
+        "memory_bytes": None if dimension is None else 4 * rows * dimension,
+        "seconds": seconds,
+    }
+    wrong, losses = {}, {}
+    for case, (rounds, other) in cases(deployment).items():
+        if mechanism.max_rounds is not None and mechanism.max_rounds < rounds:
+            wrong[case] = losses[case] = math.inf
+            continue
+        wrong[case] = tff_mf.epsilon(mechanism, rounds, other, noise_multiplier=sigma, delta=delta)
+        losses[case] = tff_mf.rms_loss(mechanism.as_run(), rounds, other)
+    return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)
