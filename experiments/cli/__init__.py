@@ -19,6 +19,7 @@ _COMMANDS = {
     "import-matrix": "Check published matrices and save them as an artifact.",
     "optimize": "Find a mechanism for a setting, and save it.",
     "plan": "Compare all mechanisms for a deployment, and recommend one.",
+    "report": "State what a run guarantees, and check it against its files.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
 }
