@@ -12,6 +12,7 @@ from tff_mf.errors import InputError
 
 _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
+    "audit": "Test the noise that really runs, against what is claimed for it.",
     "calibrate": "The noise multiplier that a privacy target needs.",
     "data": "Write the embedded data set.",
     "demo": "Train with correlated and with independent noise, and compare.",
