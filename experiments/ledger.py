@@ -58,7 +58,7 @@ class Ledger:
         self._append("begin", round=round_number, attempt=self._attempts[round_number], **entry)
 
     def released(self, round_number: int) -> None:
-        """Notes that the round's model may have been seen: the run went on with it."""
+        """Notes that the round's model may be seen from now on. To be called before anything of it leaves the server."""
         self._append("released", round=round_number, attempt=self._attempts[round_number])
 
     def restarted(self, round_number: int) -> None:
@@ -80,10 +80,14 @@ class Ledger:
 def open_ledger(path: pathlib.Path) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the one that is there, to which a resumed run is added.
 
+    A last line that was not written to its end, when the run was killed, is of something that did not happen; it is
+    cut.
+
     Raises:
         InputValueError: If the file that is there is damaged or has ended.
     """
     if path.exists():
+        _cut_partial_line(path)
         record = read_ledger(path)
         if record.problems or record.ended:
             raise InputValueError(
@@ -171,6 +175,14 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         head=head,
         problems=problems,
     )
+
+
+def _cut_partial_line(path: pathlib.Path) -> None:
+    with path.open("r+b") as file:
+        content = file.read()
+        if not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
+            os.fsync(file.fileno())
 
 
 def _chained(head: str, entry: dict[str, Any]) -> tuple[str, str]:

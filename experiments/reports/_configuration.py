@@ -19,6 +19,12 @@ CONFIGURATION = "run.json"
 MECHANISM = "mechanism.safetensors"
 
 _VERSION = 1
+# What a run that goes on must still be set to.
+_SET = (
+    *("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clients_per_round"),
+    *("cohort", "clip_norm", "mechanism_sha256", "restart_every", "adaptive_count_stddev", "divisor", "insecure_seed"),
+    *("adjacency", "cohorts"),
+)
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 
 
@@ -106,14 +112,23 @@ def write_configuration(
 ) -> Configuration:
     """Writes `run.json` and the mechanism's artifact to a run's folder, and returns what the file says.
 
+    A run that goes on finds both there. They are left as they are, so that cohorts, noise and command are those it was
+    started with.
+
     Args:
         folder: The run's folder.
         plan: Mechanism, noise and participation.
         clip_norm: Clip norm ζ.
         cohorts: The clients of each round, as planned.
         more: Further fields of `Configuration`.
+
+    Raises:
+        InputValueError: If the folder is that of a run that was set to do something else.
     """
-    tff_mf.save(plan.mechanism, folder / MECHANISM)
+    if not (folder / MECHANISM).exists():
+        tff_mf.save(plan.mechanism, folder / MECHANISM)
+    elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
+        raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
     fields: dict[str, Any] = {
         "rounds": plan.rounds,
         "participation": type(plan.participation).__name__,
@@ -131,6 +146,15 @@ def write_configuration(
         "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
     }
     configuration = Configuration(**{**fields, **more})
+    if (folder / CONFIGURATION).exists():
+        begun = read_configuration(folder)
+        for name in _SET:
+            if getattr(begun, name) != getattr(configuration, name):
+                raise InputValueError(
+                    f"{name}={getattr(configuration, name)!r} is not that of the run in out={str(folder)!r}, "
+                    f"{getattr(begun, name)!r}: go on with what it was started with, or name another folder."
+                )
+        return begun
     text = json.dumps({"version": _VERSION, **dataclasses.asdict(configuration)}, indent=1)
     (folder / CONFIGURATION).write_text(text + "\n", encoding="utf-8")
     return configuration

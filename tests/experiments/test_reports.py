@@ -455,3 +455,14 @@ def test_a_run_without_logs_has_no_epsilon(tmp_path):
     report = reports.build(tmp_path / "run", realised=True)
     assert {"log", "accountant"} <= critical(report)
     assert not math.isfinite(report["accountant"]["realised"] or math.inf)
+
+
+def test_a_run_that_goes_on_keeps_its_configuration(tmp_path):
+    start(tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_text()
+    start(tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_text() == before
+    with pytest.raises(tff_mf.InputError, match="clip_norm=2"):
+        start(tmp_path / "run", clip_norm=2.0)
+    with pytest.raises(tff_mf.InputError, match="another mechanism"):
+        start(tmp_path / "run", privacy=plan(mechanism=tff_mf.Identity()))
