@@ -58,7 +58,7 @@ class Ledger:
         self._append("begin", round=round_number, attempt=self._attempts[round_number], **entry)
 
     def released(self, round_number: int) -> None:
-        """Notes that the round's model may be seen from now on. To be called before anything of it leaves the server."""
+        """Notes that the round may be seen from now on; to be called before anything of it leaves the server."""
         self._append("released", round=round_number, attempt=self._attempts[round_number])
 
     def restarted(self, round_number: int) -> None:
