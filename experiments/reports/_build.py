@@ -39,8 +39,11 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     assumptions = assess(configuration, evidence, answers, realised=realised)
     planned = None if evidence.mechanism is None else _figures.planned(configuration, evidence.mechanism)
     seen = _figures.realised(configuration, evidence) if realised else None
-    figures = seen if realised else planned
-    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures)
+    # A run that was stopped early may have been stopped because of what it released: then only the plan holds.
+    stopped = realised and evidence.rounds < configuration.rounds
+    figures = planned if stopped and seen is not None else seen if realised else planned
+    audit = _audit(folder)
+    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit)
     sensitivity = None if figures is None else figures.sensitivity
     report = {
         "report": VERSION,
@@ -91,7 +94,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
             "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
             **_scales(configuration),
         },
-        "accountant": _accountant(configuration, answers, planned, seen),
+        "accountant": _accountant(configuration, answers, planned, seen, figures),
         "assumptions": [vars(each) for each in assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in findings],
@@ -99,7 +102,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         "arithmetic": ARITHMETIC,
         "rounds": _rounds(configuration, evidence, realised),
         "utility": _utility(folder) if realised else None,
-        "audit": _audit(folder),
+        "audit": audit,
         "caveats": CAVEATS,
         "settings": configuration.settings,
         "versions": configuration.versions,
@@ -126,8 +129,8 @@ def _accountant(
     answers: Mapping[str, Any],
     planned: _figures.Figures | None,
     seen: _figures.Figures | None,
+    figures: _figures.Figures | None,
 ) -> dict[str, Any]:
-    figures = seen or planned
     result: dict[str, Any] = {
         "name": "one Gaussian release, closed form (Balle and Wang 2018, theorem 8)",
         "version": f"tff-mf {tff_mf.__version__}",

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import itertools
 import pathlib
 
@@ -45,7 +46,7 @@ class Evidence:
         begun = self.ledger.attempts if self.ledger else {}
         return max([0, *self.cohorts, *begun])
 
-    @property
+    @functools.cached_property
     def patterns(self) -> list[tuple[int, ...]]:
         """Rounds of each client, counted from 0."""
         found: dict[str, list[int]] = {}
@@ -54,7 +55,7 @@ class Evidence:
                 found.setdefault(client, []).append(number - 1)
         return [tuple(rounds) for rounds in found.values()]
 
-    @property
+    @functools.cached_property
     def min_sep(self) -> int | None:
         """Smallest difference of two rounds of a client, 0 if it is twice in one; `None` if nobody came twice."""
         apart = [b - a for pattern in self.patterns for a, b in itertools.pairwise(pattern)]

@@ -10,6 +10,9 @@ from ._figures import Figures
 from ._findings import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Finding
 from ._questions import ANSWERS, QUESTIONS
 
+# How far two accountants may be apart.
+_TOLERANCE = 1e-6
+
 
 def findings(
     configuration: Configuration,
@@ -17,6 +20,7 @@ def findings(
     answers: Mapping[str, Any],
     assumptions: list[Assumption],
     figures: Figures | None,
+    audit: Any,
 ) -> list[Finding]:
     """Returns what there is to know: every violated assumption, open question, and figure that is out of place."""
     found = [
@@ -27,6 +31,15 @@ def findings(
         found.append(Finding(severity=CRITICAL, field="accountant", text=text))
     elif figures.guarantee.epsilon(configuration.delta) == float("inf"):
         found.append(Finding(severity=CRITICAL, field="noise", text="there is no noise, or none that counts"))
+    elif abs(_apart(figures, configuration.delta)) > _TOLERANCE:
+        text = (
+            f"the closed form of ε and privacy loss distributions are {_apart(figures, configuration.delta):.2g} apart"
+        )
+        found.append(Finding(severity=CRITICAL, field="accountant", text=text))
+    if isinstance(audit, Mapping) and not audit.get("passed"):
+        names = [test.get("name") for test in audit.get("tests", []) if not test.get("passed")]
+        text = f"the audit failed: {', '.join(map(str, names)) or 'it does not say of what'}"
+        found.append(Finding(severity=CRITICAL, field="audit", text=text))
     size = population(configuration, answers)
     if size is not None and configuration.delta >= 1 / size:
         text = f"δ = {configuration.delta} is no smaller than 1 / {size}: it would allow to publish a client's data"
@@ -42,11 +55,23 @@ def findings(
     if (answers["clients_of_one_person"] or 1) > 1:
         text = f"one person can be {answers['clients_of_one_person']} clients: see the ε of a person"
         found.append(Finding(severity=WARNING, field="unit", text=text))
+    if evidence.ledger is not None and evidence.rounds < configuration.rounds:
+        text = (
+            f"stopped after {evidence.rounds} of {configuration.rounds} rounds: if what was released had a part in "
+            "that, only the planned figures hold, and they are the ones that are stated"
+        )
+        found.append(Finding(severity=WARNING, field="rounds", text=text))
     short = [number for number, size in sizes(evidence).items() if size != configuration.clients_per_round]
     if short:
         text = f"{len(short)} rounds had other than {configuration.clients_per_round} clients, round {short[0]} first"
         found.append(Finding(severity=NOTE, field="rounds", text=text))
     return found
+
+
+def _apart(figures: Figures, delta: float) -> float:
+    """Returns the difference of two accountants, relative where ε is above 1."""
+    epsilon = figures.guarantee.epsilon(delta)
+    return (epsilon - figures.guarantee.epsilon_by_pld(delta)) / max(1.0, epsilon)
 
 
 def headline(

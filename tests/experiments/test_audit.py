@@ -35,7 +35,19 @@ def failed(found):
     return {test.name for test in found.tests if not test.passed}
 
 
-@pytest.mark.parametrize("mechanism", [B100, tff_mf.Identity()], ids=lambda mechanism: mechanism.kind)
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        B100,
+        tff_mf.Identity(),
+        tff_mf.Tree(20),
+        tff_mf.Tree(20, variant="online"),
+        tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
+        tff_mf.BandedInverse.square_root(3),
+        tff_mf.Dense(matrix=np.tril(np.full((20, 20), 0.1)) + np.eye(20)),
+    ],
+    ids=lambda mechanism: mechanism.kind,
+)
 def test_right_noise_passes(mechanism):
     found = audit(mechanism=mechanism)
     assert failed(found) == set()

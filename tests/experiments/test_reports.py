@@ -466,3 +466,25 @@ def test_a_run_that_goes_on_keeps_its_configuration(tmp_path):
         start(tmp_path / "run", clip_norm=2.0)
     with pytest.raises(tff_mf.InputError, match="another mechanism"):
         start(tmp_path / "run", privacy=plan(mechanism=tff_mf.Identity()))
+
+
+def test_a_run_that_was_stopped_early_states_what_was_planned(tmp_path):
+    stopped = finished(tmp_path / "run", rounds=cohorts()[:4])
+    assert critical(stopped) == set()
+    assert stopped["accountant"]["realised"]["epsilon"] < stopped["accountant"]["planned"]["epsilon"]
+    assert f"ε≤{upwards(stopped['accountant']['planned']['epsilon'])}" in stopped["headline"]
+    assert "stopped after 4 of 9" in " ".join(each["text"] for each in stopped["findings"])
+
+
+def test_a_failed_audit_voids_the_guarantee(good, tmp_path):
+    folder = copied(good, tmp_path / "run")
+    (folder / "audit.json").write_text(json.dumps({"passed": False, "tests": [{"name": "repeats", "passed": False}]}))
+    report = reports.write(folder, realised=True)
+    assert critical(report) == {"audit"}
+    assert "repeats" in report["headline"]
+
+
+def test_accountants_that_disagree_void_the_guarantee(good, tmp_path, monkeypatch):
+    folder = copied(good, tmp_path / "run")
+    monkeypatch.setattr(tff_mf.Guarantee, "epsilon_by_pld", lambda self, delta: self.epsilon(delta) + 1e-3)
+    assert "accountant" in critical(reports.build(folder, realised=True))
