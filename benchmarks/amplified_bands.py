@@ -2,8 +2,8 @@
 
     python benchmarks/amplified_bands.py
 
-Prints the table beside the paper's. Where the two differ, the next number of bands is as good to a few thousandths, which
-is printed too. Takes about six minutes on one core.
+Prints the table beside the paper's, and where the two differ how much worse the paper's number is here. Takes about ten
+minutes on one core.
 """
 
 import tff_mf
