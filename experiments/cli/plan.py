@@ -10,8 +10,9 @@ from . import _options
 _COLUMNS = {
     "rms_loss": ("RmsLoss", "{:.2f}"),
     "max_loss": ("MaxLoss", "{:.2f}"),
-    "noise_multiplier": ("noise mult.", "{:.4g}"),
-    "zcdp_rho": ("rho", "{:.4g}"),
+    # Rounded up: who copies a smaller noise multiplier has a larger ε than was shown.
+    "noise_multiplier": ("noise mult.", None),
+    "zcdp_rho": ("rho", None),
     "epsilon": ("epsilon", None),
     "memory_rows": ("model copies", "{}"),
     "seconds": ("search s", "{:.1f}"),
@@ -125,7 +126,7 @@ def plan(
 
 
 def _notes(population: int, delta: float) -> list[str]:
-    notes = ["Take noise multipliers from --json or tff-mf calibrate: those of the table are rounded."]
+    notes = []
     if delta >= population**-1.1:
         notes.append(
             f"δ = {delta} is too large for {population} clients: below N^-1.1 = {population**-1.1:.1g} is customary."
