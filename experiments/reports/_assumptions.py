@@ -54,7 +54,8 @@ def _participation(configuration: Configuration, evidence: Evidence, realised: b
     claimed = f"{configuration.participation}: rounds of a client at least {b} apart, at most {k}"
     if not realised:
         return ASSUMED, f"{claimed}; the log will tell"
-    seen = f"observed: {evidence.min_sep or 'nobody twice'} apart, at most {evidence.max_participations}"
+    apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
+    seen = f"observed: {apart}, at most {evidence.max_participations}"
     if evidence.repeated:
         return VIOLATED, f"{claimed}; a client is listed twice in round {evidence.repeated[0]}"
     if evidence.min_sep is not None and configuration.max_participations > 1 and evidence.min_sep < b:

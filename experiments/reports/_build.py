@@ -62,7 +62,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
             "covered": ["this one run: every noised sum, every intermediate model and the final model"],
             "not_covered": [
                 *NOT_COVERED,
-                f"{answers['tuning_runs'] or 'unknown'} earlier runs that chose the settings",
+                _tuning(answers["tuning_runs"]),
             ],
             "pretraining": answers["pretraining"],
             "released_without_noise": list(configuration.released_without_noise),
@@ -116,6 +116,10 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     }
     report["digest"] = digest(report)
     return report
+
+
+def _tuning(runs: int | None) -> str:
+    return "an unknown number of earlier runs" if runs is None else f"{runs} earlier runs, which chose the settings"
 
 
 def digest(report: Mapping[str, Any]) -> str:

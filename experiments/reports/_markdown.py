@@ -6,6 +6,10 @@ from typing import Any
 from ..privacy import upwards
 
 
+# What is missing because nobody answered; anything else that is missing is not there.
+_ASKED_FOR = frozenset({"trusted", "client", "clients_of_one_person", "enforcement", "population"})
+
+
 def markdown(report: Mapping[str, Any]) -> str:
     """Returns a report as Markdown."""
     sections = [
@@ -89,7 +93,12 @@ def _questions(questions: list[dict[str, Any]]) -> list[str]:
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:
-    return [f"- {name.replace('_', ' ')}: {'not stated' if value is None else value}" for name, value in values.items()]
+    shown = {name: _missing(name) if value is None else value for name, value in values.items()}
+    return [f"- {name.replace('_', ' ')}: {value}" for name, value in shown.items()]
+
+
+def _missing(name: str) -> str:
+    return "NOT STATED" if name in _ASKED_FOR else "none"
 
 
 def _bullets(values: Iterable[str]) -> list[str]:
