@@ -149,6 +149,10 @@ def options(
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise InputValueError("Exactly one of epsilon and noise_multiplier must be given.")
+    if epsilon is not None:
+        _validate.positive("epsilon", epsilon)
+    if noise_multiplier is not None:
+        _validate.nonnegative("noise_multiplier", noise_multiplier)
     if dimension is not None:
         _validate.whole("dimension", dimension)
     found = []
@@ -157,40 +161,45 @@ def options(
             found.append(Option(name=name, mechanism=None, note=too_slow))
             continue
         start = time.perf_counter()
-        mechanism = search()
-        seconds = time.perf_counter() - start
-        found.append(_at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension))
+        try:
+            mechanism = search()
+            seconds = time.perf_counter() - start
+            found.append(_at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension))
+        except InputValueError as error:
+            # Some mechanisms have limits that others do not; the table says so.
+            found.append(Option(name=name, mechanism=None, note=str(error)))
     return sorted(found, key=lambda option: option.figures.get("rms_loss", math.inf))
 
 
 def recommend(found: list[Option]) -> tuple[Option, str]:
     """Returns the mechanism to take, and why.
 
-    Of those whose RmsLoss is within a tenth of the least, the one whose worst RmsLoss, if an estimate is wrong, is
-    least; of equal ones, that with the least memory.
+    Of those whose RmsLoss is within a tenth of the least, both as planned and in the worst case if an estimate is
+    wrong, the one that keeps the least state; of equal ones, that with the least RmsLoss.
     """
     searched = [option for option in found if option.mechanism is not None]
     best = searched[0].figures["rms_loss"]
     close = [option for option in searched if option.figures["rms_loss"] <= _AS_GOOD * best]
-    chosen = min(
-        close,
-        key=lambda option: (
-            max(option.loss_if_wrong.values()),
-            option.figures["memory_rows"],
-            option.figures["rms_loss"],
-        ),
-    )
+    least_worst = min(_worst(option) for option in close)
+    pool = [option for option in close if _worst(option) <= _AS_GOOD * least_worst]
+    chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures["rms_loss"]))
     loss, rows = chosen.figures["rms_loss"], chosen.figures["memory_rows"]
     reasons = [
         f"its RmsLoss, {loss:.2f}, is the least found"
         if loss == best
         else f"its RmsLoss, {loss:.2f}, is within {loss / best - 1:.1%} of the least found ({searched[0].name})"
     ]
-    if math.isfinite(max(chosen.loss_if_wrong.values())):
-        others = [each for each in close if math.isinf(max(each.loss_if_wrong.values()))]
-        reasons.append("it can run longer than planned" + (f", which {others[0].name} cannot" if others else ""))
-    reasons.append(f"it keeps {rows} {'copy' if rows == 1 else 'copies'} of the model as state")
-    return chosen, f"{chosen.name}: {', '.join(reasons)}."
+    if math.isfinite(least_worst):
+        stuck = [option.name for option in close if math.isinf(_worst(option))]
+        reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
+    more = [option for option in pool if option.figures["memory_rows"] > rows]
+    copies = f"it keeps {rows} {'copy' if rows == 1 else 'copies'} of the model as state"
+    reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
+    return chosen, f"{chosen.name}: {'; '.join(reasons)}."
+
+
+def _worst(option: Option) -> float:
+    return max(option.loss_if_wrong.values())
 
 
 def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], tff_mf.Mechanism], str]]:

@@ -75,6 +75,35 @@ def test_the_recommendation_is_good_and_can_go_on(found):
     assert found["recommended"] in found["why"]
 
 
+def option(name, loss, worst, rows):
+    figures = {"rms_loss": loss, "memory_rows": rows}
+    return planning.Option(
+        name=name, mechanism=tff_mf.Identity(), figures=figures, loss_if_wrong={"a": loss, "b": worst}
+    )
+
+
+def test_a_little_loss_is_worth_much_memory():
+    found = [option("large", 8.0, 12.0, 4999), option("small", 8.3, 12.5, 4), option("poor", 9.5, 12.0, 0)]
+    chosen, why = planning.recommend(found)
+    assert chosen.name == "small"
+    assert "large 4999" in why
+
+
+def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
+    stuck, free = option("stuck", 8.0, math.inf, 0), option("free", 8.5, 14.0, 9)
+    chosen, why = planning.recommend([stuck, free])
+    assert chosen.name == "free"
+    assert "which stuck cannot" in why
+    assert planning.recommend([stuck])[0].name == "stuck"
+
+
+def test_a_limit_of_one_mechanism_is_noted_in_its_row():
+    deployment = planning.Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
+    found = {each.name: each for each in planning.options(deployment, noise_multiplier=5.0)}
+    assert "16384" in found["tree-full"].note
+    assert found["identity"].mechanism is not None
+
+
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
     deployment = planning.Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
     by_epsilon = planning.recommend(planning.options(deployment, epsilon=3.0))[0].name

@@ -8,6 +8,8 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import ledger, reports, sampling
@@ -174,6 +176,17 @@ def test_an_open_question_blocks_epsilon(tmp_path, question):
         assert report["headline"].startswith("NO ε")
         assert question.name in report["headline"]
         assert "ε≤" not in report["headline"]
+
+
+@settings(max_examples=20)
+@given(st.sets(st.sampled_from([question.name for question in QUESTIONS]), min_size=1))
+def test_no_set_of_open_questions_leaves_an_epsilon(good, tmp_path_factory, names):
+    folder = copied(good, tmp_path_factory.mktemp("open") / "run")
+    (folder / "answers.json").write_text(json.dumps({**ANSWERS, **dict.fromkeys(names)}))
+    for realised in (False, True):
+        headline = reports.build(folder, realised=realised)["headline"]
+        assert headline.startswith("NO ε")
+        assert "ε≤" not in headline
 
 
 @pytest.mark.parametrize(
