@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import _gaussian, _validate
 from tff_mf.errors import InputValueError
 from tff_mf.losses import errors
 
@@ -249,13 +249,14 @@ def _at(
         assert noise_multiplier is not None
         sigma = noise_multiplier
     sens, error = tff_mf.sensitivity(mechanism.as_run(), n, schema_), errors(mechanism, n)
+    planned = tff_mf.Guarantee(mu=_gaussian.mu_of(sens, sigma))
     figures = {
         "rms_loss": sens * error.rms,
         "max_loss": sens * error.max,
         "sensitivity": sens,
         "noise_multiplier": sigma,
-        "zcdp_rho": tff_mf.zcdp_rho(mechanism, n, schema_, noise_multiplier=sigma),
-        "epsilon": tff_mf.epsilon(mechanism, n, schema_, noise_multiplier=sigma, delta=delta),
+        "zcdp_rho": planned.zcdp_rho,
+        "epsilon": planned.epsilon(delta),
         "memory_rows": rows,
         "memory_bytes": None if dimension is None else 4 * rows * dimension,
         "seconds": seconds,
@@ -265,6 +266,8 @@ def _at(
         if mechanism.max_rounds is not None and mechanism.max_rounds < rounds:
             wrong[case] = losses[case] = math.inf
             continue
-        wrong[case] = tff_mf.epsilon(mechanism, rounds, other, noise_multiplier=sigma, delta=delta)
-        losses[case] = tff_mf.rms_loss(mechanism.as_run(), rounds, other)
+        # Sensitivity can take a second, and both follow from it.
+        sens = tff_mf.sensitivity(mechanism.as_run(), rounds, other)
+        wrong[case] = tff_mf.Guarantee(mu=_gaussian.mu_of(sens, sigma)).epsilon(delta)
+        losses[case] = sens * (error.rms if rounds == n else tff_mf.rms_error(mechanism, rounds))
     return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)
