@@ -77,11 +77,15 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def open_ledger(path: pathlib.Path) -> Iterator[Ledger]:
+def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the one that is there, to which a resumed run is added.
 
     A last line that was not written to its end, when the run was killed, is of something that did not happen; it is
     cut.
+
+    Args:
+        path: The ledger.
+        configuration: The file that says what the run is set to do: a new ledger's first line names its hash.
 
     Raises:
         InputValueError: If the file that is there is damaged or has ended.
@@ -98,7 +102,8 @@ def open_ledger(path: pathlib.Path) -> Iterator[Ledger]:
         return
     with path.open("x", encoding="utf-8") as file:
         ledger = Ledger(file, "", Counter())
-        ledger._append("opened", version=1, run=secrets.token_hex(16))
+        about = None if configuration is None else hashlib.sha256(configuration.read_bytes()).hexdigest()
+        ledger._append("opened", version=1, run=secrets.token_hex(16), configuration=about)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -120,6 +125,7 @@ class LedgerRecord:
         clip_norms: Clip norms, without repetition.
         restarts: Rounds in which noise started anew.
         ended: Whether the run said that it ended.
+        configuration: Hash of what the run was set to do when it began, if the ledger names it.
         head: Hash of all lines.
         problems: What is wrong with the file, if anything.
     """
@@ -132,6 +138,7 @@ class LedgerRecord:
     clip_norms: list[float]
     restarts: list[int]
     ended: bool
+    configuration: str | None
     head: str
     problems: list[str]
 
@@ -172,6 +179,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         clip_norms=sorted({entry["clip_norm"] for entry in begun}),
         restarts=[entry["round"] for entry in entries if entry["kind"] == "restarted"],
         ended=bool(entries) and entries[-1]["kind"] == "ended",
+        configuration=entries[0].get("configuration") if entries else None,
         head=head,
         problems=problems,
     )

@@ -11,6 +11,8 @@ from .privacy import PrivacyPlan
 from .sampling import CohortPlan
 from .settings import TrainingSettings
 
+CONFIGURATION = reports.CONFIGURATION
+
 _PACKAGES = (
     "tff-mf",
     "tensorflow",

@@ -96,7 +96,7 @@ def run(
     with (
         aggregators.tff_session(),
         participation_log.open_log(out / PARTICIPATION) as log_cohort,
-        ledger.open_ledger(out / ledger.LEDGER) as book,
+        ledger.open_ledger(out / ledger.LEDGER, configuration=out / reporting.CONFIGURATION) as book,
     ):
         state = process.set_model_weights(process.initialize(), language_task.initial_weights)
         iterator = source.iterator()

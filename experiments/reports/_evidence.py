@@ -10,7 +10,7 @@ import tff_mf
 from tff_mf.errors import InputError
 
 from ..ledger import LEDGER, LedgerRecord, cohort_digest, read_ledger
-from ._configuration import MECHANISM, Configuration, file_hash
+from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash
 
 PARTICIPATION = "participation.csv"
 METRICS = "metrics.csv"
@@ -85,6 +85,8 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
         try:
             ledger = read_ledger(folder / LEDGER)
             problems += [("log", f"{LEDGER}: {problem}") for problem in ledger.problems]
+            if ledger.configuration not in (None, file_hash(folder / CONFIGURATION)):
+                problems.append(("log", f"{CONFIGURATION} is another than when the run began: it was edited"))
         except InputError as error:
             problems.append(("log", str(error)))
         cohorts, repeated = _cohorts(folder / PARTICIPATION, ledger, problems)

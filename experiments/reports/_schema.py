@@ -30,8 +30,8 @@ _CURRENCIES = {
 }
 
 SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "tff-mf privacy report, version 1",
+    "$comment": "JSON Schema, draft 2020-12",
     **_object(
         report={"enum": [1]},
         kind={"enum": ["planned", "realised"]},

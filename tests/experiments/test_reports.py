@@ -78,7 +78,7 @@ def run(folder, rounds=None, *, divisors=None, clip_norms=None, restarts=(), twi
     rounds = cohorts() if rounds is None else rounds
     with (
         (folder / "participation.csv").open("w", newline="") as file,
-        ledger.open_ledger(folder / ledger.LEDGER) as book,
+        ledger.open_ledger(folder / ledger.LEDGER, configuration=folder / "run.json") as book,
     ):
         writer = csv.writer(file)
         writer.writerow(["round", "client"])
@@ -156,6 +156,17 @@ def test_realised_figures_are_the_worst_client(good):
     assert report["accountant"]["planned"]["epsilon"] == pytest.approx(planned, rel=1e-9)
     # Somebody who came less often than was allowed for is all there is.
     assert report["accountant"]["realised"]["epsilon"] <= planned * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("pattern", [(0, 3, 6), (1, 4, 7)])
+def test_fixed_epochs_are_checked_for_their_place(tmp_path, pattern):
+    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
+    rounds = [["a"] if t in pattern else [f"b{t}"] for t in range(9)]
+    right = finished(tmp_path / "right", rounds=rounds, planned=rounds, privacy=plan(participation=schema))
+    assert critical(right) == set()
+    rounds = [["a"] if t in (0, 4, 7) else [f"b{t}"] for t in range(9)]
+    wrong = finished(tmp_path / "wrong", rounds=rounds, planned=rounds, privacy=plan(participation=schema))
+    assert critical(wrong) == {"participation"}
 
 
 def test_a_planned_report_needs_no_log(tmp_path):
@@ -290,6 +301,13 @@ def broken_ledger_line(good, folder):
     reports.write(folder, realised=True)
 
 
+def broken_configuration(good, folder):
+    copied(good, folder)
+    path = folder / "run.json"
+    path.write_text(path.read_text().replace('"noise_multiplier": 5.0', '"noise_multiplier": 50.0'))
+    reports.write(folder, realised=True)
+
+
 def broken_report(good, folder):
     copied(good, folder)
     report = json.loads((folder / "report.json").read_text())
@@ -331,6 +349,7 @@ def broken_markdown(good, folder):
         (broken_log, "log", "participation.csv"),
         (broken_both_logs, "log", "did not end|does not say that the run ended"),
         (broken_ledger_line, "log", "does not follow"),
+        (broken_configuration, "log", "run.json is another"),
         (broken_report, "report", "edited"),
         (broken_report_with_its_digest, "report", "another headline"),
         (broken_markdown, "report", "report.md says something else"),
