@@ -12,7 +12,8 @@ import tff_mf
 from tff_mf.losses import errors
 
 from . import plots
-from .planning import Deployment, Option, participations, schema
+from .deployment import Deployment, participations, schema
+from .planning import Option
 from .plots import pyplot
 
 _POINTS = 13

@@ -54,10 +54,11 @@ def plan(
     """
     from tff_mf import _requires
 
+    from .. import deployment as deployments
     from .. import planning
     from ..privacy import upwards
 
-    deployment = planning.Deployment(
+    deployment = deployments.Deployment(
         population=population,
         clients_per_round=clients_per_round,
         rounds=rounds,

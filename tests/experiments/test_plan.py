@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import planning
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.deployment import Deployment
 
 ARGUMENTS = ["plan", "--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
 
@@ -26,9 +27,9 @@ def found():
 
 def test_participation_is_what_the_population_allows(found):
     assert (found["min_sep"], found["max_participations"]) == (30, 4)
-    stack_overflow = planning.Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+    stack_overflow = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
     assert stack_overflow.participation == tff_mf.MinSep(min_sep=342, max_participations=6)
-    once = planning.Deployment(population=10_000, clients_per_round=100, rounds=100, delta=1e-6)
+    once = Deployment(population=10_000, clients_per_round=100, rounds=100, delta=1e-6)
     assert once.participation == tff_mf.SingleParticipation()
 
 
@@ -98,14 +99,14 @@ def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
 
 
 def test_a_limit_of_one_mechanism_is_noted_in_its_row():
-    deployment = planning.Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
+    deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
     found = {each.name: each for each in planning.options(deployment, noise_multiplier=5.0)}
     assert "16384" in found["tree-full"].note
     assert found["identity"].mechanism is not None
 
 
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
-    deployment = planning.Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
+    deployment = Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
     by_epsilon = planning.recommend(planning.options(deployment, epsilon=3.0))[0].name
     assert planning.recommend(planning.options(deployment, noise_multiplier=2.0))[0].name == by_epsilon
 
@@ -124,7 +125,7 @@ def test_a_table_for_people_rounds_epsilon_up():
 
 
 def test_long_searches_wait_until_asked_for():
-    deployment = planning.Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+    deployment = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
     found = {option.name: option for option in planning.options(deployment, epsilon=8.0)}
     assert "--thorough" in found["banded"].note
     assert "--thorough" in found["dense"].note
