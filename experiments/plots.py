@@ -37,7 +37,7 @@ def accuracy(
     axes.set(xlabel="round", ylabel="accuracy, known words (%)", title=title, ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
 def mechanism(drawn: tff_mf.Mechanism, rounds: int, workload: tff_mf.Workload, path: pathlib.Path) -> None:
@@ -72,10 +72,11 @@ def mechanism(drawn: tff_mf.Mechanism, rounds: int, workload: tff_mf.Workload, p
     axes[1][2].plot(errors, linewidth=1)
     axes[1][2].set(title="error of each round at σ = 1", xlabel="round", ylim=(0, None))
     axes[1][2].grid(alpha=0.3)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: pyplot.Figure, path: pathlib.Path) -> None:
+def save(figure: pyplot.Figure, path: pathlib.Path) -> None:
+    """Writes a PNG of the figure, and closes it."""
     try:
         figure.savefig(path, dpi=150, format="png")
     except OSError as error:

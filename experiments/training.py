@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 import tff_mf
 
 from .. import aggregators
-from . import participation_log, sampling, task
+from . import ledger, participation_log, reporting, sampling, task
 from .datasets import sqlite
 from .privacy import PrivacyPlan
 from .settings import TrainingSettings
@@ -89,16 +89,24 @@ def run(
     source = sampling.MinSepDataSource(splits.train, cohorts, preprocess_fn=language_task.preprocess_train)
     evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
     process = _learning_process(settings, privacy, language_task)
+    reporting.plan(out, settings, privacy, cohorts)
     metrics_file = tff.program.CSVFileReleaseManager(out / METRICS, key_fieldname="round")
     history: list[dict[str, float]] = []
     start = time.perf_counter()
-    with aggregators.tff_session(), participation_log.open_log(out / PARTICIPATION) as log_cohort:
+    with (
+        aggregators.tff_session(),
+        participation_log.open_log(out / PARTICIPATION) as log_cohort,
+        ledger.open_ledger(out / ledger.LEDGER, configuration=out / reporting.CONFIGURATION) as book,
+    ):
         state = process.set_model_weights(process.initialize(), language_task.initial_weights)
         iterator = source.iterator()
         for round_number in range(1, privacy.rounds + 1):
             datasets = iterator.select(privacy.clients_per_round)
-            log_cohort(round_number, cohorts.cohort(round_number - 1))
+            cohort = cohorts.cohort(round_number - 1)
+            log_cohort(round_number, cohort)
+            book.begin(round_number, cohort, divisor=privacy.clients_per_round, clip_norm=settings.clip_norm)
             state = process.next(state, datasets).state
+            book.released(round_number)
             metrics: dict[str, float] = {}
             if round_number % settings.evaluate_every == 0 or round_number == privacy.rounds:
                 metrics = evaluate(process.get_model_weights(state))
@@ -106,6 +114,7 @@ def run(
             row = {"seconds": time.perf_counter() - start, **metrics}
             asyncio.run(metrics_file.release(row, round_number))
             on_round(round_number, metrics)
+        book.ended()
     observed = participation_log.read_observed(out / PARTICIPATION)
     holds = observed.within(privacy.participation)
     statement = privacy.statement(observed)
@@ -132,6 +141,7 @@ def run(
     if not holds:
         summary["epsilon"] = summary["epsilon_as_run"] = None
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    reporting.realise(out)
     return TrainingResult(summary=summary, statement=statement, history=history, holds=holds)
 
 

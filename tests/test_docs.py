@@ -69,7 +69,12 @@ TENSORFLOW_MODULES = [
     "tff_mf.queries._restarts",
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.session",
+    "tff_mf.experiments.auditing._adversary",
+    "tff_mf.experiments.auditing._canaries",
+    "tff_mf.experiments.ledger",
+    "tff_mf.experiments.deployment",
     "tff_mf.experiments.privacy",
+    "tff_mf.experiments.reports._schema",
     "tff_mf.experiments.sampling",
 ]
 

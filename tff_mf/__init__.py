@@ -54,6 +54,7 @@ from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
+from tff_mf.patterns import pattern_sensitivity as pattern_sensitivity
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
 from tff_mf.shuffling import shuffled_epsilon as shuffled_epsilon
 from tff_mf.workloads import LearningRates as LearningRates

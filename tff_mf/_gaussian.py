@@ -35,6 +35,16 @@ def mu_of(sensitivity: float, sigma: float) -> float:
     return sensitivity / sigma * (1 + _SENSITIVITY_SLACK) if sigma else math.inf
 
 
+def rho_of(mu: float) -> float:
+    """Returns ρ = μ² / 2, rounded up; above 0, because no noise is so large that nothing at all is learnt.
+
+    Example:
+        >>> rho_of(2.0) >= 2.0
+        True
+    """
+    return max(mu * mu / 2 * (1 + 2.0**-48), sys.float_info.min) if mu else 0.0
+
+
 def log_delta(epsilon: float, mu: float) -> float:
     """Returns log δ, rounded to nearest as well as the formula allows.
 

@@ -72,8 +72,7 @@ def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *,
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     mu = _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
-    # No noise is so large that nothing at all is learnt.
-    return max(mu * mu / 2, sys.float_info.min)
+    return _gaussian.rho_of(mu)
 
 
 def epsilon(

@@ -6,7 +6,6 @@ they are together is one number, μ. That is Gaussian DP: μ-GDP for μ = sensit
 
 import dataclasses
 import math
-import sys
 import typing
 
 from tff_mf import _gaussian, _validate
@@ -66,8 +65,7 @@ class Guarantee:
     @property
     def zcdp_rho(self) -> float:
         """ρ for which the release is ρ-zCDP: μ² / 2."""
-        # No noise is so large that nothing at all is learnt.
-        return max(self.mu * self.mu / 2 * (1 + _SLACK), sys.float_info.min) if self.mu else 0.0
+        return _gaussian.rho_of(self.mu)
 
     def epsilon(self, delta: float) -> float:
         """Returns ε for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""

@@ -58,8 +58,9 @@ def restart_sensitivity(
     """
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     _validate.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
+    rounds = _validate.whole("rounds", rounds)
     every = _validate.whole("restart_every", restart_every)
-    if every >= _validate.whole("rounds", rounds):
+    if every >= rounds:
         return explain_sensitivity(mechanism, rounds, participation)
     participation.check(rounds)
     mechanism.check(every)

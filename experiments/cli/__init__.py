@@ -12,12 +12,15 @@ from tff_mf.errors import InputError
 
 _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
+    "audit": "Test the noise that really runs, against what is claimed for it.",
     "calibrate": "The noise multiplier that a privacy target needs.",
     "data": "Write the embedded data set.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment and say what to do.",
     "import-matrix": "Check published matrices and save them as an artifact.",
     "optimize": "Find a mechanism for a setting, and save it.",
+    "plan": "Compare all mechanisms for a deployment, and recommend one.",
+    "report": "State what a run guarantees, and check it against its files.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
 }

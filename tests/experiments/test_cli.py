@@ -50,6 +50,18 @@ def changed(arguments, flag, value):
     return [*arguments, flag, value]
 
 
+def test_account_knows_restarts_and_the_other_adjacency():
+    schema = tff_mf.FixedEpoch(min_sep=400, max_participations=5)
+    result = result_of(*ACCOUNT, "--fixed-epochs", "--restart-every", "800", "--adjacency", "replace-one")
+    blt = tff_mf.BLT.production("b400")
+    found = tff_mf.guarantee(blt, 4000, schema, noise_multiplier=7.379, restart_every=800, adjacency="replace-one")
+    assert result["mu"] == found.mu
+    assert result["epsilon"] == found.epsilon(1e-10)
+    assert result["epsilon_by_pld"] == pytest.approx(found.epsilon(1e-10), abs=1e-6)
+    assert result["epsilon_from_zcdp"] > result["epsilon"]
+    assert result["adjacency"] == "replace-one"
+
+
 def test_account_agrees_with_the_library():
     participation = tff_mf.MinSep(min_sep=400, max_participations=5)
     result = result_of(*ACCOUNT)

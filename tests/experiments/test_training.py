@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import tff_mf
-from tff_mf.experiments import demo, training
+from tff_mf.experiments import demo, reports, training
 from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
@@ -79,6 +79,19 @@ def test_summary_and_statement_say_what_ran(finished):
     assert "assumed min-sep 3" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
+
+
+def test_both_reports_are_written_and_agree_with_the_run(finished):
+    result, out, _ = finished
+    planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
+    assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(result.summary["epsilon"], rel=1e-9)
+    assert realised["accountant"]["realised"]["epsilon"] <= planned["accountant"]["planned"]["epsilon"] * (1 + 1e-12)
+    assert [finding.field for finding in reports.check(out) if finding.severity == "critical"] == []
+    assert {each["state"] for each in realised["assumptions"]} == {"holds", "assumed"}
+    # What only the user knows, nobody has answered here.
+    assert realised["headline"].startswith("NO ε IS STATED")
+    assert realised["rounds"]["released"] == 5
+    assert realised["setting"]["simulation"]
 
 
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):

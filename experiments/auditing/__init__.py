@@ -1,0 +1,9 @@
+"""Tests of the noise that really runs: against its artifact, against itself, and against what is claimed for it."""
+
+from ._adversary import reached_sensitivity as reached_sensitivity
+from ._audit import Audit as Audit
+from ._audit import Setting as Setting
+from ._audit import audit as audit
+from ._canaries import CanaryBound as CanaryBound
+from ._canaries import canary_bound as canary_bound
+from ._result import Test as Test

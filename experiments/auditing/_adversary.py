@@ -1,0 +1,108 @@
+"""The worst client that can be found: whether anybody moves Cx further than is claimed."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+import tff_mf
+
+# Patterns that are all tried.
+_MOST_PATTERNS = 20_000
+_STARTS = 12
+_SWEEPS = 50
+
+
+def reached_sensitivity(
+    encoder: np.ndarray, participation: tff_mf.Participation, *, seed: int = 0
+) -> tuple[float, tuple[int, ...]]:
+    """Returns the largest ‖Cu‖ that was found over clients of a schema, and the rounds of that client.
+
+    All patterns are tried if they are few. Else each round of a pattern is moved to where it adds most, given the
+    others, until nothing moves, from several starts. Contributions are unit vectors, turned one at a time to where they
+    add most. Whatever is returned is reached; there may be more.
+
+    Args:
+        encoder: C, float64 `[rounds, rounds]`.
+        participation: The schema.
+        seed: Of the starts.
+
+    Example:
+        >>> reached_sensitivity(np.eye(5), tff_mf.MinSep(min_sep=2, max_participations=3))[0] ** 2
+        2.9999999999999996
+    """
+    gram = encoder.T @ encoder
+    rounds = len(gram)
+    if _count(rounds, participation) <= _MOST_PATTERNS:
+        candidates: Iterator[tuple[int, ...]] = participation.patterns(rounds)
+    else:
+        candidates = _climbed(gram, participation, np.random.default_rng(seed))
+    best, where = 0.0, ()
+    for pattern in candidates:
+        reached = _turned(gram[np.ix_(pattern, pattern)])
+        if reached > best:
+            best, where = reached, tuple(pattern)
+    return math.sqrt(best), where
+
+
+def _count(rounds: int, participation: tff_mf.Participation) -> int:
+    """Returns a number of patterns that there are at most."""
+    return sum(
+        math.comb(max(0, rounds - (size - 1) * (participation.separation - 1)), size)
+        for size in range(participation.limit + 1)
+    )
+
+
+def _climbed(
+    gram: np.ndarray, participation: tff_mf.Participation, generator: np.random.Generator
+) -> Iterator[tuple[int, ...]]:
+    rounds, b = len(gram), participation.separation
+    size = min(participation.limit, -(-rounds // b))
+    strength = np.abs(gram)
+    steps = [b] if isinstance(participation, tff_mf.FixedEpoch) else [b, (rounds - 1) // max(1, size - 1)]
+    for start in range(_STARTS):
+        step = max(b, steps[start % len(steps)])
+        slack = max(0, rounds - 1 - (size - 1) * step)
+        # The earliest, the latest, and random ones.
+        offset = (0, slack)[start] if start < 2 else int(generator.integers(slack + 1))
+        pattern = [offset + index * step for index in range(size)]
+        if not isinstance(participation, tff_mf.FixedEpoch):
+            _move(pattern, strength, b)
+        yield tuple(sorted(pattern))
+
+
+def _move(pattern: list[int], strength: np.ndarray, separation: int) -> None:
+    for _ in range(_SWEEPS):
+        before = list(pattern)
+        for index in range(len(pattern)):
+            others = [each for place, each in enumerate(pattern) if place != index]
+            gain = np.diagonal(strength) + 2 * np.sum(strength[others], axis=0)
+            gain = gain.copy()
+            for each in others:
+                gain[max(0, each - separation + 1) : each + separation] = -1.0
+            pattern[index] = int(np.argmax(gain))
+        if pattern == before:
+            return
+
+
+def _turned(gram: np.ndarray) -> float:
+    """Returns the largest Σ X_st ⟨u_s, u_t⟩ found over unit vectors u."""
+    size = len(gram)
+    if size == 0:
+        return 0.0
+    if np.all(gram >= 0):
+        return float(np.sum(gram))
+    best = 0.0
+    signs = itertools.islice(itertools.product((1.0, -1.0), repeat=size - 1), 64)
+    for choice in signs:
+        vectors = np.zeros((size, size))
+        vectors[:, 0] = (1.0, *choice)
+        vectors += 1e-3 * np.eye(size)
+        for _ in range(_SWEEPS):
+            for index in range(size):
+                pull = gram[index] @ vectors - gram[index, index] * vectors[index]
+                norm = np.linalg.norm(pull)
+                vectors[index] = pull / norm if norm > 0 else vectors[index] / np.linalg.norm(vectors[index])
+        best = max(best, float(np.sum(gram * (vectors @ vectors.T))))
+    return best

@@ -1,0 +1,100 @@
+"""Whether emitted noise is σ·C⁻¹z with fresh Gaussian z: tests of the whitened rows C·noise/σ.
+
+Coordinates of a model are independent, so that a run with d coordinates is d samples. Right noise passes each test with
+probability 1 − 1e-9 or more.
+"""
+
+import itertools
+
+import numpy as np
+from scipy import stats
+
+from ._result import Test
+
+# Chance that right noise fails a test.
+_CHANCE = 1e-9
+
+# Rows that every shift is tried on: some thousand pairs.
+_MOST_SHIFTED_ROWS = 48
+
+# Tails of finite sums are a little heavier than a normal's, and float32 has its own rounding.
+_ROOM = 1.1
+
+
+def whitened(noise: np.ndarray, encoder: np.ndarray, sigma: float) -> np.ndarray:
+    """Returns C·noise/σ, float64 `[rounds, coordinates]`: independent standard normals if the noise is right."""
+    return encoder @ noise / sigma
+
+
+def variance(rows: np.ndarray) -> Test:
+    """Tests that the variance of each whitened row is 1, by its χ² distribution."""
+    rounds, coordinates = rows.shape
+    sums = np.sum(np.square(rows), axis=1)
+    tails = 2 * np.minimum(stats.chi2.sf(sums, coordinates), stats.chi2.cdf(sums, coordinates))
+    worst = int(np.argmin(tails))
+    least = _CHANCE / rounds
+    found = float(sums[worst] / coordinates)
+    text = f"variance of the whitened rows: {found:.4f} in round {worst + 1}, where it is furthest from 1"
+    return Test(name="variance", passed=bool(tails[worst] > least), value=found, limit=1.0, text=text)
+
+
+def correlation(rows: np.ndarray) -> Test:
+    """Tests that no two whitened rows are correlated: the covariance of the noise is that of the artifact."""
+    rounds, coordinates = rows.shape
+    products = np.abs(np.tril(rows @ rows.T, -1)) / np.sqrt(coordinates)
+    limit = _ROOM * float(stats.norm.isf(_CHANCE / max(1, rounds**2)))
+    worst = np.unravel_index(int(np.argmax(products)), products.shape)
+    found = float(products[worst])
+    text = (
+        f"largest correlation of two whitened rows, in standard deviations: {found:.2f}, rounds {worst[1] + 1} and "
+        f"{worst[0] + 1}; at most {limit:.2f}"
+    )
+    return Test(name="covariance", passed=found <= limit, value=found, limit=limit, text=text)
+
+
+def normality(rows: np.ndarray) -> Test:
+    """Tests that all whitened numbers together are standard normal: Kolmogorov and Smirnov."""
+    found = stats.kstest(rows.ravel(), "norm")
+    text = f"Kolmogorov-Smirnov distance from the normal distribution: {found.statistic:.2g}, p = {found.pvalue:.2g}"
+    passed = bool(found.pvalue > _CHANCE)
+    return Test(name="normality", passed=passed, value=float(found.statistic), limit=_CHANCE, text=text)
+
+
+def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
+    """Tests that no row is another one shifted, in one stream or in another that was started for comparison.
+
+    Args:
+        rows: Whitened rows of a stream.
+        others: Those of another.
+    """
+    chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_SHIFTED_ROWS)).astype(int))
+    first, second = np.fft.rfft(rows[chosen]), np.fft.rfft(others[chosen])
+    coordinates = rows.shape[1]
+    pairs = [(a, b, first) for a, b in itertools.combinations(range(len(chosen)), 2)]
+    pairs += [(a, b, second) for a in range(len(chosen)) for b in range(len(chosen))]
+    found, where = 0.0, ""
+    for a, b, other in pairs:
+        shifted = np.fft.irfft(first[a] * np.conj(other[b]), coordinates) / np.sqrt(coordinates)
+        largest = float(np.max(np.abs(shifted)))
+        if largest > found:
+            found = largest
+            where = f"rounds {chosen[a] + 1} and {chosen[b] + 1}{' of another stream' if other is second else ''}"
+    limit = _ROOM * float(stats.norm.isf(_CHANCE / (len(pairs) * coordinates)))
+    text = (
+        f"largest correlation of two rows at any shift: {found:.2f} standard deviations, {where}; at most {limit:.2f}"
+    )
+    return Test(name="repeats", passed=found <= limit, value=found, limit=limit, text=text)
+
+
+def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
+    """Tests that one state, stepped twice, gives two rows whose difference has noise of its own.
+
+    Args:
+        first: A row, `[coordinates]`.
+        second: That of the same state once more.
+        stddev: Standard deviation of what is new in such a row.
+    """
+    found = float(np.mean(np.square(first - second)) / (2 * stddev**2))
+    tails = stats.chi2.cdf(found * len(first), len(first)), stats.chi2.sf(found * len(first), len(first))
+    text = f"variance of the difference of one state's two steps, over what it must be: {found:.4f}"
+    return Test(name="fresh steps", passed=bool(2 * min(tails) > _CHANCE), value=found, limit=1.0, text=text)

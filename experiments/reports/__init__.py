@@ -1,0 +1,13 @@
+"""The privacy report of a run: planned before it starts, realised after it ends, checked by whoever has the files."""
+
+from ._build import build as build
+from ._check import check as check
+from ._configuration import CONFIGURATION as CONFIGURATION
+from ._configuration import Configuration as Configuration
+from ._configuration import read_configuration as read_configuration
+from ._configuration import write_configuration as write_configuration
+from ._files import write as write
+from ._findings import Assumption as Assumption
+from ._findings import Finding as Finding
+from ._markdown import markdown as markdown
+from ._schema import problems as problems

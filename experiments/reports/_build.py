@@ -1,0 +1,212 @@
+"""Puts a report together, as one JSON object."""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import tff_mf
+
+from ..ledger import LEDGER
+from . import _figures, _verdict
+from ._assumptions import assess
+from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash, read_configuration
+from ._evidence import METRICS, PARTICIPATION, Evidence, gather
+from ._questions import ANSWERS, QUESTIONS, read_answers
+from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
+
+VERSION = 1
+AUDIT = "audit.json"
+
+
+def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+    """Returns the report of a run, recomputed from the files in its folder alone.
+
+    Formal guarantee: the headline holds a finite ε only if every assumption of the report holds or is one that nobody
+    can check, every question is answered, and no finding is critical; that ε is rounded up.
+
+    Args:
+        folder: The run's folder.
+        realised: Whether the run is over, and its logs count; else what it was set to do.
+
+    Raises:
+        InputValueError: If the folder has no intact configuration, or answers that are none.
+    """
+    configuration = read_configuration(folder)
+    evidence = gather(folder, configuration, realised=realised)
+    answers = read_answers(folder)
+    assumptions = assess(configuration, evidence, answers, realised=realised)
+    planned = None if evidence.mechanism is None else _figures.planned(configuration, evidence.mechanism)
+    seen = _figures.realised(configuration, evidence) if realised else None
+    # A run that was stopped early may have been stopped because of what it released: then only the plan holds.
+    stopped = realised and evidence.rounds < configuration.rounds
+    figures = planned if stopped and seen is not None else seen if realised else planned
+    audit = _audit(folder)
+    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit)
+    sensitivity = None if figures is None else figures.sensitivity
+    report = {
+        "report": VERSION,
+        "kind": "realised" if realised else "planned",
+        "headline": _verdict.headline(configuration, answers, figures, findings, realised, evidence),
+        "statement": _verdict.statement(configuration, figures, realised, evidence),
+        "setting": {
+            "model": "central",
+            "trusted": answers["trusted"],
+            "simulation": configuration.simulation,
+            "cohort": configuration.cohort,
+            "clients_per_round": configuration.clients_per_round,
+            "population": _verdict.population(configuration, answers),
+        },
+        "covered": {
+            "covered": ["this one run: every noised sum, every intermediate model and the final model"],
+            "not_covered": [
+                *NOT_COVERED,
+                _tuning(answers["tuning_runs"]),
+            ],
+            "pretraining": answers["pretraining"],
+            "released_without_noise": list(configuration.released_without_noise),
+            "other_releases": answers["other_releases"],
+        },
+        "unit": {"client": answers["unit"], "clients_of_one_person": answers["clients_of_one_person"]},
+        "adjacency": configuration.adjacency,
+        "participation": {
+            "schema": configuration.participation,
+            "rounds": configuration.rounds,
+            "min_sep": configuration.min_sep,
+            "max_participations": configuration.max_participations,
+            "observed_rounds": evidence.rounds if realised else None,
+            "observed_min_sep": evidence.min_sep if realised else None,
+            "observed_max_participations": evidence.max_participations if realised else None,
+            "sampler": configuration.sampler,
+            "enforcement": answers["enforcement"],
+        },
+        "mechanism": _mechanism(configuration, evidence),
+        "clipping": {
+            "clip_norm": configuration.clip_norm,
+            "adaptive_count_stddev": configuration.adaptive_count_stddev,
+            "restart_every": configuration.restart_every,
+        },
+        "noise": {
+            "noise_multiplier": configuration.noise_multiplier,
+            "sensitivity": None if sensitivity is None else sensitivity.value,
+            "sensitivity_exact": None if sensitivity is None else sensitivity.exact,
+            "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
+            **_scales(configuration),
+        },
+        "accountant": _accountant(configuration, answers, planned, seen, figures),
+        "assumptions": [vars(each) for each in assumptions],
+        "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
+        "findings": [vars(each) for each in findings],
+        "randomness": {**RANDOMNESS, "insecure_seed": configuration.insecure_seed, "severities": SEVERITIES},
+        "arithmetic": ARITHMETIC,
+        "rounds": _rounds(configuration, evidence, realised),
+        "utility": _utility(folder) if realised else None,
+        "audit": audit,
+        "caveats": CAVEATS,
+        "settings": configuration.settings,
+        "versions": configuration.versions,
+        "command": list(configuration.command),
+        "files": {
+            name: file_hash(folder / name)
+            for name in (CONFIGURATION, MECHANISM, ANSWERS, LEDGER, PARTICIPATION, METRICS)
+            if (folder / name).is_file() and (realised or name in (CONFIGURATION, MECHANISM, ANSWERS))
+        },
+        "ledger_head": evidence.ledger.head if evidence.ledger else None,
+    }
+    report["digest"] = digest(report)
+    return report
+
+
+def _tuning(runs: int | None) -> str:
+    return "an unknown number of earlier runs" if runs is None else f"{runs} earlier runs, which chose the settings"
+
+
+def digest(report: Mapping[str, Any]) -> str:
+    """Returns the hash of all of a report but the hash itself."""
+    rest = {name: value for name, value in report.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _accountant(
+    configuration: Configuration,
+    answers: Mapping[str, Any],
+    planned: _figures.Figures | None,
+    seen: _figures.Figures | None,
+    figures: _figures.Figures | None,
+) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "name": "one Gaussian release, closed form (Balle and Wang 2018, theorem 8)",
+        "version": f"tff-mf {tff_mf.__version__}",
+        "conditional": "these figures suppose that every assumption holds",
+        "planned": None if planned is None else _figures.currencies(planned.guarantee, configuration.delta),
+        "realised": None if seen is None else _figures.currencies(seen.guarantee, configuration.delta),
+        "tier": None,
+        "epsilon_as_run": None,
+        "epsilon_of_a_person": None,
+    }
+    if figures is None:
+        return result
+    found, delta = figures.guarantee, configuration.delta
+    result["tier"] = _verdict.tier(found.epsilon(delta))
+    if found.mu == float("inf"):
+        return result
+    # The noise of a simulation is that of the clients that really train.
+    smaller = configuration.cohort / configuration.clients_per_round
+    result["epsilon_as_run"] = tff_mf.Guarantee(mu=found.mu * smaller * (1 + 2.0**-50)).epsilon(delta)
+    # Setting g clients to zero is g steps to a neighbour: the norm of a sum of g is at most g times that of one.
+    several = answers["clients_of_one_person"] or 1
+    result["epsilon_of_a_person"] = tff_mf.Guarantee(mu=found.mu * several * (1 + 2.0**-50)).epsilon(delta)
+    return result
+
+
+def _mechanism(configuration: Configuration, evidence: Evidence) -> dict[str, Any]:
+    mechanism = evidence.mechanism
+    made_for = None if mechanism is None else mechanism.made_for
+    return {
+        "kind": None if mechanism is None else mechanism.kind,
+        "sha256": configuration.mechanism_sha256,
+        "made_for": None if made_for is None else repr(made_for),
+        "rounds_at_most": None if mechanism is None else mechanism.max_rounds,
+    }
+
+
+def _scales(configuration: Configuration) -> dict[str, float | None]:
+    run = configuration.noise_multiplier * configuration.clients_per_round / configuration.cohort
+    stddev = run * configuration.clip_norm
+    return {
+        "noise_multiplier_as_run": run,
+        "stddev_of_z_in_the_sum": stddev,
+        "stddev_of_z_in_the_mean": None if not configuration.divisor else stddev / configuration.divisor,
+    }
+
+
+def _rounds(configuration: Configuration, evidence: Evidence, realised: bool) -> dict[str, Any]:
+    ledger = evidence.ledger
+    sizes = list(_verdict.sizes(evidence).values())
+    return {
+        "planned": configuration.rounds,
+        "released": len(ledger.released) if ledger else None,
+        "computed_again": sum(times > 1 for times in ledger.attempts.values()) if ledger else None,
+        "released_again": sum(times > 1 for times in ledger.released.values()) if ledger else None,
+        "smallest_cohort": min(sizes, default=None),
+        "largest_cohort": max(sizes, default=None),
+        "divisor": configuration.divisor,
+        "ended": ledger.ended if ledger else None,
+        "not_finite": "updates that are not finite count as zero" if realised else None,
+    }
+
+
+def _utility(folder: pathlib.Path) -> dict[str, Any] | None:
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return {name: summary[name] for name in ("accuracy", "loss")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _audit(folder: pathlib.Path) -> Any:
+    try:
+        return json.loads((folder / AUDIT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "none"

@@ -1,0 +1,183 @@
+"""What a run was set to do, in one file that is written before it starts."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from ..ledger import cohort_digest
+from ..privacy import PrivacyPlan
+
+CONFIGURATION = "run.json"
+MECHANISM = "mechanism.safetensors"
+
+_VERSION = 1
+# What a run that goes on must still be set to.
+_SET = (
+    *("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clients_per_round"),
+    *("cohort", "clip_norm", "mechanism_sha256", "restart_every", "adaptive_count_stddev", "divisor", "insecure_seed"),
+    *("adjacency", "cohorts"),
+)
+_SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Everything that the guarantee of a run follows from. Pipelines other than `tff-mf train` can write it too.
+
+    Attributes:
+        rounds: Number of rounds n.
+        participation: Name of the schema: MinSep, FixedEpoch or SingleParticipation.
+        min_sep: b of the schema.
+        max_participations: k of the schema.
+        noise_multiplier: σ of the cohort.
+        delta: δ.
+        clients_per_round: Clients that train in a round.
+        cohort: Clients that a round stands for.
+        clip_norm: Clip norm ζ; the first one, if it adapts.
+        mechanism_sha256: Hash of the mechanism's artifact, which lies beside this file.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if ζ is fixed.
+        divisor: What noised sums are divided by; a constant.
+        insecure_seed: Seed of repeatable noise: TEST ONLY; or `None`.
+        adjacency: "zero-out" or "replace-one".
+        cohorts: Hash of each round's planned cohort; empty if nobody planned them.
+        sampler: What draws cohorts.
+        simulation: Whether clients are simulated.
+        population: Number of clients, if known.
+        released_without_noise: What is released without noise, each with whose data it is computed on.
+        evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
+        settings: Everything else, for the record.
+        command: The command line.
+        versions: Of the packages that the run depends on.
+    """
+
+    rounds: int
+    participation: str
+    min_sep: int
+    max_participations: int
+    noise_multiplier: float
+    delta: float
+    clients_per_round: int
+    cohort: int
+    clip_norm: float
+    mechanism_sha256: str
+    restart_every: int | None = None
+    adaptive_count_stddev: float | None = None
+    divisor: float | None = None
+    insecure_seed: int | None = None
+    adjacency: str = "zero-out"
+    cohorts: Sequence[str] = ()
+    sampler: str = "unknown"
+    simulation: bool = False
+    population: int | None = None
+    released_without_noise: Sequence[dict[str, str]] = ()
+    evaluation_columns: Sequence[str] = ()
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    command: Sequence[str] = ()
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "min_sep", "max_participations", "clients_per_round", "cohort"):
+            _validate.whole(name, getattr(self, name))
+        _validate.open_unit("delta", self.delta)
+        _validate.nonnegative("noise_multiplier", self.noise_multiplier)
+        _validate.positive("clip_norm", self.clip_norm)
+        _validate.one_of("participation", self.participation, (*_SCHEMAS, "SingleParticipation"))
+        _validate.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
+        self.schema.check(self.rounds)
+
+    @property
+    def schema(self) -> tff_mf.Participation:
+        """The participation schema that is claimed."""
+        if self.participation == "SingleParticipation":
+            return tff_mf.SingleParticipation()
+        return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
+
+
+def write_configuration(
+    folder: pathlib.Path,
+    plan: PrivacyPlan,
+    *,
+    clip_norm: float,
+    cohorts: Sequence[Sequence[str]] = (),
+    **more: Any,
+) -> Configuration:
+    """Writes `run.json` and the mechanism's artifact to a run's folder, and returns what the file says.
+
+    A run that goes on finds both there. They are left as they are, so that cohorts, noise and command are those it was
+    started with.
+
+    Args:
+        folder: The run's folder.
+        plan: Mechanism, noise and participation.
+        clip_norm: Clip norm ζ.
+        cohorts: The clients of each round, as planned.
+        more: Further fields of `Configuration`.
+
+    Raises:
+        InputValueError: If the folder is that of a run that was set to do something else.
+    """
+    if not (folder / MECHANISM).exists():
+        tff_mf.save(plan.mechanism, folder / MECHANISM)
+    elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
+        raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
+    fields: dict[str, Any] = {
+        "rounds": plan.rounds,
+        "participation": type(plan.participation).__name__,
+        "min_sep": plan.participation.separation,
+        "max_participations": plan.participation.limit,
+        "noise_multiplier": plan.noise_multiplier,
+        "delta": plan.delta,
+        "clients_per_round": plan.clients_per_round,
+        "cohort": plan.cohort,
+        "clip_norm": clip_norm,
+        "mechanism_sha256": file_hash(folder / MECHANISM),
+        "insecure_seed": plan.insecure_seed,
+        "divisor": plan.clients_per_round,
+        "cohorts": [cohort_digest(clients) for clients in cohorts],
+        "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+    configuration = Configuration(**{**fields, **more})
+    if (folder / CONFIGURATION).exists():
+        begun = read_configuration(folder)
+        for name in _SET:
+            if getattr(begun, name) != getattr(configuration, name):
+                raise InputValueError(
+                    f"{name}={getattr(configuration, name)!r} is not that of the run in out={str(folder)!r}, "
+                    f"{getattr(begun, name)!r}: go on with what it was started with, or name another folder."
+                )
+        return begun
+    text = json.dumps({"version": _VERSION, **dataclasses.asdict(configuration)}, indent=1)
+    (folder / CONFIGURATION).write_text(text + "\n", encoding="utf-8")
+    return configuration
+
+
+def read_configuration(folder: pathlib.Path) -> Configuration:
+    """Returns what a run was set to do.
+
+    Raises:
+        InputValueError: If the folder has no such file, or the file says something else.
+    """
+    path = folder / CONFIGURATION
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        if given.pop("version") != _VERSION:
+            raise InputValueError(f"run={str(path)!r} is of another version of this package.")
+        return Configuration(**given)
+    except FileNotFoundError as error:
+        raise InputValueError(f"run={str(folder)!r} has no {CONFIGURATION}: it is no folder of a run.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputValueError(f"run={str(path)!r} is damaged: {error}.") from error
+
+
+def file_hash(path: pathlib.Path) -> str:
+    """Returns the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,96 @@
+"""The numbers of a report: for what was planned, and for what the clients that took part could move."""
+
+import dataclasses
+import math
+from typing import Any
+
+import tff_mf
+from tff_mf.errors import InputError
+
+from ._configuration import Configuration
+from ._evidence import Evidence
+
+# Patterns are looked at one by one up to here, with a matrix of so many rows: seconds.
+_MOST_ROUNDS_BY_PATTERN = 4096
+
+_DELTAS = (1e-6, 1e-8, 1e-10)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """A guarantee and where it comes from.
+
+    Attributes:
+        guarantee: What the run guarantees if every assumption holds.
+        sensitivity: That of the mechanism in float32.
+    """
+
+    guarantee: tff_mf.Guarantee
+    sensitivity: tff_mf.SensitivityResult
+
+
+def planned(configuration: Configuration, mechanism: tff_mf.Mechanism) -> Figures:
+    """Returns the figures for the schema that is claimed."""
+    every = configuration.restart_every or configuration.rounds
+    found = tff_mf.restart_sensitivity(
+        mechanism.as_run(), configuration.rounds, configuration.schema, restart_every=every
+    )
+    return Figures(guarantee=_guarantee(configuration, found.value, configuration.schema), sensitivity=found)
+
+
+def realised(configuration: Configuration, evidence: Evidence) -> Figures | None:
+    """Returns the figures for the patterns that were observed, or `None` if there is nothing to compute from.
+
+    Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound; by pattern, and by
+    the schema of the observed b and k, whichever is less. A client twice in a round has no pattern, and no figure.
+    """
+    mechanism, rounds = evidence.mechanism, evidence.rounds
+    if mechanism is None or not rounds or evidence.repeated:
+        return None
+    limit = max(1, evidence.max_participations)
+    schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=limit)
+    every = min(configuration.restart_every or rounds, rounds)
+    run = mechanism.as_run()
+    try:
+        found = tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every)
+        if rounds <= _MOST_ROUNDS_BY_PATTERN:
+            exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
+            found = min(exact, found, key=lambda each: each.value)
+    except InputError:
+        return None
+    return Figures(guarantee=_guarantee(configuration, found.value, schema), sensitivity=found)
+
+
+def currencies(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
+    """Returns a guarantee in every currency; infinite ones are `None`."""
+    return {
+        "mu": _finite(guarantee.mu),
+        "zcdp_rho": _finite(guarantee.zcdp_rho),
+        "epsilon": _finite(guarantee.epsilon(delta)),
+        "epsilon_by_pld": _finite(guarantee.epsilon_by_pld(delta)),
+        "epsilon_from_zcdp": _finite(guarantee.epsilon_from_zcdp(delta)),
+        "delta": delta,
+        "epsilon_at": [{"delta": each, "epsilon": _finite(guarantee.epsilon(each))} for each in _DELTAS],
+    }
+
+
+def _guarantee(configuration: Configuration, sensitivity: float, schema: tff_mf.Participation) -> tff_mf.Guarantee:
+    if configuration.insecure_seed is not None or not configuration.noise_multiplier:
+        return tff_mf.Guarantee(mu=math.inf, adjacency=configuration.adjacency)
+    # Sensitivities are good to 9e-13.
+    found = tff_mf.Guarantee(mu=sensitivity / configuration.noise_multiplier * (1 + 2.0**-40))
+    if configuration.adjacency == "replace-one":
+        found = found.replace_one()
+    if configuration.adaptive_count_stddev is None:
+        return found
+    counts = tff_mf.adaptive_clipping_guarantee(
+        max(configuration.rounds, (schema.limit - 1) * schema.separation + 1),
+        schema,
+        count_stddev=configuration.adaptive_count_stddev,
+        adjacency=configuration.adjacency,
+    )
+    return tff_mf.compose_guarantees(found, counts)
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value

@@ -1,0 +1,39 @@
+"""Where reports are written."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+from ._build import build
+from ._markdown import markdown
+
+
+def names(*, realised: bool) -> tuple[str, str]:
+    """Returns the names of the JSON file and of the Markdown file."""
+    stem = "report" if realised else "planned"
+    return f"{stem}.json", f"{stem}.md"
+
+
+def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+    """Builds a run's report, writes it as JSON and as Markdown, and returns it.
+
+    Args:
+        folder: The run's folder, with its configuration and, if it is over, its logs.
+        realised: Whether the run is over.
+
+    Raises:
+        InputValueError: If the folder has no intact configuration, or answers that are none.
+    """
+    report = build(folder, realised=realised)
+    as_json, as_markdown = names(realised=realised)
+    _replace(folder / as_json, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    _replace(folder / as_markdown, markdown(report))
+    return report
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    """Leaves either the old file or the new one, never a part of it."""
+    partial = path.with_suffix(path.suffix + ".part")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

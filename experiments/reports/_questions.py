@@ -1,0 +1,117 @@
+"""What only the user knows: asked for, and without an answer no finite ε is stated."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tff_mf.errors import InputValueError
+
+ANSWERS = "answers.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """Something to answer in `answers.json`.
+
+    Attributes:
+        name: Key of the answer.
+        text: The question, with the answers that there are.
+        fits: Whether an answer is one.
+        voids: What an answer would void, or empty.
+    """
+
+    name: str
+    text: str
+    fits: Callable[[Any], bool]
+    voids: Callable[[Any], str] = lambda answer: ""
+
+
+def _text(answer: Any) -> bool:
+    return isinstance(answer, str) and bool(answer.strip())
+
+
+def _truth(answer: Any) -> bool:
+    return isinstance(answer, bool)
+
+
+def _count(at_least: int) -> Callable[[Any], bool]:
+    return lambda answer: isinstance(answer, int) and not isinstance(answer, bool) and answer >= at_least
+
+
+QUESTIONS = (
+    Question(name="trusted", text="Who sees raw updates and the server's state, and is trusted with them?", fits=_text),
+    Question(
+        name="unit", text="What is one client: a device, a person, an account? What data does it hold?", fits=_text
+    ),
+    Question(
+        name="clients_of_one_person",
+        text="How many clients can belong to one person at most? A whole number; above 1, ε of a group is stated.",
+        fits=_count(1),
+    ),
+    Question(name="population", text="How many clients can take part? A whole number.", fits=_count(1)),
+    Question(
+        name="enforcement",
+        text="What keeps clients from coming back sooner or more often: a server's sampler, a timer on the client?",
+        fits=_text,
+    ),
+    Question(
+        name="participation_depends_on_data",
+        text="Does who takes part when depend on the clients' data? true or false.",
+        fits=_truth,
+        voids=lambda answer: "patterns of participation must not depend on the data" if answer else "",
+    ),
+    Question(
+        name="tuning_runs",
+        text="How many earlier runs on these clients chose the settings? A whole number; they are not covered.",
+        fits=_count(0),
+    ),
+    Question(
+        name="pretraining",
+        text="What data was the initial model trained on: none, public, or private to these clients?",
+        fits=lambda answer: answer in ("none", "public", "private"),
+        voids=lambda answer: "pretraining on these clients' data has no guarantee here" if answer == "private" else "",
+    ),
+    Question(
+        name="other_releases",
+        text="What else of these clients leaves the server without noise (training metrics, counts)? none, or what.",
+        fits=_text,
+        voids=lambda answer: "" if answer.strip().lower() == "none" else f"released without noise: {answer}",
+    ),
+    Question(
+        name="state_is_secret",
+        text="Is the server's state, with its keys and noise rows, seen by nobody but those trusted? true or false.",
+        fits=_truth,
+        voids=lambda answer: "" if answer else "whoever has the state can take the noise off",
+    ),
+)
+
+
+def read_answers(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the answers in a run's folder, `None` for those that are missing.
+
+    Raises:
+        InputValueError: If the file is no JSON object, or has a key or an answer that fits no question.
+    """
+    path = folder / ANSWERS
+    given: Any = {}
+    if path.exists():
+        try:
+            given = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputValueError(f"answers={str(path)!r} is no JSON file: {error}.") from error
+    return checked(given, str(path))
+
+
+def checked(given: Any, source: str) -> dict[str, Any]:
+    """Returns the answers, with `None` for those that are missing, or raises `InputValueError`."""
+    if not isinstance(given, Mapping):
+        raise InputValueError(f"answers={source!r} must hold one JSON object with an answer for each question.")
+    by_name = {question.name: question for question in QUESTIONS}
+    for name, answer in given.items():
+        if name not in by_name:
+            raise InputValueError(f"answers={source!r} has {name!r}, which is no question; there are {list(by_name)}.")
+        if answer is not None and not by_name[name].fits(answer):
+            raise InputValueError(f"answers={source!r}: {name}={answer!r} does not answer: {by_name[name].text}")
+    return {name: given.get(name) for name in by_name}

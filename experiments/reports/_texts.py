@@ -1,0 +1,36 @@
+"""What every report says in the same words."""
+
+NOT_COVERED = [
+    "the choice of settings, and any tuning",
+    "the vocabulary, and anything else that was made from the clients' data before the run",
+    "evaluation, which is on clients that do not train and is released without noise",
+    "clients that evaluate, as far as their metrics give them away",
+]
+
+RANDOMNESS = {
+    "algorithm": "Philox 4x32-10 (TensorFlow stateless random), Box-Muller, float32",
+    "entropy": "128 bits of /dev/urandom for every round, drawn in the graph when the round runs",
+    "secure_mode": False,
+}
+
+SEVERITIES = [
+    {
+        "severity": "critical",
+        "what": "a fixed seed; a state stepped twice with both results released; a state published",
+    },
+    {"severity": "theoretical", "what": "Philox is no cryptographic generator: no proof rules out telling its output"},
+    {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"},
+]
+
+ARITHMETIC = {
+    "noise": "float32, continuous Gaussian; the standard deviation is rounded up",
+    "accounting": "float64 for the parameters as cast to float32; every figure is rounded up",
+    "severity": "theoretical: low bits of float32 sums leave traces that the statement does not cover",
+}
+
+CAVEATS = (
+    "This says how much anybody can learn about one client from everything that the training published, whatever else "
+    "they know. A small number means: very little more than if the client had stayed away. It does not say that the "
+    "model is fair or right, and it protects nobody from conclusions that hold for people like them. It holds only if "
+    "what is assumed above is true, and only for this run: every further run on the same clients adds to it."
+)

@@ -1,0 +1,208 @@
+"""Audits: right noise passes, and noise that is wrong on purpose is found out."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.experiments import auditing, reports
+from tff_mf.experiments.auditing import _noise_tests
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.privacy import plan_privacy
+
+SCHEMA = tff_mf.MinSep(min_sep=5, max_participations=3)
+B100 = tff_mf.BLT.production("b100")
+
+
+def audit(**changes):
+    arguments = {
+        "mechanism": B100,
+        "rounds": 20,
+        "participation": SCHEMA,
+        "noise_multiplier": 4.0,
+        "delta": 1e-6,
+        "coordinates": 8192,
+    }
+    return auditing.audit(auditing.Setting(**{**arguments, **changes}))
+
+
+def failed(found):
+    return {test.name for test in found.tests if not test.passed}
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        B100,
+        tff_mf.Identity(),
+        tff_mf.Tree(20),
+        tff_mf.Tree(20, variant="online"),
+        tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
+        tff_mf.BandedInverse.square_root(3),
+        tff_mf.Dense(matrix=np.tril(np.full((20, 20), 0.1)) + np.eye(20)),
+    ],
+    ids=lambda mechanism: mechanism.kind,
+)
+def test_right_noise_passes(mechanism):
+    found = audit(mechanism=mechanism)
+    assert failed(found) == set()
+    assert found.passed
+    assert len(found.tests) == 8
+    assert 0.5 * found.claimed_epsilon < found.canaries.epsilon_gaussian <= found.claimed_epsilon
+    assert found.control.epsilon_gaussian > found.claimed_epsilon
+
+
+def test_half_of_the_noise_is_found_out():
+    found = audit(noise_scale=0.5)
+    assert {"variance", "canaries"} <= failed(found)
+    assert found.canaries.epsilon_gaussian > found.claimed_epsilon
+
+
+def test_a_fixed_seed_is_found_out():
+    assert failed(audit(insecure_seed=3)) == {"repeats", "fresh steps"}
+
+
+def rows(seed, rounds=12, coordinates=4096):
+    return np.random.default_rng(seed).normal(size=(rounds, coordinates))
+
+
+def test_noise_of_another_mechanism_is_found_out():
+    encoder, other = B100.encoder(12), tff_mf.BLT(theta=[0.5], omega=[0.9])
+    noise = 3.0 * np.linalg.solve(encoder, rows(1))
+    assert _noise_tests.correlation(_noise_tests.whitened(noise, encoder, 3.0)).passed
+    assert not _noise_tests.correlation(_noise_tests.whitened(noise, other.encoder(12), 3.0)).passed
+    assert not _noise_tests.correlation(_noise_tests.whitened(noise, np.eye(12), 3.0)).passed
+
+
+def test_noise_of_another_shape_is_found_out():
+    assert _noise_tests.normality(rows(1)).passed
+    laplace = np.random.default_rng(1).laplace(scale=2**-0.5, size=(12, 4096))
+    assert _noise_tests.variance(rows(1)).passed
+    assert not _noise_tests.normality(laplace).passed
+
+
+def test_a_row_that_comes_back_shifted_is_found_out():
+    assert _noise_tests.repeats(rows(1), rows(2)).passed
+    again = rows(1)
+    again[7] = np.roll(again[2], 1000)
+    assert _noise_tests.correlation(again).passed
+    found = _noise_tests.repeats(again, rows(2))
+    assert not found.passed
+    assert "rounds 3 and 8" in found.text
+    elsewhere = rows(2)
+    elsewhere[5] = np.roll(again[4], -17)
+    assert "another stream" in _noise_tests.repeats(rows(1), elsewhere).text
+
+
+def test_a_state_that_repeats_its_noise_is_found_out():
+    first, second = rows(1)[:2]
+    assert _noise_tests.fresh_steps(first, second, 1.0).passed
+    assert not _noise_tests.fresh_steps(first, first, 1.0).passed
+
+
+schemas = st.builds(
+    lambda kind, b, k: kind(min_sep=b, max_participations=min(k, 10 // b + 1)),
+    st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+rng = np.random.default_rng(7)
+MECHANISMS = [
+    B100,
+    tff_mf.Identity(),
+    tff_mf.Tree(11),
+    tff_mf.BandedToeplitz(column=[1.0, -0.5, 0.25]),
+    tff_mf.Dense(matrix=np.tril(rng.normal(size=(11, 11)), -1) + np.eye(11)),
+]
+
+
+@given(st.sampled_from(MECHANISMS), schemas)
+def test_nobody_found_moves_further_than_the_sensitivity(mechanism, schema):
+    reached, pattern = auditing.reached_sensitivity(mechanism.encoder(11), schema)
+    found = tff_mf.explain_sensitivity(mechanism, 11, schema)
+    assert reached <= found.value * (1 + 1e-9)
+    assert tuple(pattern) in set(schema.patterns(11))
+    if found.exact:
+        assert reached == pytest.approx(found.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", [B100, tff_mf.Tree(300), tff_mf.Identity()], ids=lambda each: each.kind)
+@pytest.mark.parametrize("kind", [tff_mf.MinSep, tff_mf.FixedEpoch])
+def test_the_search_finds_the_worst_client_of_a_long_run(mechanism, kind):
+    schema = kind(min_sep=40, max_participations=5)
+    reached, pattern = auditing.reached_sensitivity(mechanism.encoder(300), schema)
+    assert all(late - soon >= 40 for soon, late in itertools.pairwise(pattern))
+    assert 0.97 * tff_mf.sensitivity(mechanism, 300, schema) <= reached
+    assert reached <= tff_mf.sensitivity(mechanism, 300, schema) * (1 + 1e-9)
+
+
+def test_a_sensitivity_that_is_too_small_is_found_out():
+    from tff_mf.experiments.auditing import _audit
+
+    test = _audit._sensitivity(2.0, 1.9, (0, 3))
+    assert not test.passed
+    assert "rounds 1, 4" in test.text
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.floats(0.05, 4))
+def test_canaries_never_show_more_than_is_true(seed, mu):
+    generator = np.random.default_rng(seed)
+    scores = generator.normal(size=(2, 8192))
+    found = auditing.canary_bound(scores[0] + mu, scores[1], threshold=mu / 2, delta=1e-6, confidence=0.9999)
+    truth = tff_mf.Guarantee(mu=mu)
+    assert found.mu <= mu
+    assert found.epsilon <= truth.epsilon(1e-6)
+    assert found.epsilon_gaussian <= truth.epsilon(1e-6)
+    assert found.mu >= 0.8 * mu - 0.1
+    assert found.epsilon_gaussian <= found.at_most
+
+
+def test_canaries_that_all_say_the_same_show_something_finite():
+    many = np.ones(1000)
+    perfect = auditing.canary_bound(many, -many, threshold=0, delta=1e-6)
+    assert 3 < perfect.epsilon < 7
+    assert perfect.epsilon_gaussian == pytest.approx(perfect.at_most)
+    nothing = auditing.canary_bound(-many, many, threshold=0, delta=1e-6)
+    assert (nothing.epsilon, nothing.mu) == (0, 0)
+
+
+def test_the_command_audits_an_artifact():
+    arguments = ["audit", "identity", "--rounds", "12", "--min-sep", "4", "--max-participations", "3", "--json"]
+    done = CliRunner().invoke(cli, [*arguments, "--coordinates", "2048"], catch_exceptions=False)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["passed"]
+    assert found["canaries"]["epsilon_gaussian"] <= found["claimed_epsilon"]
+    halved = CliRunner().invoke(cli, [*arguments, "--coordinates", "2048", "--noise-scale", "0.5"])
+    assert halved.exit_code == 1
+
+
+def test_the_command_audits_a_run_for_its_report(tmp_path):
+    privacy = plan_privacy(
+        mechanism=B100, rounds=12, participation=SCHEMA, delta=1e-6, clients_per_round=3, noise_multiplier=4.0
+    )
+    reports.write_configuration(tmp_path, privacy, clip_norm=1.0)
+    done = CliRunner().invoke(cli, ["audit", str(tmp_path), "--coordinates", "2048"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "canaries show" in done.stdout
+    assert reports.build(tmp_path, realised=False)["audit"]["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["identity", "--max-participations", "1"], "--rounds"),
+        (["identity", "--rounds", "9"], "missing"),
+        (["production:b100", "--coordinates", "3"], "coordinates=3"),
+        (["production:b100", "--noise-multiplier", "0"], "noise_multiplier="),
+    ],
+)
+def test_bad_arguments_are_named(arguments, text):
+    with pytest.raises(Exception, match=text):
+        CliRunner().invoke(cli, ["audit", *arguments], catch_exceptions=False, standalone_mode=False)

@@ -1,0 +1,171 @@
+"""`tff-mf plan`: the table, and what it recommends."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.experiments import planning
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.deployment import Deployment
+
+ARGUMENTS = ["plan", "--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [*ARGUMENTS, *arguments], catch_exceptions=False, standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return json.loads(run("--epsilon", "4", "--json", "--dimension", "1000").stdout)
+
+
+def test_participation_is_what_the_population_allows(found):
+    assert (found["min_sep"], found["max_participations"]) == (30, 4)
+    stack_overflow = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+    assert stack_overflow.participation == tff_mf.MinSep(min_sep=342, max_participations=6)
+    once = Deployment(population=10_000, clients_per_round=100, rounds=100, delta=1e-6)
+    assert once.participation == tff_mf.SingleParticipation()
+
+
+def test_every_mechanism_is_there_and_keeps_epsilon(found):
+    names = [row["name"] for row in found["mechanisms"]]
+    assert sorted(names) == sorted(
+        ["identity", "blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-full", "tree-online"]
+    )
+    for row in found["mechanisms"]:
+        assert 4 - 1e-6 < row["epsilon"] <= 4
+        assert row["memory_bytes"] == 4000 * row["memory_rows"]
+        assert row["rms_loss"] <= row["max_loss"]
+    losses = [row["rms_loss"] for row in found["mechanisms"]]
+    assert losses == sorted(losses)
+
+
+def test_figures_are_those_of_the_package(found):
+    schema = tff_mf.MinSep(min_sep=30, max_participations=4)
+    row = next(row for row in found["mechanisms"] if row["name"] == "tree-full")
+    tree = tff_mf.Tree(96)
+    sigma = tff_mf.calibrate_noise_multiplier(tree, 96, schema, epsilon=4, delta=1e-6)
+    assert row["noise_multiplier"] == sigma
+    assert row["rms_loss"] == pytest.approx(tff_mf.rms_loss(tree, 96, schema))
+    assert row["zcdp_rho"] == tff_mf.zcdp_rho(tree, 96, schema, noise_multiplier=sigma)
+
+
+def test_wrong_estimates_cost_what_they_cost(found):
+    rows = {row["name"]: row for row in found["mechanisms"]}
+    identity = rows["identity"]
+    half = tff_mf.MinSep(min_sep=15, max_participations=7)
+    exact = tff_mf.epsilon(tff_mf.Identity(), 96, half, noise_multiplier=identity["noise_multiplier"], delta=1e-6)
+    assert identity["epsilon_if_wrong"]["half_min_sep"] == exact > 4
+    assert identity["epsilon_if_wrong"]["twice_min_sep"] < 4
+    for name in ("tree-full", "banded", "dense"):
+        assert rows[name]["epsilon_if_wrong"]["half_as_many_rounds_again"] is None
+    assert rows["blt"]["epsilon_if_wrong"]["half_as_many_rounds_again"] > 4
+
+
+def test_the_recommendation_is_good_and_can_go_on(found):
+    rows = {row["name"]: row for row in found["mechanisms"]}
+    chosen = rows[found["recommended"]]
+    assert chosen["rms_loss"] <= 1.1 * found["mechanisms"][0]["rms_loss"]
+    assert None not in chosen["rms_loss_if_wrong"].values()
+    assert found["recommended"] in found["why"]
+
+
+def option(name, loss, worst, rows):
+    figures = {"rms_loss": loss, "memory_rows": rows}
+    return planning.Option(
+        name=name, mechanism=tff_mf.Identity(), figures=figures, loss_if_wrong={"a": loss, "b": worst}
+    )
+
+
+def test_a_little_loss_is_worth_much_memory():
+    found = [option("large", 8.0, 12.0, 4999), option("small", 8.3, 12.5, 4), option("poor", 9.5, 12.0, 0)]
+    chosen, why = planning.recommend(found)
+    assert chosen.name == "small"
+    assert "large 4999" in why
+
+
+def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
+    stuck, free = option("stuck", 8.0, math.inf, 0), option("free", 8.5, 14.0, 9)
+    chosen, why = planning.recommend([stuck, free])
+    assert chosen.name == "free"
+    assert "which stuck cannot" in why
+    assert planning.recommend([stuck])[0].name == "stuck"
+
+
+def test_a_limit_of_one_mechanism_is_noted_in_its_row():
+    deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
+    found = {each.name: each for each in planning.options(deployment, noise_multiplier=5.0)}
+    assert "16384" in found["tree-full"].note
+    assert found["identity"].mechanism is not None
+
+
+def test_the_recommendation_does_not_depend_on_the_scale_of_c():
+    deployment = Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
+    by_epsilon = planning.recommend(planning.options(deployment, epsilon=3.0))[0].name
+    assert planning.recommend(planning.options(deployment, noise_multiplier=2.0))[0].name == by_epsilon
+
+
+def test_a_table_for_people_rounds_epsilon_up():
+    shown = run("--noise-multiplier", "3")
+    row = next(line for line in shown.stdout.splitlines() if line.startswith("identity"))
+    schema = tff_mf.MinSep(min_sep=30, max_participations=4)
+    exact = tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=3.0, delta=1e-6)
+    assert 0 <= float(row.split()[5]) - exact <= 1e-3
+    assert "∞" in shown.stdout
+    assert "too large" not in shown.stdout
+    shown = run("--epsilon", "4").stdout.splitlines()
+    sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
+    assert tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=sigma, delta=1e-6) <= 4
+
+
+def test_long_searches_wait_until_asked_for():
+    deployment = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+    found = {option.name: option for option in planning.options(deployment, epsilon=8.0)}
+    assert "--thorough" in found["banded"].note
+    assert "--thorough" in found["dense"].note
+    assert found["tree-full"].figures["rms_loss"] == pytest.approx(12.4715, rel=1e-4)
+    assert math.isinf(found["tree-full"].if_wrong["half_as_many_rounds_again"])
+
+
+def test_a_large_delta_is_named():
+    result = run("--epsilon", "4", "--delta", "1e-3")
+    assert "δ = 0.001 is too large for 3000 clients" in result.stdout
+
+
+def test_the_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "plan.png"
+    run("--epsilon", "4", "--plot", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_tensorflow_is_not_imported():
+    program = (
+        "import sys; from tff_mf.experiments.cli import cli; "
+        f"cli.main({[*ARGUMENTS, '--epsilon', '4']}, standalone_mode=False); "
+        "assert not [name for name in sys.modules if name.startswith(('tensorflow', 'jax', 'matplotlib'))]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ([], "epsilon"),
+        (["--epsilon", "4", "--noise-multiplier", "1"], "epsilon"),
+        (["--epsilon", "4", "--min-sep", "31"], "min_sep=31"),
+        (["--epsilon", "4", "--clients-per-round", "3001"], "clients_per_round=3001"),
+        (["--epsilon", "-4"], "epsilon="),
+        (["--epsilon", "4", "--delta", "1"], "delta="),
+        (["--epsilon", "4", "--dimension", "0"], "dimension="),
+    ],
+)
+def test_bad_arguments_are_named(arguments, field):
+    with pytest.raises(tff_mf.InputError, match=field):
+        run(*arguments)

@@ -1,0 +1,64 @@
+"""Sensitivity over patterns that were observed."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+
+rng = np.random.default_rng(11)
+MECHANISMS = [
+    tff_mf.Identity(),
+    tff_mf.BLT(theta=[0.9, 0.4], omega=[0.2, 0.5]),
+    tff_mf.BandedToeplitz(column=[1.0, -0.5, 0.25]),
+    tff_mf.Dense(matrix=np.tril(rng.normal(size=(12, 12)), -1) + np.diag(rng.uniform(0.5, 2, 12))),
+    tff_mf.Tree(12),
+    tff_mf.Tree(12, variant="online"),
+]
+patterns = st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), max_size=6)
+
+
+@given(st.sampled_from(MECHANISMS), patterns, st.sampled_from([None, 3, 5, 12]))
+def test_no_signs_of_contributions_exceed_it(mechanism, several, every):
+    encoder = mechanism.encoder(12)
+    if every is not None:
+        whole, encoder = encoder, np.zeros((12, 12))
+        for begin in range(0, 12, every):
+            end = min(begin + every, 12)
+            encoder[begin:end, begin:end] = whole[: end - begin, : end - begin]
+    worst = 0.0
+    for pattern in several:
+        for signs in range(2 ** max(len(pattern) - 1, 0)):
+            weights = np.array([1 - 2 * (signs >> index & 1) for index in range(len(pattern))])
+            worst = max(worst, float(np.sum(np.square(encoder[:, pattern] @ weights))))
+    found = tff_mf.pattern_sensitivity(mechanism, 12, several, restart_every=every)
+    assert found.value >= math.sqrt(worst) * (1 - 1e-12)
+    if found.exact:
+        assert found.value == pytest.approx(math.sqrt(worst), rel=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[:2] + MECHANISMS[4:5])
+def test_all_patterns_of_a_schema_are_the_schema(mechanism):
+    schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+    found = tff_mf.pattern_sensitivity(mechanism, 12, schema.patterns(12))
+    assert found.exact
+    assert found.value == pytest.approx(tff_mf.sensitivity(mechanism, 12, schema), rel=1e-12)
+    restarted = tff_mf.pattern_sensitivity(mechanism, 12, schema.patterns(12), restart_every=6)
+    if not isinstance(mechanism, tff_mf.Tree):
+        bound = tff_mf.restart_sensitivity(mechanism, 12, schema, restart_every=6)
+        assert restarted.value <= bound.value * (1 + 1e-12)
+
+
+def test_nobody_moves_nothing():
+    assert tff_mf.pattern_sensitivity(tff_mf.Identity(), 5, [()]).value == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"), [((0, 0), "twice"), ((5,), "round 5"), ((-1,), "round=-1"), (("a",), "round=")]
+)
+def test_bad_patterns_are_named(pattern, text):
+    with pytest.raises(tff_mf.InputError, match=text):
+        tff_mf.pattern_sensitivity(tff_mf.Identity(), 5, [pattern])
