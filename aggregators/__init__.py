@@ -4,6 +4,10 @@ from tff_mf import _requires
 
 _requires.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
+from ._connection import WorkerLostError as WorkerLostError  # noqa: E402
+from ._values import ResidentValue as ResidentValue  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
+from .resident import ResidentContext as ResidentContext  # noqa: E402
+from .resident import resident_context as resident_context  # noqa: E402
 from .session import tff_session as tff_session  # noqa: E402

@@ -64,6 +64,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.noise._streams",
     "tff_mf.queries",
     "tff_mf.aggregators.factory",
+    "tff_mf.aggregators.resident",
     "tff_mf.aggregators.session",
     "tff_mf.experiments.privacy",
     "tff_mf.experiments.sampling",
