@@ -6,8 +6,10 @@ _requires.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorf
 
 from ._connection import WorkerLostError as WorkerLostError  # noqa: E402
 from ._values import ResidentValue as ResidentValue  # noqa: E402
+from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
 from .resident import ResidentContext as ResidentContext  # noqa: E402
 from .resident import resident_context as resident_context  # noqa: E402
 from .session import tff_session as tff_session  # noqa: E402
+from .write_ahead import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402

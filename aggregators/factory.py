@@ -1,14 +1,17 @@
 """The aggregator that an existing pipeline takes in place of its own: one argument to swap."""
 
+import hashlib
 import os
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 import tff_mf
-from tff_mf import _validate, queries
+from tff_mf import _validate, noise, queries
+from tff_mf.artifacts import _codecs
 
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
 
@@ -79,6 +82,31 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
         return self._query(_ONE_NUMBER).dp_event(rounds, participation)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ and `insecure_seed`."""
+        tensors = _codecs.MECHANISMS[self._mechanism.kind].encode(self._mechanism)
+        digest = hashlib.sha256(self._mechanism.kind.encode())
+        for name in sorted(tensors):
+            digest.update(f"{name} {tensors[name].shape}".encode() + tensors[name].astype("<f8").tobytes())
+        digest.update(repr((float(self._clip_norm), float(self._noise_multiplier), self._insecure_seed)).encode())
+        return digest.hexdigest()
+
+    def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
+        """Returns the state of the noise after the rounds that drew `keys`, by drawing their noise again.
+
+        It is computed where TFF's current context computes: in a resident context the rows of noise
+        come to be in the worker, and stay there. It costs what the noise of those rounds did.
+
+        Formal guarantee: that of `tff_mf.noise.NoiseStream.replay`: no key is drawn, nothing is released.
+
+        Args:
+            keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
+            dimension: Number of coordinates of the values, over all their tensors together.
+        """
+        query = self._query(tf.TensorSpec([dimension], tf.float32))
+        return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))(keys)
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         """Returns the process that aggregates values of `value_type`, a structure of float tensors.

@@ -131,6 +131,10 @@ class _MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             dp_accounting.NoOpDpEvent(),
         )
 
+    def replay(self, keys: tf.Tensor) -> NoiseState:
+        """Returns the state of the noise after the rounds that drew `keys`; see `NoiseStream.replay`."""
+        return self._stream.replay(keys)
+
     def derive_metrics(self, global_state: QueryState) -> collections.OrderedDict[str, tf.Tensor]:
         """Returns the number of rounds drawn, which says nothing about any client."""
         return collections.OrderedDict(round=global_state.noise.round)

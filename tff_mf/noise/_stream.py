@@ -86,6 +86,25 @@ class NoiseStream(abc.ABC, Generic[_M]):
         """
         with tf.control_dependencies(self._limit_checks(state.round)):
             key = self._key(state.round)
+        return self._advance(key, state)
+
+    def replay(self, keys: tf.Tensor) -> NoiseState:
+        """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again."""
+        start = self.init()
+
+        def again(state: NoiseState) -> tuple[NoiseState]:
+            return (self._advance(keys[state.round], state)[1],)
+
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape([None, 2]))
+        return tf.while_loop(
+            lambda state: state.round < tf.shape(keys, tf.int64)[0],
+            again,
+            (start,),
+            shape_invariants=(shapes,),
+            parallel_iterations=1,
+        )[0]
+
+    def _advance(self, key: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
         noise = _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
         row, rows = self._step(tuple(state.rows), noise)
         return row, NoiseState(round=state.round + 1, keys=tf.concat([state.keys, key[tf.newaxis]], axis=0), rows=rows)
