@@ -12,4 +12,6 @@ from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
 from .resident import ResidentContext as ResidentContext  # noqa: E402
 from .resident import resident_context as resident_context  # noqa: E402
 from .session import tff_session as tff_session  # noqa: E402
+from .worker import Worker as Worker  # noqa: E402
+from .worker import running_worker as running_worker  # noqa: E402
 from .write_ahead import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402

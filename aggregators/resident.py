@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from . import _forms, _ingest, _rounds, _values, _worker
+from . import _forms, _ingest, _rounds, _values, worker
 from ._connection import Connection
 
 
@@ -95,13 +95,13 @@ def resident_context(
         (3, 6)
     """
     for address in workers:
-        _worker.check_address(address)
+        worker.check_address(address)
     with contextlib.ExitStack() as ends:
         stack = tff.framework.get_context_stack()
         ends.callback(stack.set_default_context, stack.current)
         if not workers:
-            own = _worker.running_worker(max_concurrent_computation_calls=max_concurrent_computation_calls)
-            workers = (ends.enter_context(own),)
+            own = worker.running_worker(max_concurrent_computation_calls=max_concurrent_computation_calls)
+            workers = (ends.enter_context(own).address,)
         connections = [Connection(address) for address in workers]
         for connection in connections:
             ends.callback(connection.close)

@@ -66,6 +66,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.resident",
     "tff_mf.aggregators.session",
+    "tff_mf.aggregators.worker",
     "tff_mf.experiments.privacy",
     "tff_mf.experiments.sampling",
 ]

@@ -20,6 +20,7 @@ _COMMANDS = {
     "optimize": "Find a mechanism for a setting, and save it.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
+    "worker": "Run a worker of TFF, for a run over several machines.",
 }
 
 

@@ -1,6 +1,7 @@
 """Starts TFF's own worker binary, whose life ends with ours."""
 
 import contextlib
+import dataclasses
 import pathlib
 import shutil
 import socket
@@ -21,9 +22,22 @@ _STDERR = 2
 _LOOPBACK = "localhost"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A worker of TFF on this machine.
+
+    Attributes:
+        address: Its host and port.
+        process: Its process.
+    """
+
+    address: str
+    process: subprocess.Popen
+
+
 @contextlib.contextmanager
-def running_worker(*, port: int | None = None, max_concurrent_computation_calls: int = -1) -> Iterator[str]:
-    """Runs a worker on this machine for a block, and yields its address once it answers.
+def running_worker(*, port: int | None = None, max_concurrent_computation_calls: int = -1) -> Iterator[Worker]:
+    """Runs a worker of TFF on this machine for a block, and yields it once it answers.
 
     What the worker prints goes to standard error: standard output belongs to the program. Where
     util-linux is installed, the system kills the worker when the thread that started it ends,
@@ -33,6 +47,11 @@ def running_worker(*, port: int | None = None, max_concurrent_computation_calls:
         port: Port to listen on; a free one if `None`.
         max_concurrent_computation_calls: Computations (clients of a round, mostly) that the worker
             runs at once; no bound if not positive.
+
+    Example:
+        >>> with running_worker() as worker:
+        ...     worker.process.poll() is None
+        True
 
     Raises:
         InputValueError: If the port is taken.
@@ -57,7 +76,7 @@ def running_worker(*, port: int | None = None, max_concurrent_computation_calls:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"TFF's worker did not start on port {port} (exit status {process.poll()}).")
             time.sleep(_POLL_SECONDS)
-        yield f"{_LOOPBACK}:{port}"
+        yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
     process.wait()
 
 
