@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
+from tff_mf.noise import _keys
 
 
 def noise_of(state):
@@ -64,6 +65,40 @@ def test_a_state_comes_back_as_it_was(regression, tmp_path, rows):
     assert noise_of(after.state).round == 6
     np.testing.assert_array_equal(np.asarray(noise_of(after.state).keys)[:5], noise_of(saved["state"]).keys)
     assert not np.any(np.asarray(after.result) == np.asarray(again.result))
+
+
+ROUNDS = 9
+MECHANISMS = {
+    "banded": tff_mf.optimize_banded(rounds=ROUNDS, bands=3),
+    "banded-toeplitz": tff_mf.optimize_banded_toeplitz(
+        rounds=ROUNDS, bands=3, participation=tff_mf.MinSep(min_sep=3, max_participations=3)
+    ),
+    "dense": tff_mf.optimize_dense(rounds=ROUNDS, participation=tff_mf.SingleParticipation()),
+    "identity": tff_mf.Identity(),
+    "tree-online": tff_mf.Tree(ROUNDS, variant="online"),
+    "tree-full": tff_mf.Tree(ROUNDS, variant="full"),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_rows_are_drawn_again_bit_for_bit_in_the_worker(regression, tmp_path, name):
+    aggregator = regression.aggregator(MECHANISMS[name], insecure_seed=None)
+    process = aggregator.create(tff.TensorType(np.float32, [500]))
+    manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
+    with aggregators.resident_context():
+        state, rows = process.initialize(), []
+        for _ in range(7):
+            output = process.next(state, [np.zeros(500, np.float32)])
+            state = output.state
+            rows.append(np.asarray(output.result) * 8)
+        z = np.stack([_keys.standard_normal(key, 500) for key in np.asarray(noise_of(state).keys)])
+        np.testing.assert_allclose(rows, MECHANISMS[name].inverse(ROUNDS)[:7, :7] @ z * 0.5, rtol=1e-4, atol=1e-4)
+        asyncio.run(manager.save(state, 7))
+        loaded = asyncio.run(manager.load(7, process.initialize()))
+        for part, expected in zip(noise_of(loaded), noise_of(state), strict=True):
+            for one, other in zip(tf.nest.flatten(part), tf.nest.flatten(expected), strict=True):
+                np.testing.assert_array_equal(one, other)
+        assert noise_of(process.next(loaded, [np.ones(500, np.float32)]).state).round == 8
 
 
 def test_it_is_no_larger_than_it_must_be(regression, tmp_path):
