@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -219,3 +220,22 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
     assert_same(run(small_data, out, resume=True), out, *whole)
+
+
+def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, whole):
+    port = 20_000 + os.getpid() % 10_000
+    command = [pathlib.Path(sys.executable).with_name("tff-mf"), "worker", "--port", str(port)]
+    with (tmp_path / "log").open("w+") as log:
+        by_command = subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL)
+        with aggregators.running_worker() as other:
+            deadline = time.monotonic() + 60
+            while not (tmp_path / "log").read_text() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            result = run(small_data, tmp_path / "run", workers=(f"localhost:{port}", other.address))
+        workers = psutil.Process(by_command.pid).children()
+        by_command.send_signal(signal.SIGTERM)
+        by_command.wait(timeout=30)
+    assert (tmp_path / "log").read_text() == f"worker at localhost:{port}\n"
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    for one, other in zip(result.weights, whole[0].weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
