@@ -166,14 +166,21 @@ def references(connection: Connection, value: Any, result_type: tff.Type) -> Any
         path, type_spec = next(iter(leaves.items()))
         connection.read(connection.call(_size(type_spec), source.part(path)))
 
-    def build(path: tuple[int, ...], type_spec: tff.Type) -> Any:
-        type_spec = _forms.member(type_spec)
-        if isinstance(type_spec, tff.StructType):
-            elements = enumerate(tff.structure.iter_elements(type_spec))
-            return tff.structure.Struct((name, build((*path, index), element)) for index, (name, element) in elements)
-        return ResidentValue(source, path, type_spec, read.get(path))
+    return tff.types.type_to_py_container(_structure(source, (), result_type, read), result_type)
 
-    return tff.types.type_to_py_container(build((), result_type), result_type)
+
+# Not a function inside of the other one: one that calls itself is a cycle, and would keep the source until a
+# collection, which may be many rounds away.
+def _structure(source: Source, path: tuple[int, ...], type_spec: tff.Type, read: dict[tuple[int, ...], Any]) -> Any:
+    type_spec = _forms.member(type_spec)
+    if not isinstance(type_spec, tff.StructType):
+        return ResidentValue(source, path, type_spec, read.get(path))
+    return tff.structure.Struct(
+        [
+            (name, _structure(source, (*path, index), element, read))
+            for index, (name, element) in enumerate(tff.structure.iter_elements(type_spec))
+        ]
+    )
 
 
 def _leaves(type_spec: tff.Type, path: tuple[int, ...] = ()) -> dict[tuple[int, ...], tff.TensorType]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import collections
+import gc
+import weakref
 
 import numpy as np
 import psutil
@@ -197,6 +199,25 @@ def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
             memory.append(process_of_worker.memory_info().rss)
     assert [int(measured["dp_query_metrics"]["round"]) for measured in kept] == list(range(1, 61))
     assert max(memory[50:]) - max(memory[10:20]) < 100e6
+
+
+def test_a_state_goes_with_its_last_reference(regression, resident):
+    """At once: the collector of cycles may come many rounds later, and a state may be most of the memory."""
+    process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
+    gc.disable()
+    try:
+        state = process.initialize()
+        for _ in range(2):
+            output = process.next(state, [np.ones(5000, np.float32)])
+            source, _ = noise_of(state).rows[0].origin
+            before = weakref.ref(source)
+            measured = output.measurements
+            state = output.state
+            del output, source
+            assert before() is None
+        assert measured["dp_query_metrics"]["round"] == 2
+    finally:
+        gc.enable()
 
 
 def run_train_model(regression, folder):
