@@ -16,7 +16,7 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import recovery, training
+from tff_mf.experiments import recovery, runs, training
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
 
@@ -176,6 +176,20 @@ def begun(small_data, tmp_path_factory):
     with pytest.raises(StoppedError):
         run(small_data, out, on_round=stop_after(2))
     return out
+
+
+def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whole):
+    assert runs.resumable_folder(begun) == begun
+    for folder, reason in ((tmp_path / "none", "no run to resume"), (whole[1], "has ended")):
+        with pytest.raises(tff_mf.InputError, match=reason):
+            runs.resumable_folder(folder)
+
+
+def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
+    assert runs.begun_mechanism(tmp_path) is None
+    found = tff_mf.optimize_blt(rounds=20, participation=tff_mf.SingleParticipation(), buffers=2)
+    runs.keep_mechanism(tmp_path, found)
+    assert runs.begun_mechanism(tmp_path) == found
 
 
 def test_execution_settings_are_checked():
