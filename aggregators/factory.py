@@ -12,7 +12,9 @@ import tensorflow_privacy as tfp
 import tff_mf
 from tff_mf import _validate, noise, queries
 from tff_mf.artifacts import _codecs
+from tff_mf.errors import InputValueError
 
+_Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
 
 
@@ -26,14 +28,16 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the
     state of the one before. A value is one client's contribution to one round; which clients take
     part how often is for the caller to bound, and `dp_event` accounts for the bound it is given.
-    Measurements are the number of rounds and what `record_aggregation_factory` measures; with the
-    default nothing about clients is released but the noised mean.
+    Measurements are the number of rounds, the scale of the noise, the rows of it that are remembered, and what
+    `record_aggregation_factory` measures; with the default nothing about clients is released but the noised mean.
 
     Args:
         mechanism: The mechanism.
         clip_norm: Bound ζ on the L2 norm of a client's value, over all its tensors together.
         noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
         clients_per_round: The constant that the noised sum is divided by.
+        restart_every: Number of rounds after which noise starts anew, or `None`; see `queries.RestartedQuery`.
+        adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         record_aggregation_factory: Sums the clipped values, and must not enlarge any of them;
             `tff.aggregators.SumFactory()` if `None`.
@@ -50,6 +54,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         clip_norm: float,
         noise_multiplier: float,
         clients_per_round: float,
+        restart_every: int | None = None,
+        adaptive_clipping: queries.AdaptiveClipping | None = None,
         insecure_seed: int | None = None,
         record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
     ) -> None:
@@ -65,6 +71,10 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         self._clip_norm = clip_norm
         self._noise_multiplier = noise_multiplier
         self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
+        self._restart_every = restart_every
+        if adaptive_clipping is not None and restart_every is None:
+            raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes at restarts only.")
+        self._adaptive_clipping = adaptive_clipping
         self._insecure_seed = insecure_seed
         self._record_aggregation_factory = record_aggregation_factory
         # Built once for one number, so that a bad argument is refused here and not when a model is known.
@@ -85,12 +95,13 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ and `insecure_seed`."""
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
         tensors = _codecs.MECHANISMS[self._mechanism.kind].encode(self._mechanism)
         digest = hashlib.sha256(self._mechanism.kind.encode())
         for name in sorted(tensors):
             digest.update(f"{name} {tensors[name].shape}".encode() + tensors[name].astype("<f8").tobytes())
         digest.update(repr((float(self._clip_norm), float(self._noise_multiplier), self._insecure_seed)).encode())
+        digest.update(repr((self._restart_every, self._adaptive_clipping)).encode())
         return digest.hexdigest()
 
     def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
@@ -105,7 +116,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
             dimension: Number of coordinates of the values, over all their tensors together.
         """
-        query = self._query(tf.TensorSpec([dimension], tf.float32))
+        # Keys are those since the last restart, which left nothing of the noise before it.
+        query = self._query_of_a_stream(tf.TensorSpec([dimension], tf.float32))
         return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))(keys)
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
@@ -120,13 +132,26 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         )
         return tff.aggregators.DifferentiallyPrivateFactory(query, self._record_aggregation_factory).create(value_type)
 
-    def _query(self, record_specs: object) -> tfp.SumAggregationDPQuery:
-        return queries.build_query(
+    def _query(self, record_specs: object) -> _Query:
+        query = self._query_of_a_stream(record_specs)
+        if self._restart_every is None:
+            return query
+        return queries.RestartedQuery(query, restart_every=self._restart_every)
+
+    def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
+        arguments = {
+            "record_specs": record_specs,
+            "clip_norm": self._clip_norm,
+            "noise_multiplier": self._noise_multiplier,
+            "insecure_seed": self._insecure_seed,
+        }
+        if self._adaptive_clipping is None:
+            return queries.build_query(self._mechanism, **arguments)
+        return queries.AdaptiveClippingQuery(
             self._mechanism,
-            record_specs=record_specs,
-            clip_norm=self._clip_norm,
-            noise_multiplier=self._noise_multiplier,
-            insecure_seed=self._insecure_seed,
+            clipping=self._adaptive_clipping,
+            clients_per_round=self._clients_per_round,
+            **arguments,
         )
 
 
@@ -136,7 +161,10 @@ def build_mf_aggregator(
     clip_norm: float,
     noise_multiplier: float,
     clients_per_round: float,
+    restart_every: int | None = None,
+    adaptive_clipping: queries.AdaptiveClipping | None = None,
     insecure_seed: int | None = None,
+    record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
 ) -> MFAggregationFactory:
     """Returns the aggregator of a mechanism, or of an artifact's path: the `model_aggregator=` to swap in.
 
@@ -162,5 +190,8 @@ def build_mf_aggregator(
         clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
         clients_per_round=clients_per_round,
+        restart_every=restart_every,
+        adaptive_clipping=adaptive_clipping,
         insecure_seed=insecure_seed,
+        record_aggregation_factory=record_aggregation_factory,
     )

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 import tff_mf
-from tff_mf import aggregators
+from tff_mf import aggregators, queries
 from tff_mf.noise import _keys
 
 
@@ -99,6 +100,25 @@ def test_rows_are_drawn_again_bit_for_bit_in_the_worker(regression, tmp_path, na
             for one, other in zip(tf.nest.flatten(part), tf.nest.flatten(expected), strict=True):
                 np.testing.assert_array_equal(one, other)
         assert noise_of(process.next(loaded, [np.ones(500, np.float32)]).state).round == 8
+
+
+def test_noise_that_starts_anew_is_drawn_again_from_its_last_start(regression, tmp_path):
+    aggregator = regression.aggregator(
+        MECHANISMS["tree-full"],
+        insecure_seed=None,
+        restart_every=4,
+        adaptive_clipping=queries.AdaptiveClipping(count_stddev=1.0),
+    )
+    process = aggregator.create(tff.TensorType(np.float32, [500]))
+    manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
+    with aggregators.resident_context():
+        state = process.initialize()
+        for _ in range(7):
+            state = process.next(state, [np.ones(500, np.float32)]).state
+        asyncio.run(manager.save(state, 7))
+        loaded = asyncio.run(manager.load(7, process.initialize()))
+        for one, other in zip(tree.flatten(loaded), tree.flatten(state), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_it_is_no_larger_than_it_must_be(regression, tmp_path):

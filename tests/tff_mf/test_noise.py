@@ -1,7 +1,9 @@
 """Streamed noise against C⁻¹z computed densely, its distribution, and its keys."""
 
+import hypothesis
 import numpy as np
 import pytest
+import scipy.signal
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,16 +11,9 @@ from hypothesis import strategies as st
 import tff_mf
 
 tf = pytest.importorskip("tensorflow")
-from tff_mf.noise import _keys, build_stream  # noqa: E402
+from tff_mf.noise import _keys, _rows, build_stream  # noqa: E402
 
-MECHANISMS = {
-    "identity": tff_mf.Identity(),
-    "b100": tff_mf.BLT.production("b100"),
-    "b400": tff_mf.BLT.production("b400"),
-    "b1000": tff_mf.BLT.production("b1000"),
-    "one buffer": tff_mf.BLT(theta=[1.0], omega=[0.5]),
-}
-mechanisms = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+BLT = tff_mf.BLT.production("b400")
 
 
 def rows_of(stream, rounds, step=None):
@@ -35,15 +30,32 @@ def drawn_again(state, dimension, stddev):
     return np.stack([_keys.standard_normal(key, dimension).numpy() for key in state.keys]) * stddev
 
 
-@mechanisms
+def compiled(stream):
+    return tf.function(stream.next, reduce_retracing=True)
+
+
+def assert_close(rows, expected):
+    assert np.abs(rows - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("seed", [None, 7])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-def test_stream_is_the_inverse_times_the_recorded_noise(mechanism, seed, compiled):
+@pytest.mark.parametrize("rounds", [2, 13, 64])
+def test_stream_in_a_graph_is_the_inverse_times_the_recorded_noise(make_mechanism, rounds, seed):
+    mechanism = make_mechanism(rounds)
     stream = build_stream(mechanism, dimension=5, stddev=3.0, insecure_seed=seed)
-    step = tf.function(stream.next, reduce_retracing=True) if compiled else None
-    rows, state = rows_of(stream, 64, step)
-    expected = mechanism.inverse(64) @ drawn_again(state, 5, 3.0)
-    np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-5)
+    rows, state = rows_of(stream, rounds, compiled(stream))
+    assert_close(rows, mechanism.as_run().inverse(rounds) @ drawn_again(state, 5, 3.0))
+    assert int(state.round) == rounds
+
+
+@hypothesis.settings(max_examples=3)
+@given(data=st.data())
+def test_stream_is_the_inverse_times_the_recorded_noise(make_mechanism, data):
+    rounds = data.draw(st.integers(1, 64))
+    mechanism = make_mechanism(rounds)
+    stream = build_stream(mechanism, dimension=data.draw(st.integers(1, 4)), stddev=1.0)
+    rows, state = rows_of(stream, rounds)
+    assert_close(rows, mechanism.as_run().inverse(rounds) @ drawn_again(state, rows.shape[1], 1.0))
 
 
 @given(
@@ -58,14 +70,66 @@ def test_any_blt_streams_its_inverse(theta, scale, rounds):
     np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-4)
 
 
+@hypothesis.settings(max_examples=20)
+@given(rounds=st.integers(1, 40), data=st.data())
+def test_any_banded_matrix_streams_its_inverse(rounds, data):
+    bands = data.draw(st.integers(1, rounds))
+    values = np.random.default_rng(data.draw(st.integers(0, 99))).uniform(-0.5, 0.5, size=(bands, rounds)) / bands
+    values[0] += 1
+    mechanism = tff_mf.Banded(values=values)
+    rows, state = rows_of(build_stream(mechanism, dimension=2, stddev=1.0), rounds)
+    assert_close(rows, mechanism.as_run().inverse(rounds) @ drawn_again(state, 2, 1.0))
+
+
+@pytest.mark.parametrize("parts", [(16, 64), (4096, 2**23)])
+def test_rows_longer_than_a_part(monkeypatch, parts):
+    """A model of many parameters is taken in parts, of which the last one is shorter."""
+    monkeypatch.setattr(_rows, "_LARGEST_PART", parts[0])
+    monkeypatch.setattr(_rows, "_PART", parts[1])
+    for mechanism in (tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30)):
+        stream = build_stream(mechanism, dimension=8200, stddev=1.0)
+        rows, state = rows_of(stream, 30, compiled(stream))
+        assert_close(rows, mechanism.as_run().inverse(30) @ drawn_again(state, 8200, 1.0))
+
+
+def test_one_band_is_independent_noise_bit_for_bit():
+    expected, _ = rows_of(build_stream(tff_mf.Identity(), dimension=9, stddev=2.0, insecure_seed=1), 4)
+    for mechanism in (tff_mf.Banded(values=np.ones((1, 4))), tff_mf.BandedToeplitz(column=[1.0])):
+        rows, _ = rows_of(build_stream(mechanism, dimension=9, stddev=2.0, insecure_seed=1), 4)
+        np.testing.assert_array_equal(rows, expected)
+
+
 def test_identity_is_the_gaussian_bit_for_bit():
     rows, state = rows_of(build_stream(tff_mf.Identity(), dimension=9, stddev=2.0), 4)
     np.testing.assert_array_equal(rows, drawn_again(state, 9, np.float32(2.0)))
 
 
-def whitened(mechanism, runs, rounds, stddev):
-    """Rows of z behind 2,000 independent runs, each with keys of its own, from the noise alone."""
-    stream = build_stream(mechanism, dimension=1, stddev=stddev)
+def plausible(white, scale):
+    """Whether independent Gaussians of standard deviation `scale` would look like `white`, [streams, rounds]."""
+    streams, rounds = white.shape
+    covariance = white.T @ white / streams
+    total = streams * np.diag(covariance).sum() / scale**2
+    correlations = streams * covariance[np.triu_indices(rounds, 1)] ** 2
+    diagonal = 2 * min(scipy.stats.chi2.cdf(total, streams * rounds), scipy.stats.chi2.sf(total, streams * rounds))
+    return diagonal > 1e-6 and scipy.stats.chi2.sf(correlations.sum() / scale**4, correlations.size) > 1e-6
+
+
+def test_covariance_over_streams(make_mechanism):
+    """Noise times C is z again: 4,096 coordinates are as many independent streams."""
+    rounds = 12
+    mechanism = make_mechanism(rounds)
+    stream = build_stream(mechanism, dimension=4096, stddev=1.7)
+    noise, _ = rows_of(stream, rounds, compiled(stream))
+    white = noise.T.astype(np.float64) @ mechanism.encoder(rounds).T / 1.7
+    assert plausible(white, 1.0)
+    assert not plausible(white, 1.1)
+    assert not plausible(white, 0.9)
+
+
+def test_covariance_over_runs():
+    """Of one coordinate over runs, each with keys of its own."""
+    rounds = 6
+    stream = build_stream(BLT, dimension=1, stddev=1.7)
 
     @tf.function
     def one_run():
@@ -75,44 +139,62 @@ def whitened(mechanism, runs, rounds, stddev):
             rows.append(row[0])
         return tf.stack(rows)
 
-    noise = np.stack([one_run().numpy() for _ in range(runs)]).astype(np.float64)
-    return noise @ mechanism.encoder(rounds).T / stddev
-
-
-@pytest.mark.parametrize("mechanism", [tff_mf.Identity(), MECHANISMS["b100"]], ids=["identity", "b100"])
-def test_covariance_over_runs(mechanism):
-    runs, rounds = 2000, 6
-    white = whitened(mechanism, runs, rounds, stddev=1.7)
-    covariance = white.T @ white / runs
-    variances = runs * np.diag(covariance)
-    correlations = runs * covariance[np.triu_indices(rounds, 1)] ** 2
-
-    def plausible(scale):
-        total = variances.sum() / scale**2
-        diagonal = 2 * min(scipy.stats.chi2.cdf(total, runs * rounds), scipy.stats.chi2.sf(total, runs * rounds))
-        return diagonal > 1e-6 and scipy.stats.chi2.sf(correlations.sum() / scale**4, correlations.size) > 1e-6
-
-    assert plausible(1.0)
-    assert not plausible(1.1)
-    assert not plausible(0.9)
+    noise = np.stack([one_run().numpy() for _ in range(2000)]).astype(np.float64)
+    white = noise @ BLT.encoder(rounds).T / 1.7
+    assert plausible(white, 1.0)
+    assert not plausible(white, 1.1)
+    assert not plausible(white, 0.9)
 
 
 def test_covariance_test_rejects_independent_noise():
-    white = np.random.default_rng(0).normal(size=(2000, 6)) @ MECHANISMS["b100"].encoder(6).T
-    correlations = 2000 * (white.T @ white / 2000)[np.triu_indices(6, 1)] ** 2
-    assert scipy.stats.chi2.sf(correlations.sum(), correlations.size) < 1e-6
+    white = np.random.default_rng(0).normal(size=(2000, 6)) @ tff_mf.BLT.production("b100").encoder(6).T
+    assert not plausible(white / np.sqrt(np.mean(white**2)), 1.0)
 
 
-@mechanisms
-def test_one_state_stepped_twice_never_repeats_noise(mechanism):
-    stream = build_stream(mechanism, dimension=4, stddev=1.0)
+def test_one_state_stepped_twice_never_repeats_noise(make_mechanism):
+    stream = build_stream(make_mechanism(5), dimension=4, stddev=1.0)
     _, state = rows_of(stream, 3)
-    for step in (stream.next, tf.function(stream.next)):
+    for step in (stream.next, compiled(stream)):
         first, after_first = step(state)
         second, after_second = step(state)
         assert not np.any(first.numpy() == second.numpy())
         np.testing.assert_array_equal(after_first.keys[:3], after_second.keys[:3])
         assert not np.any(after_first.keys[3].numpy() == after_second.keys[3].numpy())
+
+
+@pytest.mark.parametrize("rounds", [1, 7, 20])
+def test_recorded_keys_rebuild_the_state(make_mechanism, rounds):
+    stream = build_stream(make_mechanism(21), dimension=3, stddev=1.5)
+    _, state = rows_of(stream, rounds, compiled(stream))
+    again = stream.replay(state.keys)
+    for ours, theirs in zip(tf.nest.flatten(again), tf.nest.flatten(state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    first, second = (stream.next(each)[0].numpy() for each in (state, again))
+    assert not np.any(first == second)
+
+
+def test_keys_that_are_none_are_refused():
+    stream = build_stream(tff_mf.Tree(3), dimension=3, stddev=1.0)
+    assert int(stream.replay(stream.init().keys).round) == 0
+    for keys, field in (
+        (tf.zeros([2, 3], tf.int64), "keys"),
+        (tf.zeros([2, 2]), "keys"),
+        (tf.zeros([4, 2], tf.int64), "4"),
+    ):
+        with pytest.raises(tff_mf.InputError, match=field):
+            stream.replay(keys)
+
+
+def test_a_row_that_does_not_change_is_passed_on():
+    """By reference: as one tensor of the graph, from the arguments to the results."""
+    stream = build_stream(tff_mf.BandedToeplitz.square_root(40), dimension=3, stddev=1.0)
+    graph = compiled(stream).get_concrete_function(stream.init())
+    arguments = {tensor.ref() for tensor in graph.inputs}
+
+    def source(tensor):
+        return source(tensor.op.inputs[0]) if tensor.op.type == "Identity" else tensor
+
+    assert sum(source(tensor).ref() in arguments for tensor in graph.outputs) >= 30
 
 
 def test_two_streams_never_share_noise():
@@ -129,14 +211,49 @@ def test_insecure_seeds_repeat_and_do_not_overlap():
     assert len(np.unique(streams)) == streams.size
 
 
-def test_float32_drift_of_the_prefix_sum():
-    mechanism = MECHANISMS["b400"]
-    stream = build_stream(mechanism, dimension=16, stddev=1.0, insecure_seed=1)
-    rounds = 1000
-    rows, state = rows_of(stream, rounds, tf.function(stream.next, reduce_retracing=True))
-    exact = mechanism.as_run().inverse(rounds) @ drawn_again(state, 16, 1.0).astype(np.float64)
-    drift = np.abs(np.cumsum(rows, axis=0, dtype=np.float64) - np.cumsum(exact, axis=0))
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        BLT,
+        tff_mf.BandedToeplitz.square_root(64),
+        tff_mf.BandedInverse.square_root(8),
+        tff_mf.Tree(10_000, variant="online"),
+        tff_mf.Tree(10_000, variant="full"),
+    ],
+    ids=lambda mechanism: mechanism.kind,
+)
+def test_float32_drift_of_the_prefix_sum(mechanism):
+    rounds = 10_000
+    stream = build_stream(mechanism, dimension=4, stddev=1.0, insecure_seed=1)
+
+    @tf.function
+    def run():
+        def step(index, rows, state):
+            row, state = stream.next(state)
+            return index + 1, rows.write(index, row), state
+
+        state, rows = stream.init(), tf.TensorArray(tf.float32, rounds)
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)._replace(keys=tf.TensorShape([None, 2]))
+        _, rows, state = tf.while_loop(
+            lambda index, *_: index < rounds,
+            step,
+            [0, rows, state],
+            shape_invariants=[tf.TensorShape([]), None, shapes],
+        )
+        z = tf.map_fn(lambda key: _keys.standard_normal(key, 4), state.keys, fn_output_signature=tf.float32)
+        return rows.stack(), z
+
+    rows, z = (values.numpy().astype(np.float64) for values in run())
+    exact = exact_noise(mechanism, z)
+    drift = np.abs(np.cumsum(rows, axis=0) - np.cumsum(exact, axis=0))
     assert drift.max() < 1e-4 * np.abs(np.cumsum(exact, axis=0)).max()
+
+
+def exact_noise(mechanism, z):
+    """C⁻¹z in float64, without a matrix of rounds²."""
+    if isinstance(mechanism, tff_mf.Tree):
+        return np.stack(list(mechanism.stream(z)))
+    return scipy.signal.fftconvolve(z, mechanism.as_run().inverse_coefficients(len(z))[:, np.newaxis], axes=0)[: len(z)]
 
 
 def test_standard_deviation_is_never_rounded_down():
@@ -145,19 +262,39 @@ def test_standard_deviation_is_never_rounded_down():
         assert stddev <= float(stream._stddev) <= stddev * (1 + 2e-7)
 
 
-def test_a_mechanism_with_an_end_refuses_the_next_round():
-    class Ends(tff_mf.Identity):
-        @property
-        def max_rounds(self):
-            return 3
-
-    from tff_mf.noise.identity import IdentityStream
-
-    stream = IdentityStream(Ends(), dimension=2, stddev=1.0)
-    for step in (stream.next, tf.function(stream.next, reduce_retracing=True)):
+def test_a_mechanism_with_an_end_refuses_the_next_round(make_mechanism):
+    mechanism = make_mechanism(3)
+    stream = build_stream(mechanism, dimension=2, stddev=1.0)
+    for step in (stream.next, compiled(stream)):
         _, state = rows_of(stream, 3, step)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="defined for 3 rounds"):
-            step(state)
+        if mechanism.max_rounds is None:
+            row, _ = step(state)
+            assert np.all(np.isfinite(row))
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="defined for 3 rounds"):
+                step(state)
+
+
+def test_rows_in_use():
+    def in_use(mechanism, rounds):
+        stream = build_stream(mechanism, dimension=2, stddev=1.0)
+        return [int(stream.rows_in_use(tf.constant(step, tf.int64))) for step in range(rounds + 1)]
+
+    assert in_use(tff_mf.Identity(), 2) == [0, 0, 0]
+    assert in_use(BLT, 2) == [0, 4, 4]
+    assert in_use(tff_mf.BandedToeplitz.square_root(3), 4) == [0, 1, 2, 2, 2]
+    assert in_use(tff_mf.Tree(8), 8) == [0, 1, 1, 2, 1, 2, 2, 3, 0]
+
+
+def test_no_matrix_is_part_of_the_graph():
+    for mechanism in (
+        tff_mf.Dense(matrix=np.eye(500)),
+        tff_mf.Banded(values=np.ones((20, 4000))),
+        tff_mf.Structured(diagonals=np.ones((4, 4000)), left=np.ones((4000, 3)), right=np.ones((4000, 3))),
+    ):
+        stream = build_stream(mechanism, dimension=3, stddev=1.0)
+        graph = compiled(stream).get_concrete_function(stream.init()).graph
+        assert len(graph.as_graph_def().SerializeToString()) < 100_000
 
 
 @pytest.mark.parametrize(

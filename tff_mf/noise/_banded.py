@@ -55,6 +55,7 @@ class BandedRowsStream(NoiseStream[_M]):
         if not state.rows:
             return self._over_diagonal(noise, state), ()
         place = state.round % self._block
+        # Not ==, which compares objects in the graphs that TFF traces.
         sums = tf.cond(tf.equal(place, 0), lambda: self._begin_block(state), lambda: state.rows[: self._block])
         runs = tf.where(tf.equal(place % self._run, 0), place // self._run, 0)
         sums = tf.switch_case(

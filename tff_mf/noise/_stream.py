@@ -106,8 +106,9 @@ class NoiseStream(abc.ABC, Generic[_M]):
             tf.errors.InvalidArgumentError: From the graph, past the last round of the mechanism.
         """
         with tf.control_dependencies(self._limit_checks(state.round)):
-            key = self._key(state.round)
-        return self._advance(key, state)
+            # All that reads a matrix reads it by this number, and so after the check.
+            state = state._replace(round=tf.identity(state.round))
+        return self._advance(self._key(state.round), state)
 
     def replay(self, keys: tf.Tensor) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
@@ -164,8 +165,9 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:
         if self._insecure_seed is None:
-            return _keys.system_key()
-        return _keys.insecure_key(self._insecure_seed, tf.identity(step))
+            with tf.control_dependencies([step]):
+                return _keys.system_key()
+        return _keys.insecure_key(self._insecure_seed, step)
 
     def _limit_checks(self, step: tf.Tensor) -> list[tf.Operation]:
         limit = self._mechanism.max_rounds

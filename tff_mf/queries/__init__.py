@@ -6,6 +6,8 @@ _requires.packages("A query", "tensorflow", "tensorflow_privacy")
 
 from tff_mf.queries._adaptive_clipping import AdaptiveClipping as AdaptiveClipping  # noqa: E402
 from tff_mf.queries._adaptive_clipping import AdaptiveClippingQuery as AdaptiveClippingQuery  # noqa: E402
+from tff_mf.queries._adaptive_clipping import AdaptiveClippingState as AdaptiveClippingState  # noqa: E402
+from tff_mf.queries._base import MatrixFactorizationQuery as MatrixFactorizationQuery  # noqa: E402
 from tff_mf.queries._base import QueryState as QueryState  # noqa: E402
 from tff_mf.queries._mechanisms import BandedInverseQuery as BandedInverseQuery  # noqa: E402
 from tff_mf.queries._mechanisms import BandedQuery as BandedQuery  # noqa: E402

@@ -24,7 +24,7 @@ class RestartedQuery(tfp.RestartQuery):
         query: The query; its mechanism is defined for `restart_every` rounds at least.
         restart_every: Number of rounds from a restart to the next, at least 1.
 
-    Source: Kairouz et al. (2021), section 4 and appendix D.
+    Source: Kairouz et al. (2021), appendix D.
 
     Example:
         >>> import tensorflow as tf
