@@ -318,7 +318,7 @@ result = training.run(
         max_examples=1, batch_size=1, evaluate_every=10, evaluation_examples=40,
     ),
     plan_privacy(
-        mechanism=tff_mf.BLT.production("b400"), rounds=60, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
+        mechanism=tff_mf.BLT.production("b400"), rounds=30, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
         participation=tff_mf.MinSep(min_sep=5, max_participations=12), delta=1e-6,
     ),
     data=runs.data_file("pydoc"), out=out, execution=execution,
@@ -328,8 +328,8 @@ digest = hashlib.sha256(b"".join(weight.tobytes() for weight in result.weights))
 """
 
 
-def kills() -> None:
-    same, moments = 0, 20
+def kills(moments: int = 20) -> None:
+    same = 0
     generator = random.Random(0)
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
 

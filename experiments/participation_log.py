@@ -22,8 +22,6 @@ def open_log(path: pathlib.Path, *, after_round: int | None = None) -> Iterator[
         after_round: Round after which a run goes on. Later ones, which were logged but never
             released, are taken out of the file: they are run, and logged, again.
     """
-    if after_round is None and path.exists():
-        raise InputValueError(f"path={str(path)!r} is there already: a run without checkpoints cannot go on.")
     kept = [] if after_round is None else _lines_until(path, after_round)
     if after_round is not None:
         _replace(path, kept)

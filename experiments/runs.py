@@ -32,6 +32,10 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"out={str(path)!r} has no run to resume: start it without --resume.")
     if (path / _SUMMARY).is_file():
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
+    if (path / "participation.csv").is_file() and not (path / "checkpoints" / "run.json").is_file():
+        raise InputValueError(
+            f"out={str(path)!r} holds a run without checkpoints, which cannot go on: start another one."
+        )
     _make_writable(path)
     return path
 
