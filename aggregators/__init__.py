@@ -4,7 +4,15 @@ from tff_mf import _requires
 
 _requires.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
+from ._connection import WorkerLostError as WorkerLostError  # noqa: E402
+from ._values import ResidentValue as ResidentValue  # noqa: E402
+from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
 from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
+from .resident import ResidentContext as ResidentContext  # noqa: E402
+from .resident import resident_context as resident_context  # noqa: E402
 from .session import tff_session as tff_session  # noqa: E402
+from .worker import Worker as Worker  # noqa: E402
+from .worker import running_worker as running_worker  # noqa: E402
+from .write_ahead import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402

@@ -1,14 +1,17 @@
 """The aggregator that an existing pipeline takes in place of its own: one argument to swap."""
 
+import hashlib
 import os
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 import tff_mf
-from tff_mf import _validate, queries
+from tff_mf import _validate, noise, queries
+from tff_mf.artifacts import _codecs
 from tff_mf.errors import InputValueError
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
@@ -90,6 +93,33 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         """
         return self._query(_ONE_NUMBER).dp_event(rounds, participation)
 
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
+        tensors = _codecs.MECHANISMS[self._mechanism.kind].encode(self._mechanism)
+        digest = hashlib.sha256(self._mechanism.kind.encode())
+        for name in sorted(tensors):
+            digest.update(f"{name} {tensors[name].shape}".encode() + tensors[name].astype("<f8").tobytes())
+        digest.update(repr((float(self._clip_norm), float(self._noise_multiplier), self._insecure_seed)).encode())
+        digest.update(repr((self._restart_every, self._adaptive_clipping)).encode())
+        return digest.hexdigest()
+
+    def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
+        """Returns the state of the noise after the rounds that drew `keys`, by drawing their noise again.
+
+        It is computed where TFF's current context computes: in a resident context the rows of noise
+        come to be in the worker, and stay there. It costs what the noise of those rounds did.
+
+        Formal guarantee: that of `tff_mf.noise.NoiseStream.replay`: no key is drawn, nothing is released.
+
+        Args:
+            keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
+            dimension: Number of coordinates of the values, over all their tensors together.
+        """
+        # Keys are those since the last restart, which left nothing of the noise before it.
+        query = self._query_of_a_stream(tf.TensorSpec([dimension], tf.float32))
+        return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))(keys)
+
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         """Returns the process that aggregates values of `value_type`, a structure of float tensors.
 
@@ -103,6 +133,12 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         return tff.aggregators.DifferentiallyPrivateFactory(query, self._record_aggregation_factory).create(value_type)
 
     def _query(self, record_specs: object) -> _Query:
+        query = self._query_of_a_stream(record_specs)
+        if self._restart_every is None:
+            return query
+        return queries.RestartedQuery(query, restart_every=self._restart_every)
+
+    def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {
             "record_specs": record_specs,
             "clip_norm": self._clip_norm,
@@ -110,16 +146,12 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             "insecure_seed": self._insecure_seed,
         }
         if self._adaptive_clipping is None:
-            query = queries.build_query(self._mechanism, **arguments)
-        else:
-            query = queries.AdaptiveClippingQuery(
-                self._mechanism,
-                clipping=self._adaptive_clipping,
-                clients_per_round=self._clients_per_round,
-                **arguments,
-            )
-        return (
-            query if self._restart_every is None else queries.RestartedQuery(query, restart_every=self._restart_every)
+            return queries.build_query(self._mechanism, **arguments)
+        return queries.AdaptiveClippingQuery(
+            self._mechanism,
+            clipping=self._adaptive_clipping,
+            clients_per_round=self._clients_per_round,
+            **arguments,
         )
 
 

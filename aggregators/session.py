@@ -40,15 +40,24 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
     )
     stack = tff.framework.get_context_stack()
     before = stack.current
+    with ending_workers():
+        stack.set_default_context(context)
+        try:
+            yield context
+        finally:
+            stack.set_default_context(before)
+            del context
+            # TFF ends the worker when the context is collected; computations may still hold it in a cycle.
+            gc.collect()
+
+
+@contextlib.contextmanager
+def ending_workers() -> Iterator[None]:
+    """Ends with the block every worker that was started in it."""
     others = {worker.pid for worker in _workers()}
-    stack.set_default_context(context)
     try:
-        yield context
+        yield
     finally:
-        stack.set_default_context(before)
-        del context
-        # TFF ends the worker when the context is collected; computations may still hold it in a cycle.
-        gc.collect()
         _end([worker for worker in _workers() if worker.pid not in others])
 
 

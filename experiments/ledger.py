@@ -34,10 +34,11 @@ def cohort_digest(clients: Sequence[str]) -> str:
 class Ledger:
     """Appends to a ledger, each entry durably before the call returns. Made by `open_ledger`."""
 
-    def __init__(self, file: TextIO, head: str, attempts: Counter[int]) -> None:
+    def __init__(self, file: TextIO, head: str, attempts: Counter[int], released: set[int]) -> None:
         self._file = file
         self._head = head
         self._attempts = attempts
+        self._released = released
 
     def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
         """Notes that a round is about to be computed, for the first time or again.
@@ -60,6 +61,13 @@ class Ledger:
     def released(self, round_number: int) -> None:
         """Notes that the round may be seen from now on; to be called before anything of it leaves the server."""
         self._append("released", round=round_number, attempt=self._attempts[round_number])
+        self._released.add(round_number)
+
+    def released_until(self, round_number: int) -> None:
+        """Notes of all rounds to this one that may be seen from now on, if that was not noted before."""
+        for earlier in range(1, round_number + 1):
+            if earlier not in self._released:
+                self.released(earlier)
 
     def restarted(self, round_number: int) -> None:
         """Notes that noise starts anew in this round, counted from 1."""
@@ -98,10 +106,10 @@ def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None
                 f"ledger={str(path)!r} cannot go on: {'; '.join(record.problems) or 'its run has ended'}."
             )
         with path.open("a", encoding="utf-8") as file:
-            yield Ledger(file, record.head, Counter(record.attempts))
+            yield Ledger(file, record.head, Counter(record.attempts), set(record.released))
         return
     with path.open("x", encoding="utf-8") as file:
-        ledger = Ledger(file, "", Counter())
+        ledger = Ledger(file, "", Counter(), set())
         about = None if configuration is None else hashlib.sha256(configuration.read_bytes()).hexdigest()
         ledger._append("opened", version=1, run=secrets.token_hex(16), configuration=about)
         folder = os.open(path.parent, os.O_RDONLY)

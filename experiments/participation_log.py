@@ -14,11 +14,21 @@ _FIELDS = ["round", "client"]
 
 
 @contextlib.contextmanager
-def open_log(path: pathlib.Path) -> Iterator[Callable[[int, Sequence[str]], None]]:
-    """Yields a function that writes a round and its clients to a new CSV file, durably."""
-    with path.open("x", newline="", encoding="utf-8") as file:
+def open_log(path: pathlib.Path, *, after_round: int | None = None) -> Iterator[Callable[[int, Sequence[str]], None]]:
+    """Yields a function that writes a round and its clients to a CSV file, durably.
+
+    Args:
+        path: The file, which must be new unless a run goes on.
+        after_round: Round after which a run goes on. Later ones, which were logged but never
+            released, are taken out of the file: they are run, and logged, again.
+    """
+    kept = [] if after_round is None else _lines_until(path, after_round)
+    if after_round is not None:
+        _replace(path, kept)
+    with path.open("x" if after_round is None else "a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(_FIELDS)
+        if not kept:
+            writer.writerow(_FIELDS)
 
         def log(round_number: int, clients: Sequence[str]) -> None:
             writer.writerows((round_number, client) for client in clients)
@@ -56,3 +66,21 @@ def read_observed(path: pathlib.Path) -> ObservedParticipation:
             last[client] = round_number
             count[client] = count.get(client, 0) + 1
     return ObservedParticipation(min_sep=separation, max_participations=max(count.values(), default=0))
+
+
+def _lines_until(path: pathlib.Path, last_round: int) -> list[list[str]]:
+    """Returns the lines of a log up to a round; a run that was killed may have left a part of a later one."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.reader(file))
+    return lines[:1] + [line for line in lines[1:] if len(line) == len(_FIELDS) and int(line[0]) <= last_round]
+
+
+def _replace(path: pathlib.Path, lines: list[list[str]]) -> None:
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

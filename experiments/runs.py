@@ -3,9 +3,11 @@
 import pathlib
 import tempfile
 
+import tff_mf
 from tff_mf.errors import InputValueError
 
 _SUMMARY = "summary.json"
+_MECHANISM = "mechanism.safetensors"
 
 
 def new_folder(path: pathlib.Path) -> pathlib.Path:
@@ -18,6 +20,35 @@ def new_folder(path: pathlib.Path) -> pathlib.Path:
     if any(path.iterdir()):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
     return path
+
+
+def resumable_folder(path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of a run that was stopped.
+
+    Raises:
+        InputValueError: If there is none, or its run has ended.
+    """
+    if not path.is_dir():
+        raise InputValueError(f"out={str(path)!r} has no run to resume: start it without --resume.")
+    if (path / _SUMMARY).is_file():
+        raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
+    if (path / "participation.csv").is_file() and not (path / "checkpoints" / "run.json").is_file():
+        raise InputValueError(
+            f"out={str(path)!r} holds a run without checkpoints, which cannot go on: start another one."
+        )
+    _make_writable(path)
+    return path
+
+
+def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:
+    """Saves the mechanism that was found for a run in its folder."""
+    tff_mf.save(mechanism, folder / _MECHANISM)
+
+
+def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
+    """Returns the mechanism that was found for the run of a folder, or `None` if it was stopped before that."""
+    path = folder / _MECHANISM
+    return tff_mf.load(path) if path.is_file() else None
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:

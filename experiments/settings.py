@@ -32,6 +32,33 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutionSettings:
+    """Where a run computes, and what it does when it is stopped. Nothing of it changes the model.
+
+    Attributes:
+        checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
+            released; 0 for no checkpoints at all.
+        resume: Whether to go on with the run that is in the folder, from its last checkpoint.
+        workers: Addresses (`host:port`) of running workers; one of its own on this machine if empty.
+        restarts: How often a run whose worker dies goes on from its last checkpoint by itself.
+    """
+
+    checkpoint_every: int = 25
+    resume: bool = False
+    workers: tuple[str, ...] = ()
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_every", "restarts"):
+            _validate.whole(name, getattr(self, name), at_least=0)
+        if not self.checkpoint_every and (self.resume or self.restarts):
+            raise InputValueError(
+                f"checkpoint_every={self.checkpoint_every} saves nothing that a run could go on from: "
+                "give at least 1, or neither resume nor restarts."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """Everything of a run but its privacy.
 

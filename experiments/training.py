@@ -4,25 +4,33 @@ import asyncio
 import collections
 import dataclasses
 import json
+import logging
 import pathlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
 
 from .. import aggregators
-from . import ledger, participation_log, reporting, sampling, task
+from . import ledger, participation_log, recovery, reporting, sampling, task
 from .datasets import sqlite
 from .privacy import PrivacyPlan
-from .settings import TrainingSettings
+from .settings import ExecutionSettings, TrainingSettings
 
 METRICS = "metrics.csv"
 PARTICIPATION = "participation.csv"
 SUMMARY = "summary.json"
+
+_LOG = logging.getLogger(__name__)
+
+_ON_THIS_MACHINE = ExecutionSettings()
+
+OnRound = Callable[[int, Mapping[str, float]], None]
 
 # Where the warmup starts and the cooldown ends, as a part of the rate: banded MF paper, appendix H.
 _RAMP_FLOOR = 0.05
@@ -37,12 +45,14 @@ class TrainingResult:
         statement: The guarantee in one line.
         history: Metrics of each evaluated round.
         holds: Whether the observed participation is within the assumed one.
+        weights: The trained model's parameters.
     """
 
     summary: Mapping[str, Any]
     statement: str
     history: list[dict[str, float]]
     holds: bool
+    weights: list[np.ndarray]
 
 
 def run(
@@ -51,7 +61,8 @@ def run(
     *,
     data: pathlib.Path,
     out: pathlib.Path,
-    on_round: Callable[[int, Mapping[str, float]], None] = lambda round_number, metrics: None,
+    on_round: OnRound = lambda round_number, metrics: None,
+    execution: ExecutionSettings = _ON_THIS_MACHINE,
 ) -> TrainingResult:
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
@@ -66,9 +77,11 @@ def run(
         data: File in StackOverflow's format.
         out: An existing folder.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
+        execution: Where it computes, checkpoints, and whether it goes on with a run that was stopped.
 
     Raises:
-        InputValueError: If the training clients cannot fill the cohorts.
+        InputValueError: If the training clients cannot fill the cohorts, or there is no such run to resume.
+        WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     splits = sqlite.load(data)
     cohorts = sampling.plan_cohorts(
@@ -88,33 +101,34 @@ def run(
     )
     source = sampling.MinSepDataSource(splits.train, cohorts, preprocess_fn=language_task.preprocess_train)
     evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
-    process = _learning_process(settings, privacy, language_task)
+    aggregator = _aggregator(settings, privacy)
+    process = _learning_process(settings, privacy, language_task, aggregator)
+    description = {
+        "settings": dataclasses.asdict(settings),
+        "rounds": privacy.rounds,
+        "clients_per_round": privacy.clients_per_round,
+        "participation": repr(privacy.participation),
+        "cohorts": cohorts.digest,
+    }
     reporting.plan(out, settings, privacy, cohorts)
-    metrics_file = tff.program.CSVFileReleaseManager(out / METRICS, key_fieldname="round")
-    history: list[dict[str, float]] = []
-    start = time.perf_counter()
-    with (
-        aggregators.tff_session(),
-        participation_log.open_log(out / PARTICIPATION) as log_cohort,
-        ledger.open_ledger(out / ledger.LEDGER, configuration=out / reporting.CONFIGURATION) as book,
-    ):
-        state = process.set_model_weights(process.initialize(), language_task.initial_weights)
-        iterator = source.iterator()
-        for round_number in range(1, privacy.rounds + 1):
-            datasets = iterator.select(privacy.clients_per_round)
-            cohort = cohorts.cohort(round_number - 1)
-            log_cohort(round_number, cohort)
-            book.begin(round_number, cohort, divisor=privacy.clients_per_round, clip_norm=settings.clip_norm)
-            state = process.next(state, datasets).state
-            book.released(round_number)
-            metrics: dict[str, float] = {}
-            if round_number % settings.evaluate_every == 0 or round_number == privacy.rounds:
-                metrics = evaluate(process.get_model_weights(state))
-                history.append({"round": round_number, **metrics})
-            row = {"seconds": time.perf_counter() - start, **metrics}
-            asyncio.run(metrics_file.release(row, round_number))
-            on_round(round_number, metrics)
-        book.ended()
+    workers, restarts, resume = execution.workers, execution.restarts, execution.resume
+    while True:
+        saved = recovery.Recovery(out, aggregator, description, every=execution.checkpoint_every, resume=resume)
+        try:
+            with aggregators.resident_context(workers=workers):
+                start = process.set_model_weights(process.initialize(), language_task.initial_weights)
+                progress = saved.load(start)
+                del start
+                progress = _train(process, source, evaluate, saved, progress, settings, privacy, out, on_round)
+                weights = [np.asarray(weight) for weight in process.get_model_weights(progress.state).trainable]
+            break
+        except aggregators.WorkerLostError as error:
+            workers = tuple(address for address in workers if address != error.address)
+            if not restarts or (execution.workers and not workers):
+                raise
+            _LOG.warning("%s It does so now.", error)
+            restarts, resume = restarts - 1, True
+    history = list(progress.history)
     observed = participation_log.read_observed(out / PARTICIPATION)
     holds = observed.within(privacy.participation)
     statement = privacy.statement(observed)
@@ -135,30 +149,93 @@ def run(
         "client_learning_rate": settings.client_learning_rate,
         "clip_norm": settings.clip_norm,
         "seed": settings.seed,
-        "seconds": time.perf_counter() - start,
+        "seconds": progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
     if not holds:
         summary["epsilon"] = summary["epsilon_as_run"] = None
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     reporting.realise(out)
-    return TrainingResult(summary=summary, statement=statement, history=history, holds=holds)
+    saved.finish()
+    return TrainingResult(summary=summary, statement=statement, history=history, holds=holds, weights=weights)
+
+
+def _train(
+    process: tff.learning.templates.LearningProcess,
+    source: sampling.MinSepDataSource,
+    evaluate: task.Evaluation,
+    saved: recovery.Recovery,
+    progress: recovery.Progress,
+    settings: TrainingSettings,
+    privacy: PrivacyPlan,
+    out: pathlib.Path,
+    on_round: OnRound,
+) -> recovery.Progress:
+    """Runs the rounds that are left, each saved before anything of it is released."""
+    metrics_file = tff.program.CSVFileReleaseManager(
+        out / METRICS, save_mode=tff.program.CSVSaveMode.WRITE, key_fieldname="round"
+    )
+    first = progress.round_number + 1
+    if progress.row:
+        # It may have been saved and not released. Released again, it is the same.
+        asyncio.run(metrics_file.release(progress.row, progress.round_number))
+    iterator = source.iterator(progress.round_number)
+    start = time.perf_counter() - progress.seconds
+    resumed = None if saved.fresh else progress.round_number
+    with (
+        participation_log.open_log(out / PARTICIPATION, after_round=resumed) as log_cohort,
+        ledger.open_ledger(out / ledger.LEDGER, configuration=out / reporting.CONFIGURATION) as book,
+    ):
+        # The run may have been stopped between a checkpoint and the ledger's word for it.
+        book.released_until(progress.round_number)
+        for round_number in range(first, privacy.rounds + 1):
+            datasets = iterator.select(privacy.clients_per_round)
+            cohort = source.plan.cohort(round_number - 1)
+            log_cohort(round_number, cohort)
+            book.begin(round_number, cohort, divisor=privacy.clients_per_round, clip_norm=settings.clip_norm)
+            state = process.next(progress.state, datasets).state
+            metrics: dict[str, float] = {}
+            history = progress.history
+            if round_number % settings.evaluate_every == 0 or round_number == privacy.rounds:
+                metrics = evaluate(process.get_model_weights(state))
+                history = (*history, {"round": round_number, **metrics})
+            seconds = time.perf_counter() - start
+            progress = recovery.Progress(
+                state=state,
+                round_number=round_number,
+                history=history,
+                row={"seconds": seconds, **metrics},
+                seconds=seconds,
+            )
+            if saved.save(progress, released=bool(metrics)):
+                book.released_until(round_number)
+            asyncio.run(metrics_file.release(progress.row, round_number))
+            on_round(round_number, metrics)
+        book.ended()
+    return progress
+
+
+def _aggregator(settings: TrainingSettings, privacy: PrivacyPlan) -> aggregators.MFAggregationFactory:
+    return aggregators.build_mf_aggregator(
+        privacy.mechanism,
+        clip_norm=settings.clip_norm,
+        noise_multiplier=privacy.noise_multiplier_as_run,
+        clients_per_round=privacy.clients_per_round,
+        insecure_seed=privacy.insecure_seed,
+    )
 
 
 def _learning_process(
-    settings: TrainingSettings, privacy: PrivacyPlan, language_task: task.Task
+    settings: TrainingSettings,
+    privacy: PrivacyPlan,
+    language_task: task.Task,
+    aggregator: aggregators.MFAggregationFactory,
 ) -> tff.learning.templates.LearningProcess:
     return tff.learning.algorithms.build_unweighted_fed_avg(
         language_task.model,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
         server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
-        model_aggregator=aggregators.build_mf_aggregator(
-            privacy.mechanism,
-            clip_norm=settings.clip_norm,
-            noise_multiplier=privacy.noise_multiplier_as_run,
-            clients_per_round=privacy.clients_per_round,
-            insecure_seed=privacy.insecure_seed,
-        ),
+        model_aggregator=aggregator,
         metrics_aggregator=_no_metrics,
     )
 

@@ -23,6 +23,7 @@ _COMMANDS = {
     "report": "State what a run guarantees, and check it against its files.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
+    "worker": "Run a worker of TFF, for a run over several machines.",
 }
 
 

@@ -46,6 +46,10 @@ def _model_options(command: Any) -> Any:
 @click.option("--evaluation-examples", type=int, default=2000)
 @click.option("--seed", type=int, default=0, help="Seed of cohorts and initial model, never of noise.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a run with it has no privacy.")
+@click.option("--checkpoint-every", type=int, default=25, help="Rounds between checkpoints; 0 for none.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out, with the options that it was started with.")
+@click.option("--workers", default="", help="Addresses host:port of running workers, with commas between them.")
+@click.option("--restarts", type=int, default=0, help="How often to go on by itself when a worker dies.")
 @click.option("--out", default="runs/train", help="Folder of the run's files; must be new or empty.")
 @_options.as_json
 def train(
@@ -65,6 +69,10 @@ def train(
     embedding_size: int,
     units: int,
     insecure_seed: int | None,
+    checkpoint_every: int,
+    resume: bool,
+    workers: str,
+    restarts: int,
     out: str,
     as_json: bool,
     **others: Any,
@@ -86,11 +94,23 @@ def train(
         ),
         **others,
     )
+    execution = settings.ExecutionSettings(
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+        workers=tuple(address.strip() for address in workers.split(",") if address.strip()),
+        restarts=restarts,
+    )
+    path = pathlib.Path(out)
+    if resume:
+        runs.resumable_folder(path)
     participation = _options.participation(min_sep, max_participations)
     if mechanism == "blt":
         import tff_mf
 
-        chosen = tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=buffers)
+        # A mechanism that differed in its last digit could not go on with the noise of the first.
+        chosen = runs.begun_mechanism(path) if resume else None
+        if chosen is None:
+            chosen = tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=buffers)
     elif buffers is not None:
         raise click.UsageError("--buffers goes with --mechanism blt.")
     else:
@@ -106,13 +126,21 @@ def train(
         noise_multiplier=noise_multiplier,
         insecure_seed=insecure_seed,
     )
-    folder = runs.new_folder(pathlib.Path(out))
+    folder = path if resume else runs.new_folder(path)
+    if mechanism == "blt" and not resume:
+        runs.keep_mechanism(folder, chosen)
     data = runs.data_file(dataset)
 
+    from ... import aggregators
     from .. import training
 
-    with progress.rounds(rounds, mechanism) as on_round:
-        result = training.run(chosen_settings, privacy, data=data, out=folder, on_round=on_round)
+    try:
+        with progress.rounds(rounds, mechanism) as on_round:
+            result = training.run(
+                chosen_settings, privacy, data=data, out=folder, on_round=on_round, execution=execution
+            )
+    except aggregators.WorkerLostError as error:
+        raise SystemExit(f"tff-mf: {error} (--resume)") from None
     if as_json:
         _options.report(result.summary, as_json=True)
     else:

@@ -1,5 +1,9 @@
+import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
 
+import tff_mf
 from tff_mf import aggregators
 
 
@@ -8,3 +12,82 @@ def _tff():
     """One worker for all tests of this floor: starting one takes seconds."""
     with aggregators.tff_session():
         yield
+
+
+@pytest.fixture(scope="session")
+def regression():
+    """A small learning problem: how to build its process, its clients' data, and weights to start from."""
+    return Regression()
+
+
+class Source(tff.program.FederatedDataSource):
+    """The clients of a list in turn; its iterator can be copied, as TFF's training program does."""
+
+    def __init__(self, datasets):
+        Rotation.datasets = datasets
+
+    @property
+    def federated_type(self):
+        return self.iterator().federated_type
+
+    def iterator(self):
+        return Rotation()
+
+
+class Rotation(tff.program.FederatedDataSourceIterator):
+    datasets = ()
+
+    def __init__(self, start=0):
+        self.start = start
+
+    @classmethod
+    def from_bytes(cls, buffer):
+        return cls(int(buffer))
+
+    def to_bytes(self):
+        return str(self.start).encode()
+
+    @property
+    def federated_type(self):
+        return tff.FederatedType(tff.types.tensorflow_to_type(self.datasets[0].element_spec), tff.CLIENTS)
+
+    def select(self, k=None):
+        self.start += k
+        return [self.datasets[(self.start - index) % len(self.datasets)] for index in range(k)]
+
+
+class Regression:
+    def __init__(self):
+        generator = np.random.default_rng(0)
+        truth = generator.normal(size=(5, 1))
+        self.clients = []
+        for _ in range(8):
+            features = generator.normal(size=(32, 5)).astype(np.float32)
+            targets = (features @ truth).astype(np.float32)
+            self.clients.append(tf.data.Dataset.from_tensor_slices((features, targets)).batch(8))
+        shapes = [variable.shape for variable in self.model().trainable_variables]
+        initial = [generator.normal(size=shape).astype(np.float32) for shape in shapes]
+        self.weights = tff.learning.models.ModelWeights(initial, [])
+
+    def source(self):
+        return Source(self.clients)
+
+    def model(self):
+        layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(4, activation="tanh")]
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([*layers, tf.keras.layers.Dense(1)]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            input_spec=(tf.TensorSpec([None, 5]), tf.TensorSpec([None, 1])),
+        )
+
+    def aggregator(self, mechanism=None, **changes):
+        arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 8, "insecure_seed": 3, **changes}
+        return aggregators.build_mf_aggregator(mechanism or tff_mf.BLT.production("b400"), **arguments)
+
+    def process(self, aggregator=None):
+        return tff.learning.algorithms.build_unweighted_fed_avg(
+            self.model,
+            client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
+            server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.5),
+            model_aggregator=aggregator or self.aggregator(),
+        )

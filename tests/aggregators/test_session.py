@@ -16,7 +16,9 @@ from tff_mf import aggregators
 total = tff.federated_computation(tff.federated_sum, tff.FederatedType(np.int32, tff.CLIENTS))
 """
 IN_A_SESSION = SUM + "with aggregators.tff_session():\n    print(total([1, 2]))\n"
+RESIDENT = IN_A_SESSION.replace("tff_session", "resident_context")
 PROGRAMS = {
+    "resident": RESIDENT,
     "session": IN_A_SESSION,
     "no session": SUM + "print(total([1, 2]))\n",
     "exit in the session": IN_A_SESSION + "    raise SystemExit(0)\n",
@@ -33,9 +35,11 @@ def output_of(program):
 
 
 def workers():
+    """Workers of this environment: another checkout's tests may run beside these."""
     found = set()
-    for process in psutil.process_iter(["name", "status"]):
-        if (process.info["name"] or "").startswith("worker_binary") and process.info["status"] != "zombie":
+    for process in psutil.process_iter(["exe", "status"]):
+        executable = process.info["exe"] or ""
+        if executable.startswith(sys.prefix) and "worker_binary" in executable and process.info["status"] != "zombie":
             found.add(process.pid)
     return found
 
@@ -59,8 +63,16 @@ def test_the_worker_ends_with_the_block():
     assert output_of(program).split() == ["1", "0"]
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "terminate"])
-def test_a_run_that_is_ended_leaves_no_worker(end, tmp_path: pathlib.Path):
+ENDS = {
+    "interrupt": (signal.SIGINT, "tff_session"),
+    "terminate": (signal.SIGTERM, "tff_session"),
+    "resident, killed": (signal.SIGKILL, "resident_context"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_run_that_is_ended_leaves_no_worker(name, tmp_path: pathlib.Path):
+    end, session = ENDS[name]
     before = workers()
     marker = tmp_path / "started"
     program = (
@@ -68,7 +80,7 @@ def test_a_run_that_is_ended_leaves_no_worker(end, tmp_path: pathlib.Path):
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
         + SUM
         + "import pathlib, time\n"
-        + "with aggregators.tff_session():\n"
+        + f"with aggregators.{session}():\n"
         + "    total([1, 2])\n"
         + f"    pathlib.Path({str(marker)!r}).touch()\n"
         + "    time.sleep(60)\n"
@@ -81,4 +93,7 @@ def test_a_run_that_is_ended_leaves_no_worker(end, tmp_path: pathlib.Path):
             time.sleep(0.1)
         os.kill(process.pid, end)
         process.communicate(timeout=60)
+    deadline = time.monotonic() + 10
+    while not workers() <= before and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert workers() <= before

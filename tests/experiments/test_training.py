@@ -144,7 +144,9 @@ def test_lstm_of_the_papers_has_their_number_of_parameters():
 
 
 def workers():
-    return {process.pid for process in psutil.process_iter(["name"]) if "worker_binary" in (process.info["name"] or "")}
+    """Workers of this environment: another checkout's tests may run beside these."""
+    executables = {process.pid: process.info["exe"] or "" for process in psutil.process_iter(["exe"])}
+    return {pid for pid, exe in executables.items() if exe.startswith(sys.prefix) and "worker_binary" in exe}
 
 
 def test_train_by_command_through_a_pipe(small_data, tmp_path):

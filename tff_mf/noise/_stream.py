@@ -123,16 +123,26 @@ class NoiseStream(abc.ABC, Generic[_M]):
         keys = tf.convert_to_tensor(keys)
         if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != _keys.KEY_WORDS:
             raise InputValueError(f"keys of type {keys.dtype.name} and shape {keys.shape} must be int64 [rounds, 2].")
-        if len(keys):
-            self._mechanism.check(len(keys))
-        state = self.init()
-        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, state)._replace(keys=tf.TensorSpec(_KEYS, tf.int64))
-        advance = tf.function(
-            self._advance, input_signature=[tf.TensorSpec([_keys.KEY_WORDS], tf.int64), specs], autograph=False
-        )
-        for key in keys:
-            _, state = advance(key, state)
-        return state
+        if keys.shape[0]:
+            self._mechanism.check(keys.shape[0])
+        if tf.executing_eagerly():
+            return tf.function(self._replayed, input_signature=[tf.TensorSpec(_KEYS, tf.int64)], autograph=False)(keys)
+        return self._replayed(keys)
+
+    def _replayed(self, keys: tf.Tensor) -> NoiseState:
+        count, start = tf.shape(keys, tf.int64)[0], self.init()
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_KEYS))
+
+        def again(state: NoiseState) -> tuple[NoiseState]:
+            # In a graph the number of keys may be unknown until now.
+            with tf.control_dependencies(self._limit_checks(state.round)):
+                key = tf.identity(keys[state.round])
+            return (self._advance(key, state)[1],)
+
+        # One round after another: two at once would only take the memory of two.
+        return tf.while_loop(
+            lambda state: state.round < count, again, (start,), shape_invariants=(shapes,), parallel_iterations=1
+        )[0]
 
     def _advance(self, key: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
         row, rows = self._step(self._drawn(key), state)

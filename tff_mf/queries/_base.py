@@ -147,6 +147,10 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         ]
         return tf.nest.pack_sequence_as(total, noised)
 
+    def replay(self, keys: tf.Tensor) -> NoiseState:
+        """Returns the state of the noise after the rounds that drew `keys`; see `NoiseStream.replay`."""
+        return self._stream.replay(keys)
+
     def reset_state(self, noised_results: Any, global_state: Any) -> Any:
         """Returns the state before round 0: a restart, as TensorFlow Privacy's `RestartQuery` asks for it.
 

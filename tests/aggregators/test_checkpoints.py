@@ -1,0 +1,267 @@
+"""Checkpoints hold what cannot be computed again, and nothing that is released is ever run again."""
+
+import asyncio
+import os
+import stat
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+import tff_mf
+from tff_mf import aggregators, queries
+from tff_mf.noise import _keys
+
+
+def noise_of(state):
+    return getattr(state, "aggregator", state).query_state.numerator_state.noise
+
+
+def flat(structure):
+    return np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(structure)])
+
+
+def start(process):
+    with_text = {"text": "ε", "bytes": b"\x00\xff", "nothing": None, "rounds": 0, "half": 0.5, "yes": True}
+    return {"state": process.initialize(), "others": with_text, "tuple": (np.float64(2), np.zeros([0, 3], np.int32))}
+
+
+CONTEXTS = pytest.mark.parametrize("context", ["ordinary", "resident"])
+SHAPE = 3000
+
+
+@pytest.fixture
+def in_context(context):
+    if context == "ordinary":
+        yield
+    else:
+        with aggregators.resident_context():
+            yield
+
+
+@CONTEXTS
+@pytest.mark.parametrize("rows", ["replay", "save"])
+@pytest.mark.usefixtures("in_context")
+def test_a_state_comes_back_as_it_was(regression, tmp_path, rows):
+    aggregator = regression.aggregator(insecure_seed=None)
+    process = aggregator.create(tff.TensorType(np.float32, [SHAPE]))
+    manager = aggregators.CheckpointManager(tmp_path / "c", aggregator=aggregator, rows=rows)
+    saved = start(process)
+    for _ in range(5):
+        saved["state"] = process.next(saved["state"], [np.ones(SHAPE, np.float32)]).state
+    saved["others"] |= {"rounds": 5, "text": "δ"}
+    asyncio.run(manager.save(saved, 5))
+    loaded, version = asyncio.run(manager.load_latest(start(process)))
+    assert version == 5
+    assert loaded["others"] == saved["others"]
+    assert loaded["tuple"][0] == 2.0
+    assert loaded["tuple"][1].shape == (0, 3)
+    np.testing.assert_array_equal(flat(noise_of(loaded["state"]).rows), flat(noise_of(saved["state"]).rows))
+    np.testing.assert_array_equal(noise_of(loaded["state"]).keys, noise_of(saved["state"]).keys)
+    # The next round draws a fresh key on the same past.
+    after = process.next(loaded["state"], [np.ones(SHAPE, np.float32)])
+    again = process.next(loaded["state"], [np.ones(SHAPE, np.float32)])
+    assert noise_of(after.state).round == 6
+    np.testing.assert_array_equal(np.asarray(noise_of(after.state).keys)[:5], noise_of(saved["state"]).keys)
+    assert not np.any(np.asarray(after.result) == np.asarray(again.result))
+
+
+ROUNDS = 9
+MECHANISMS = {
+    "banded": tff_mf.optimize_banded(rounds=ROUNDS, bands=3),
+    "banded-toeplitz": tff_mf.optimize_banded_toeplitz(
+        rounds=ROUNDS, bands=3, participation=tff_mf.MinSep(min_sep=3, max_participations=3)
+    ),
+    "dense": tff_mf.optimize_dense(rounds=ROUNDS, participation=tff_mf.SingleParticipation()),
+    "identity": tff_mf.Identity(),
+    "tree-online": tff_mf.Tree(ROUNDS, variant="online"),
+    "tree-full": tff_mf.Tree(ROUNDS, variant="full"),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_rows_are_drawn_again_bit_for_bit_in_the_worker(regression, tmp_path, name):
+    aggregator = regression.aggregator(MECHANISMS[name], insecure_seed=None)
+    process = aggregator.create(tff.TensorType(np.float32, [500]))
+    manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
+    with aggregators.resident_context():
+        state, rows = process.initialize(), []
+        for _ in range(7):
+            output = process.next(state, [np.zeros(500, np.float32)])
+            state = output.state
+            rows.append(np.asarray(output.result) * 8)
+        z = np.stack([_keys.standard_normal(key, 500) for key in np.asarray(noise_of(state).keys)])
+        np.testing.assert_allclose(rows, MECHANISMS[name].inverse(ROUNDS)[:7, :7] @ z * 0.5, rtol=1e-4, atol=1e-4)
+        asyncio.run(manager.save(state, 7))
+        loaded = asyncio.run(manager.load(7, process.initialize()))
+        for part, expected in zip(noise_of(loaded), noise_of(state), strict=True):
+            for one, other in zip(tf.nest.flatten(part), tf.nest.flatten(expected), strict=True):
+                np.testing.assert_array_equal(one, other)
+        assert noise_of(process.next(loaded, [np.ones(500, np.float32)]).state).round == 8
+
+
+def test_noise_that_starts_anew_is_drawn_again_from_its_last_start(regression, tmp_path):
+    aggregator = regression.aggregator(
+        MECHANISMS["tree-full"],
+        insecure_seed=None,
+        restart_every=4,
+        adaptive_clipping=queries.AdaptiveClipping(count_stddev=1.0),
+    )
+    process = aggregator.create(tff.TensorType(np.float32, [500]))
+    manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
+    with aggregators.resident_context():
+        state = process.initialize()
+        for _ in range(7):
+            state = process.next(state, [np.ones(500, np.float32)]).state
+        asyncio.run(manager.save(state, 7))
+        loaded = asyncio.run(manager.load(7, process.initialize()))
+        for one, other in zip(tree.flatten(loaded), tree.flatten(state), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_it_is_no_larger_than_it_must_be(regression, tmp_path):
+    aggregator = regression.aggregator()
+    process = aggregator.create(tff.TensorType(np.float32, [SHAPE]))
+    state = process.next(process.initialize(), [np.ones(SHAPE, np.float32)]).state
+    sizes = {}
+    for rows in ("replay", "save"):
+        manager = aggregators.CheckpointManager(tmp_path / rows, aggregator=aggregator, rows=rows)
+        asyncio.run(manager.save(state, 1))
+        (file,) = (tmp_path / rows).iterdir()
+        sizes[rows] = file.stat().st_size
+        assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(tmp_path / rows).st_mode) == 0o700
+    assert sizes["replay"] < 5000
+    assert sizes["save"] > 4 * SHAPE * 4
+
+
+def test_old_ones_are_deleted_and_a_version_is_never_written_twice(tmp_path):
+    manager = aggregators.CheckpointManager(tmp_path / "c", keep=2)
+    assert asyncio.run(manager.load_latest({"x": 0})) == (None, 0)
+    for version in (1, 2, 10):
+        asyncio.run(manager.save({"x": np.float32(version)}, version))
+    assert asyncio.run(manager.get_versions()) == [2, 10]
+    assert asyncio.run(manager.load_latest({"x": 0})) == ({"x": 10.0}, 10)
+    with pytest.raises(tff.program.ProgramStateExistsError):
+        asyncio.run(manager.save({"x": 3}, 10))
+    with pytest.raises(tff.program.ProgramStateNotFoundError):
+        asyncio.run(manager.load(1, {"x": 0}))
+    asyncio.run(manager.remove_all())
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise_multiplier": 0.6},
+        {"clip_norm": 2.0},
+        {"insecure_seed": None},
+        {"mechanism": tff_mf.BLT.production("b100")},
+        {"mechanism": tff_mf.Identity()},
+    ],
+)
+def test_another_aggregator_is_refused(regression, tmp_path, changes):
+    aggregator, other = regression.aggregator(), regression.aggregator(**changes)
+    state = aggregator.create(tff.TensorType(np.float32, [2])).initialize()
+    asyncio.run(aggregators.CheckpointManager(tmp_path, aggregator=aggregator).save(state, 1))
+    with pytest.raises(tff_mf.InputError, match="another mechanism"):
+        asyncio.run(aggregators.CheckpointManager(tmp_path, aggregator=other).load(1, state))
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    manager = aggregators.CheckpointManager(tmp_path)
+    asyncio.run(manager.save({"x": np.zeros(100)}, 1))
+    with pytest.raises(tff_mf.InputError, match="another structure"):
+        asyncio.run(manager.load(1, {"x": 0, "y": 0}))
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:50], whole[:-1], whole.replace(b"tff_mf_checkpoint", b"tff_mf_checkpoinT")):
+        path.write_bytes(damaged)
+        with pytest.raises(tff_mf.InputError, match="damaged"):
+            asyncio.run(manager.load(1, {"x": 0}))
+
+
+def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
+    manager = aggregators.CheckpointManager(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        asyncio.run(manager.save({"x": np.zeros(100)}, 1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_arguments_are_refused(tmp_path):
+    for changes in ({"keep": 0}, {"rows": "drop"}, {"aggregator": 3}):
+        with pytest.raises(tff_mf.InputError, match=next(iter(changes))):
+            aggregators.CheckpointManager(tmp_path, **changes)
+
+
+class Recording(tff.program.ReleaseManager):
+    def __init__(self, folder):
+        self.folder, self.seen = folder, []
+
+    async def release(self, value, key):
+        self.seen.append((key, sorted(path.name for path in self.folder.glob("checkpoint_*"))))
+
+
+def test_a_release_waits_for_the_checkpoint(tmp_path):
+    checkpoints = aggregators.CheckpointManager(tmp_path)
+    recording = Recording(tmp_path)
+    manager = aggregators.WriteAheadReleaseManager(recording, checkpoints)
+
+    async def as_in_the_training_program_of_tff():
+        tasks = [checkpoints.save({"x": np.zeros(1000)}, 1), recording.release(0, "alone"), manager.release(0, "waits")]
+        await asyncio.gather(*tasks)
+
+    asyncio.run(as_in_the_training_program_of_tff())
+    assert recording.seen == [("alone", []), ("waits", ["checkpoint_1.safetensors"])]
+
+
+def test_after_a_checkpoint_that_failed_nothing_is_released(tmp_path, monkeypatch):
+    checkpoints = aggregators.CheckpointManager(tmp_path)
+    recording = Recording(tmp_path)
+    manager = aggregators.WriteAheadReleaseManager(recording, checkpoints)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("full")))
+
+    async def both():
+        saving = asyncio.create_task(checkpoints.save({"x": np.zeros(100)}, 1))
+        releasing = asyncio.create_task(manager.release(0, "waits"))
+        return await asyncio.gather(saving, releasing, return_exceptions=True)
+
+    saving, releasing = asyncio.run(both())
+    assert isinstance(saving, OSError)
+    assert isinstance(releasing, RuntimeError)
+    assert recording.seen == []
+
+
+def program(regression, folder, rounds):
+    aggregator = regression.aggregator()
+    checkpoints = aggregators.CheckpointManager(folder, aggregator=aggregator)
+    metrics = tff.program.MemoryReleaseManager()
+    process = regression.process(aggregator)
+    state = process.set_model_weights(process.initialize(), regression.weights)
+    run = tff.learning.programs.train_model(
+        train_process=process,
+        initial_train_state=state,
+        train_data_source=regression.source(),
+        train_per_round_clients=4,
+        train_total_rounds=rounds,
+        program_state_manager=checkpoints,
+        model_output_manager=tff.program.LoggingReleaseManager(),
+        train_metrics_manager=aggregators.WriteAheadReleaseManager(metrics, checkpoints),
+        evaluation_manager=None,
+        evaluation_periodicity=1,
+    )
+    with aggregators.resident_context():
+        asyncio.run(run)
+    return metrics.values()
+
+
+def test_the_training_program_of_tff_resumes_from_them(regression, tmp_path):
+    whole = program(regression, tmp_path / "whole", 4)
+    first = program(regression, tmp_path / "parts", 2)
+    second = program(regression, tmp_path / "parts", 4)
+    assert list(first) + list(second) == list(whole) == [1, 2, 3, 4]
+    for number, metrics in {**first, **second}.items():
+        np.testing.assert_array_equal(flat(metrics), flat(whole[number]))

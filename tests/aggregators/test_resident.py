@@ -1,0 +1,263 @@
+"""Server values stay in the worker, and everything that works with the ordinary context works."""
+
+import asyncio
+import collections
+import gc
+import weakref
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_mf import aggregators
+from tff_mf.aggregators import _forms
+from tff_mf.aggregators._connection import Connection
+
+COHORTS = [8, 3, 8, 1, 5, 8]
+
+
+@pytest.fixture
+def resident():
+    with aggregators.resident_context() as context:
+        yield context
+
+
+def plain_loop(regression):
+    """Written for the ordinary context."""
+    process = regression.process()
+    state = process.set_model_weights(process.initialize(), regression.weights)
+    losses = []
+    for cohort in COHORTS:
+        output = process.next(state, regression.clients[:cohort])
+        state = output.state
+        losses.append(output.metrics["client_work"]["train"]["loss"])
+    return losses, state, process.get_model_weights(state)
+
+
+def flat(structure):
+    return np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(structure)])
+
+
+def noise_of(state):
+    """The noise state in that of a learning process or of an aggregation process."""
+    return getattr(state, "aggregator", state).query_state.numerator_state.noise
+
+
+def test_a_plain_loop_gives_what_the_ordinary_context_gives(regression):
+    losses, state, weights = plain_loop(regression)
+    with aggregators.resident_context():
+        resident_losses, resident_state, resident_weights = plain_loop(regression)
+        np.testing.assert_allclose(flat(resident_weights), flat(weights), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(flat(noise_of(resident_state).rows), flat(noise_of(state).rows), rtol=1e-5)
+        np.testing.assert_array_equal(noise_of(resident_state).keys, noise_of(state).keys)
+    np.testing.assert_allclose(resident_losses, losses, rtol=1e-5)
+    assert type(resident_state) is type(state)
+    assert type(resident_weights) is type(weights)
+    assert [f"{loss:.3f}" for loss in resident_losses] == [f"{loss:.3f}" for loss in losses]
+    assert all(loss < 100 for loss in resident_losses)
+
+
+def test_only_clients_data_goes_to_the_worker_and_only_small_tensors_come_back(regression, resident, monkeypatch):
+    process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
+    state = process.next(process.initialize(), [np.ones(5000, np.float32)] * 2).state
+    sent, read = [], []
+    create, compute = Connection.create, Connection.read
+    monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(spec) or create(self, value, spec))
+    monkeypatch.setattr(Connection, "read", lambda self, value: read.append(compute(self, value)) or read[-1])
+    output = process.next(state, [np.ones(5000, np.float32)] * 3)
+    assert [str(spec) for spec in sent] == ["<float32[5000]>"] * 3
+    assert sum(np.size(leaf) for leaf in tff.structure.flatten(read)) < 20
+    assert np.shape(np.asarray(output.result)) == (5000,)
+    assert np.shape(read[-1]) == (5000,)
+
+
+def test_a_cohort_may_be_empty(regression, resident):
+    process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [2]))
+    output = process.next(process.initialize(), [])
+    np.testing.assert_array_equal(output.result, [0, 0])
+    output = process.next(output.state, [[0.3, 0.4]])
+    np.testing.assert_allclose(output.result, np.array([0.3, 0.4]) / 8, rtol=1e-5)
+    assert noise_of(output.state).round == 2
+
+
+def test_a_changed_state_keeps_the_rest(regression, resident):
+    process = regression.process(regression.aggregator(noise_multiplier=0.0))
+    state = process.next(process.initialize(), regression.clients).state
+    changed = state._replace(global_model_weights=regression.weights)
+    expected = process.next(process.set_model_weights(state, regression.weights), regression.clients)
+    found = process.next(changed, regression.clients)
+    np.testing.assert_array_equal(
+        flat(process.get_model_weights(found.state)), flat(process.get_model_weights(expected.state))
+    )
+
+
+def test_two_steps_of_one_state_never_share_noise(regression, resident):
+    process = regression.aggregator(insecure_seed=None).create(tff.TensorType(np.float32, [7]))
+    first = process.next(process.initialize(), [np.zeros(7, np.float32)])
+    again = [process.next(first.state, [np.zeros(7, np.float32)]) for _ in range(2)]
+    assert not np.any(np.asarray(again[0].result) == np.asarray(again[1].result))
+    keys = np.concatenate([np.asarray(noise_of(output.state).keys) for output in again])
+    assert len({tuple(key) for key in keys}) == 3
+
+
+def test_a_value_is_an_array_to_whoever_reads_it(resident):
+    large = tff.tensorflow.computation(lambda: tf.reshape(tf.range(6000, dtype=tf.float32), [2, 3000]))()
+    expected = np.arange(6000, dtype=np.float32).reshape(2, 3000)
+    assert isinstance(large, aggregators.ResidentValue)
+    assert (large.shape, large.dtype, large.ndim, len(large)) == ((2, 3000), np.float32, 2, 2)
+    for read in (np.asarray(large), large.numpy(), large[:], large + 0, tf.convert_to_tensor(large), list(large)):
+        np.testing.assert_array_equal(read, expected)
+    variable = tf.Variable(tf.zeros([2, 3000]))
+    variable.assign(large)
+    np.testing.assert_array_equal(variable, expected)
+    assert float(large[1, 0]) == large.max() - 2999
+    assert repr(large) == "<resident float32[2,3000]>"
+    small = tff.tensorflow.computation(lambda: tf.constant(3))()
+    assert (int(small), small + 1, bool(small), str(small), f"{small:03d}") == (3, 4, True, "3", "003")
+    assert asyncio.run(small.get_value()) == 3
+    assert asyncio.run(tff.program.materialize_value([large]))[0] is large
+
+
+def test_large_values_are_gone_after_the_block_and_small_ones_are_not():
+    with aggregators.resident_context():
+        large, small = tff.tensorflow.computation(lambda: (tf.zeros([5000]), tf.constant(2)))()
+    assert small == 2
+    with pytest.raises(RuntimeError, match="has ended"):
+        np.asarray(large)
+
+
+def test_an_error_of_a_round_is_raised_by_the_round(resident):
+    @tff.tensorflow.computation(np.int32)
+    def positive(value):
+        with tf.control_dependencies([tf.debugging.assert_positive(value, message="must be positive")]):
+            return tf.fill([5000], value)
+
+    positive(1)
+    with pytest.raises(Exception, match="must be positive"):
+        positive(-1)
+
+
+@tff.tensorflow.computation
+def _difference(first: np.float32, second: np.float32):
+    return first - second
+
+
+def test_a_computation_that_cannot_be_taken_apart_runs_as_in_the_ordinary_context():
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.SERVER), tff.FederatedType(np.float32, tff.CLIENTS))
+    def second_moment(scale, values):
+        mean = tff.federated_broadcast(tff.federated_mean(values))
+        return tff.federated_mean(tff.federated_map(_difference, (values, mean))), scale
+
+    assert isinstance(_forms.take_apart(second_moment), _forms.PlacedForm)
+    expected = second_moment(2.0, [1.0, 5.0])
+    with aggregators.resident_context():
+        two = tff.tensorflow.computation(lambda: tf.constant(2.0))()
+        assert second_moment(two, [1.0, 5.0]) == expected
+
+
+def test_kinds_of_computations_and_arguments(resident):
+    at_clients, at_server = tff.FederatedType(np.int32, tff.CLIENTS), tff.FederatedType(np.int32, tff.SERVER)
+
+    @tff.federated_computation(at_clients, at_server, at_clients)
+    def several(first, number, second):
+        return collections.OrderedDict(
+            total=tff.federated_sum(first), number=number, other=(tff.federated_sum(second), tff.federated_max(first))
+        )
+
+    result = several([1, 2], 7, second=[3, 4])
+    assert (result["total"], result["number"], *result["other"]) == (3, 7, 7, 2)
+    with pytest.raises(ValueError, match="differ in their number"):
+        several([1, 2], 7, [3])
+    with pytest.raises(TypeError, match="must be a list"):
+        several(1, 7, 2)
+    with pytest.raises(ValueError, match="federated context"):
+        tff.federated_computation(lambda values: values, at_clients)([1])
+    assert tff.federated_computation(lambda: tff.federated_value(3, tff.SERVER))() == 3
+    assert tff.federated_computation(lambda a, b: (b, a), at_server, at_server)(1, 2) == (2, 1)
+
+
+def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
+    """A leak of the smallest row would be 160 MB between the two maxima; the allocator's own growth is a few."""
+    before = {child.pid for child in psutil.Process().children()}
+    with aggregators.resident_context():
+        (process_of_worker,) = (child for child in psutil.Process().children() if child.pid not in before)
+        dimension = 1_000_000
+        process = regression.aggregator().create(tff.TensorType(np.float32, [dimension]))
+        ones = tff.tensorflow.computation(lambda value: tf.fill([dimension], value), np.float32)
+
+        @tff.federated_computation(process.next.type_signature.parameter[0], tff.FederatedType(np.float32, tff.CLIENTS))
+        def one_round(state, values):
+            return process.next(state, tff.federated_map(ones, values))
+
+        state, kept, memory = process.initialize(), [], []
+        for number in range(60):
+            output = one_round(state, [1.0] * (1 + number % 2))
+            state = output.state
+            kept.append(output.measurements)
+            memory.append(process_of_worker.memory_info().rss)
+    assert [int(measured["dp_query_metrics"]["round"]) for measured in kept] == list(range(1, 61))
+    assert max(memory[50:]) - max(memory[10:20]) < 100e6
+
+
+def test_a_state_goes_with_its_last_reference(regression, resident):
+    """At once: the collector of cycles may come many rounds later, and a state may be most of the memory."""
+    process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
+    gc.disable()
+    try:
+        state = process.initialize()
+        for _ in range(2):
+            output = process.next(state, [np.ones(5000, np.float32)])
+            source, _ = noise_of(state).rows[0].origin
+            before = weakref.ref(source)
+            measured = output.measurements
+            state = output.state
+            del output, source
+            assert before() is None
+        assert measured["dp_query_metrics"]["round"] == 2
+    finally:
+        gc.enable()
+
+
+def run_train_model(regression, folder):
+    """TFF's own training program, with its managers."""
+    metrics = tff.program.MemoryReleaseManager()
+    program = tff.learning.programs.train_model(
+        train_process=regression.process(),
+        train_data_source=regression.source(),
+        train_per_round_clients=4,
+        train_total_rounds=3,
+        program_state_manager=tff.program.FileProgramStateManager(folder / "states"),
+        model_output_manager=tff.program.SavedModelFileReleaseManager(folder / "models", prefix=""),
+        train_metrics_manager=metrics,
+        evaluation_manager=None,
+        evaluation_periodicity=1,
+    )
+    asyncio.run(program)
+    return metrics.values()
+
+
+def test_the_training_program_of_tff_runs_and_its_files_are_whole(regression, tmp_path):
+    with aggregators.resident_context():
+        released = run_train_model(regression, tmp_path)
+    assert list(released) == [1, 2, 3]
+    assert all(np.all(np.isfinite(flat(metrics))) for metrics in released.values())
+    template = regression.process().initialize()
+    manager = tff.program.FileProgramStateManager(tmp_path / "states")
+    structure = tff.learning.programs.ProgramState(template, 0, 0, regression.source().iterator())
+    state, version = asyncio.run(manager.load_latest(structure))
+    assert version == 3
+    assert noise_of(state.state).round == 3
+    assert all(np.any(row) for row in noise_of(state.state).rows)
+
+
+def test_a_worker_that_dies_is_said_to_have_died(regression):
+    before = {child.pid for child in psutil.Process().children()}
+    with aggregators.resident_context():
+        process = regression.aggregator().create(tff.TensorType(np.float32, [3]))
+        state = process.next(process.initialize(), [[1.0, 0.0, 0.0]]).state
+        (victim,) = (child for child in psutil.Process().children() if child.pid not in before)
+        victim.kill()
+        with pytest.raises(aggregators.WorkerLostError, match="last checkpoint"):
+            process.next(state, [[1.0, 0.0, 0.0]])

@@ -1,0 +1,124 @@
+"""A round over several workers gives what it gives on one, and a worker that dies is made up for."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.aggregators import _rounds
+
+DIMENSION = 3000
+
+
+@pytest.fixture
+def two_workers():
+    with aggregators.running_worker() as first, aggregators.running_worker() as second:
+        yield first, second
+
+
+def rounds(process, cohorts):
+    state, results = process.initialize(), []
+    for number, cohort in enumerate(cohorts):
+        generator = np.random.default_rng(number)
+        values = list(generator.normal(size=(cohort, DIMENSION)).astype(np.float32))
+        output = process.next(state, values)
+        state = output.state
+        results.append(np.asarray(output.result))
+    return results
+
+
+def test_one_and_two_workers_give_the_same(regression, two_workers):
+    process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
+    cohorts = [5, 2, 1, 0, 8]
+    with aggregators.resident_context():
+        expected = rounds(process, cohorts)
+    with aggregators.resident_context(workers=tuple(worker.address for worker in two_workers)):
+        found = rounds(process, cohorts)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_learning_process_over_two_workers(regression, two_workers):
+    process = regression.process()
+    ends = []
+    for workers in ((), tuple(worker.address for worker in two_workers)):
+        with aggregators.resident_context(workers=workers):
+            state = process.set_model_weights(process.initialize(), regression.weights)
+            for _ in range(3):
+                output = process.next(state, regression.clients)
+                state = output.state
+            ends.append((float(output.metrics["client_work"]["train"]["loss"]), process.get_model_weights(state)))
+            ends[-1] = ends[-1][0], [np.asarray(weight) for weight in ends[-1][1].trainable]
+    np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-5)
+    for one, other in zip(ends[0][1], ends[1][1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("moment", ["before a round", "in a round"])
+def test_clients_of_a_lost_worker_run_on_the_others(regression, two_workers, monkeypatch, moment, caplog):
+    first, second = two_workers
+    process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
+    with aggregators.resident_context():
+        expected = rounds(process, [4, 4, 4])
+    partial_sum, calls = _rounds._partial_sum, []
+
+    def dying(worker, *arguments):
+        calls.append(worker.address)
+        if len(calls) == 2 and moment == "before a round":
+            second.process.kill()
+        if len(calls) == 2 and moment == "in a round":
+            read = worker.read
+            monkeypatch.setattr(worker, "read", lambda value: second.process.kill() or read(value))
+        return partial_sum(worker, *arguments)
+
+    monkeypatch.setattr(_rounds, "_partial_sum", dying)
+    with aggregators.resident_context(workers=(first.address, second.address)):
+        found = rounds(process, [4, 4, 4])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert calls == [second.address] * 2
+    assert "is lost" in caplog.text
+
+
+def test_the_server_lost_is_the_state_lost(regression, two_workers):
+    first, second = two_workers
+    process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
+    with aggregators.resident_context(workers=(first.address, second.address)):
+        state = process.initialize()
+        first.process.kill()
+        first.process.wait()
+        with pytest.raises(aggregators.WorkerLostError, match=first.address):
+            process.next(state, [np.ones(DIMENSION, np.float32)] * 2)
+
+
+def test_noise_is_added_once_and_fresh(regression, two_workers):
+    process = regression.aggregator(tff_mf.Identity(), insecure_seed=None, noise_multiplier=1.0).create(
+        tff.TensorType(np.float32, [DIMENSION])
+    )
+    zeros = [np.zeros(DIMENSION, np.float32)] * 4
+    with aggregators.resident_context(workers=tuple(worker.address for worker in two_workers)):
+        state, results = process.initialize(), []
+        for _ in range(4):
+            output = process.next(state, zeros)
+            state = output.state
+            results.append(np.asarray(output.result) * 8)
+    # Twice the noise would have a standard deviation of 1.41, and its mean square here an error of 0.013.
+    assert np.mean(np.square(results)) == pytest.approx(1.0, abs=0.1)
+    assert np.all(np.abs(np.corrcoef(results)[np.triu_indices(4, 1)]) < 0.1)
+
+
+def test_addresses_and_ports_are_checked(two_workers):
+    port = int(two_workers[0].address.rpartition(":")[2])
+    with pytest.raises(tff_mf.InputError, match=f"port={port} is taken"), aggregators.running_worker(port=port):
+        pass
+    for wrong in ("localhost", "localhost:", ":80", "localhost:70000"):
+        with pytest.raises(tff_mf.InputError, match="host:port"), aggregators.resident_context(workers=(wrong,)):
+            pass
+
+
+def test_a_worker_of_others_is_left_running(two_workers):
+    with aggregators.resident_context(workers=(two_workers[0].address,)):
+        assert tff.tensorflow.computation(lambda: tf.constant(3))() == 3
+    assert two_workers[0].process.poll() is None

@@ -1,0 +1,255 @@
+"""A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+import safetensors.numpy
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import recovery, runs, training
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
+
+# One sentence a client, so that the order of a client's sentences, which is random, is always the same.
+SETTINGS = TrainingSettings(
+    model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),
+    max_examples=1,
+    batch_size=1,
+    evaluate_every=4,
+    evaluation_examples=20,
+)
+ROUNDS = 9
+
+
+def privacy(**changes):
+    arguments = {
+        "mechanism": tff_mf.BLT.production("b100"),
+        "rounds": ROUNDS,
+        "participation": tff_mf.MinSep(min_sep=2, max_participations=5),
+        "delta": 1e-6,
+        "clients_per_round": 3,
+        "noise_multiplier": 0.01,
+        "insecure_seed": 7,
+    }
+    return plan_privacy(**{**arguments, **changes})
+
+
+def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
+    out.mkdir(exist_ok=True)
+    return training.run(
+        SETTINGS,
+        plan or privacy(),
+        data=data,
+        out=out,
+        on_round=on_round,
+        execution=ExecutionSettings(**{"checkpoint_every": 2, **execution}),
+    )
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same(found, found_in, expected, expected_in):
+    for one, other in zip(found.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found.history == expected.history
+    assert rows(found_in / training.PARTICIPATION) == rows(expected_in / training.PARTICIPATION)
+    metrics = [[row["round"], row["loss"]] for row in rows(found_in / training.METRICS)]
+    assert metrics == [[row["round"], row["loss"]] for row in rows(expected_in / training.METRICS)]
+
+
+@pytest.fixture(scope="module")
+def whole(small_data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    return run(small_data, out), out
+
+
+def own_worker():
+    (found,) = (
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and child.name().startswith("worker")
+    )
+    return found
+
+
+def kill_worker_after(round_number):
+    killed = []
+
+    def on_round(number, metrics):
+        if number == round_number and not killed:
+            killed.append(own_worker().pid)
+            own_worker().kill()
+
+    return on_round
+
+
+def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path, whole):
+    out = tmp_path / "run"
+    result = run(small_data, out, restarts=1, on_round=kill_worker_after(5))
+    assert_same(result, out, *whole)
+    assert list((out / "checkpoints").glob("*.safetensors")) == []
+
+
+def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small_data, tmp_path, whole):
+    out = tmp_path / "run"
+    with pytest.raises(aggregators.WorkerLostError, match="last checkpoint"):
+        run(small_data, out, on_round=kill_worker_after(7))
+    result = run(small_data, out, resume=True)
+    assert_same(result, out, *whole)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after(round_number):
+    def on_round(number, metrics):
+        if number == round_number:
+            raise StoppedError
+
+    return on_round
+
+
+def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path, monkeypatch):
+    """Every evaluation is on disk before it is released, whatever the distance between checkpoints."""
+    monkeypatch.setattr(recovery.Recovery, "finish", lambda self: None)
+    out = tmp_path / "run"
+    plan = privacy(insecure_seed=None)
+    released, again = [], []
+
+    def on_round(number, metrics):
+        if metrics:
+            released.append(number)
+        stop_after(5)(number, metrics)
+
+    def keys(version):
+        tensors = safetensors.numpy.load_file(out / "checkpoints" / f"checkpoint_{version}.safetensors").values()
+        (found,) = (tensor for tensor in tensors if tensor.dtype == np.int64 and tensor.ndim == 2)
+        return found
+
+    with pytest.raises(StoppedError):
+        run(small_data, out, plan=plan, checkpoint_every=1000, on_round=on_round)
+    saved = keys(4)
+    run(
+        small_data,
+        out,
+        plan=plan,
+        checkpoint_every=1000,
+        resume=True,
+        on_round=lambda number, metrics: again.append(number),
+    )
+    assert released == [4]
+    assert again == [5, 6, 7, 8, 9]
+    assert saved.shape == (4, 2)
+    np.testing.assert_array_equal(keys(ROUNDS)[:4], saved)
+    assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"noise_multiplier": 0.02, "insecure_seed": None}, "noise"),
+        ({"rounds": ROUNDS + 1}, "rounds"),
+    ],
+)
+def test_a_run_is_resumed_with_its_own_settings_alone(small_data, tmp_path, begun, changes, field):
+    with pytest.raises(tff_mf.InputError, match=f"{field}=.*not what the run was started with"):
+        run(small_data, begun, plan=privacy(**changes), resume=True)
+
+
+@pytest.fixture(scope="module")
+def begun(small_data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("begun")
+    with pytest.raises(StoppedError):
+        run(small_data, out, on_round=stop_after(2))
+    return out
+
+
+def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whole):
+    assert runs.resumable_folder(begun) == begun
+    for folder, reason in ((tmp_path / "none", "no run to resume"), (whole[1], "has ended")):
+        with pytest.raises(tff_mf.InputError, match=reason):
+            runs.resumable_folder(folder)
+
+
+def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
+    assert runs.begun_mechanism(tmp_path) is None
+    found = tff_mf.optimize_blt(rounds=20, participation=tff_mf.SingleParticipation(), buffers=2)
+    runs.keep_mechanism(tmp_path, found)
+    assert runs.begun_mechanism(tmp_path) == found
+
+
+def test_execution_settings_are_checked():
+    for wrong in ({"checkpoint_every": -1}, {"restarts": -1}, {"checkpoint_every": 0, "resume": True}):
+        with pytest.raises(tff_mf.InputError, match=next(iter(wrong))):
+            ExecutionSettings(**wrong)
+
+
+SCRIPT = f"""
+import pathlib, sys
+import tff_mf
+from tff_mf.experiments import training
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
+data, out = map(pathlib.Path, sys.argv[1:])
+MinSep = tff_mf.MinSep
+training.run(
+    {SETTINGS!r},
+    plan_privacy(
+        mechanism=tff_mf.BLT.production("b100"), rounds={ROUNDS}, participation=MinSep(min_sep=2, max_participations=5),
+        delta=1e-6, clients_per_round=3, noise_multiplier=0.01, insecure_seed=7,
+    ),
+    data=data, out=out, execution=ExecutionSettings(checkpoint_every=2),
+)
+"""
+
+
+def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole):
+    out = tmp_path / "run"
+    out.mkdir()
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, small_data, out], stdout=log, stderr=log)
+    metrics = out / training.METRICS
+    deadline = time.monotonic() + 120
+    while (not metrics.exists() or len(rows(metrics)) < 5) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    workers = psutil.Process(process.pid).children()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert json.loads((out / "checkpoints" / "run.json").read_text())["rounds"] == ROUNDS
+    assert not (out / training.SUMMARY).exists()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert alive == []
+    assert_same(run(small_data, out, resume=True), out, *whole)
+
+
+def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, whole):
+    port = 20_000 + os.getpid() % 10_000
+    command = [pathlib.Path(sys.executable).with_name("tff-mf"), "worker", "--port", str(port)]
+    with (tmp_path / "log").open("w+") as log:
+        by_command = subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL)
+        with aggregators.running_worker() as other:
+            deadline = time.monotonic() + 60
+            while not (tmp_path / "log").read_text() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            result = run(small_data, tmp_path / "run", workers=(f"localhost:{port}", other.address))
+        workers = psutil.Process(by_command.pid).children()
+        by_command.send_signal(signal.SIGTERM)
+        by_command.wait(timeout=30)
+    assert (tmp_path / "log").read_text() == f"worker at localhost:{port}\n"
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    for one, other in zip(result.weights, whole[0].weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
