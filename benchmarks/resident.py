@@ -319,7 +319,7 @@ result = training.run(
     ),
     plan_privacy(
         mechanism=tff_mf.BLT.production("b400"), rounds=30, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
-        participation=tff_mf.MinSep(min_sep=5, max_participations=12), delta=1e-6,
+        participation=tff_mf.MinSep(min_sep=5, max_participations=6), delta=1e-6,
     ),
     data=runs.data_file("pydoc"), out=out, execution=execution,
 )
