@@ -1,5 +1,6 @@
 """Folders of runs, and where a run's data comes from."""
 
+import os
 import pathlib
 import tempfile
 
@@ -46,6 +47,21 @@ def data_file(dataset: str) -> pathlib.Path:
     if not path.is_file():
         raise InputValueError(f"dataset={dataset!r} is neither `pydoc` nor an existing file in StackOverflow's format.")
     return path
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Writes a file that is there whole or not at all, whenever the program is ended."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _make_writable(path: pathlib.Path) -> None:

@@ -65,8 +65,19 @@ TENSORFLOW_MODULES = [
     "tff_mf.queries",
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.session",
+    "tff_mf.experiments.configuration",
+    "tff_mf.experiments.layers",
+    "tff_mf.experiments.mechanisms",
+    "tff_mf.experiments.presets",
     "tff_mf.experiments.privacy",
-    "tff_mf.experiments.sampling",
+    "tff_mf.experiments.rates",
+    "tff_mf.experiments.run_files",
+    "tff_mf.experiments.sampling._dropout",
+    "tff_mf.experiments.sampling._epochs",
+    "tff_mf.experiments.sampling._kinds",
+    "tff_mf.experiments.sampling._min_sep",
+    "tff_mf.experiments.sampling._poisson",
+    "tff_mf.experiments.sampling._timer",
 ]
 
 
