@@ -7,6 +7,7 @@ import tempfile
 from tff_mf.errors import InputValueError
 
 _SUMMARY = "summary.json"
+_SQLITE = "sqlite:"
 
 
 def new_folder(path: pathlib.Path) -> pathlib.Path:
@@ -34,18 +35,28 @@ def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
 
 
 def data_file(dataset: str) -> pathlib.Path:
-    """Returns the file of a data set: `pydoc` is written on first use, anything else is a path.
+    """Returns the file of a data set.
+
+    Args:
+        dataset: `pydoc`, written on first use; `stackoverflow`, downloaded on first use; `sqlite:FILE`, or a path.
 
     Raises:
-        InputValueError: If there is no such file.
+        InputValueError: If there is no such file, or it cannot be had.
     """
     if dataset == "pydoc":
         from .datasets import pydoc
 
         return pydoc.cached_pydoc()
-    path = pathlib.Path(dataset)
+    if dataset == "stackoverflow":
+        from .datasets import stackoverflow
+
+        return stackoverflow.cached_stackoverflow()
+    path = pathlib.Path(dataset.removeprefix(_SQLITE))
     if not path.is_file():
-        raise InputValueError(f"dataset={dataset!r} is neither `pydoc` nor an existing file in StackOverflow's format.")
+        raise InputValueError(
+            f"dataset={dataset!r} is neither `pydoc` nor `stackoverflow`, nor an existing file in StackOverflow's "
+            f"format."
+        )
     return path
 
 

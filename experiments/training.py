@@ -56,9 +56,9 @@ def run(
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
     Files: `metrics.csv` (a row a round), `participation.csv` (round and client, written before the
-    round's model is used; clients that drop out are in it too), `summary.json`, and `tensorboard/` if asked for. The guarantee covers the models of all rounds; it does
-    not cover the evaluation metrics, which are computed without noise on test clients, nor the
-    vocabulary, nor the choice of settings.
+    round's model is used; clients that drop out are in it too), `summary.json`, and `tensorboard/` if asked
+    for. The guarantee covers the models of all rounds; it does not cover the evaluation metrics, which are
+    computed without noise on test and validation clients, nor the vocabulary, nor the choice of settings.
 
     Args:
         settings: Everything but privacy.

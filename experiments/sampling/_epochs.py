@@ -115,9 +115,10 @@ def plan_fixed_epochs(
     epoch = min(participation.separation, rounds)
     if len(client_ids) < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.limit:
         raise InputValueError(
-            f"sampling='fixed_epochs' with min_sep={participation.separation} and clients_per_round={clients_per_round} "
-            f"needs {epoch * clients_per_round} clients and max_participations={math.ceil(rounds / epoch)}, but the "
-            f"population has {len(client_ids)} and max_participations={participation.limit}."
+            f"sampling='fixed_epochs' with min_sep={participation.separation} and "
+            f"clients_per_round={clients_per_round} needs {epoch * clients_per_round} clients and "
+            f"max_participations={math.ceil(rounds / epoch)}, but the population has {len(client_ids)} and "
+            f"max_participations={participation.limit}."
         )
     order = _checks.generator(seed).permutation(len(client_ids))[: epoch * clients_per_round]
     return CohortPlan(

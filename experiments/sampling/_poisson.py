@@ -24,9 +24,9 @@ def plan_poisson(
     """Puts each client into each cohort with probability clients_per_round / population, independently.
 
     Formal guarantee: without amplification, that of clients who come in every round, which `participation` must
-    allow. Amplification by sampling (corollary E.1 of Choquette-Choo et al. (2023) with b = 1) holds only against who does
-    not know the cohorts. Here they follow from `seed` and are logged, as suits a simulation: no amplified ε is a
-    statement about the clients of such a run, only about a deployment that draws its cohorts in secret.
+    allow. Amplification by sampling (corollary E.1 of Choquette-Choo et al. (2023) with b = 1) holds only against
+    who does not know the cohorts. Here they follow from `seed` and are logged, as suits a simulation: no amplified ε
+    is a statement about the clients of such a run, only about a deployment that draws its cohorts in secret.
 
     Args:
         client_ids: The population; the plan depends on its order.
@@ -107,8 +107,8 @@ def _plan(
     turns = math.ceil(rounds / groups)
     if participation.separation > groups or participation.limit < turns:
         raise InputValueError(
-            f"sampling={kind!r} bounds clients by min_sep={groups} and max_participations={turns} only; assume that, not "
-            f"min_sep={participation.separation} and max_participations={participation.limit}."
+            f"sampling={kind!r} bounds clients by min_sep={groups} and max_participations={turns} only; assume that, "
+            f"not min_sep={participation.separation} and max_participations={participation.limit}."
         )
     size = len(client_ids) // groups
     if size < clients_per_round:

@@ -37,9 +37,9 @@ def plan_timer(
     devices. How many rounds passed between two participations is then known only afterwards.
 
     Formal guarantee: with a timer of rounds, any two rounds of a client are at least `min_sep` apart, and nothing but
-    that bounds how many there are: ⌈n / min_sep⌉. With a timer of hours nothing is bounded beforehand; `participation` of the
-    result is what came out. The guarantee of a run is that of the observed participation, which does not depend on
-    anybody's data: cohorts are drawn from timers and chance alone.
+    that bounds how many there are: ⌈n / min_sep⌉. With a timer of hours nothing is bounded beforehand; `participation`
+    of the result is what came out. The guarantee of a run is that of the observed participation, which does not
+    depend on anybody's data: cohorts are drawn from timers and chance alone.
 
     Args:
         client_ids: The population; the plan depends on its order.
@@ -53,7 +53,8 @@ def plan_timer(
     Example:
         >>> plan = plan_timer(
         ...     client_ids=[str(i) for i in range(40)], clients_per_round=2, rounds=30,
-        ...     participation=tff_mf.MinSep(min_sep=10, max_participations=3), seed=1, timer_hours=10.0, round_minutes=60.0)
+        ...     participation=tff_mf.MinSep(min_sep=10, max_participations=3), seed=1,
+        ...     timer_hours=10.0, round_minutes=60.0)
         >>> plan.participation.separation == plan.observed().min_sep
         True
 
