@@ -8,6 +8,7 @@ from tff_mf.errors import InputValueError
 
 _SUMMARY = "summary.json"
 _SQLITE = "sqlite:"
+_COMPARISON = ".comparison"
 
 
 def new_folder(path: pathlib.Path) -> pathlib.Path:
@@ -23,14 +24,28 @@ def new_folder(path: pathlib.Path) -> pathlib.Path:
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a comparison and returns it; what an earlier comparison left may stay.
+    """Makes the folder of a demo and returns it; what an earlier demo left may stay.
 
     Raises:
-        InputValueError: If it cannot be made, or holds anything that no comparison wrote.
+        InputValueError: If it cannot be made, or holds anything that no demo wrote.
     """
     if path.is_dir() and any(path.iterdir()) and not (path / _SUMMARY).is_file():
         raise InputValueError(f"out={str(path)!r} holds something else than a demo: name another folder, or remove it.")
     _make_writable(path)
+    return path
+
+
+def continued_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes the folder of a comparison and returns it, also if a comparison was begun there.
+
+    Raises:
+        InputValueError: If it cannot be made, or holds anything that no comparison wrote.
+    """
+    begun = path / _COMPARISON
+    if path.is_dir() and any(path.iterdir()) and not begun.is_file():
+        raise InputValueError(f"out={str(path)!r} holds something else than a comparison: name another folder.")
+    _make_writable(path)
+    begun.touch()
     return path
 
 

@@ -13,6 +13,7 @@ from tff_mf.errors import InputError
 _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
     "calibrate": "The noise multiplier that a privacy target needs.",
+    "compare": "Train with every combination of a grid, and compare.",
     "data": "Write the embedded data set.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment and say what to do.",
