@@ -54,6 +54,10 @@ def main() -> NoReturn:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A shell starts what runs in the background with interrupts ignored, which is passed on to TFF's worker, and
+    # TFF ends the worker by an interrupt and waits for it for ever. A handler is not passed on.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: None)
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:

@@ -55,7 +55,7 @@ def train(
 
     from .. import training
 
-    with progress.rounds(configuration.rounds, configuration.mechanism) as on_round:
+    with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
         result = training.run(settings, privacy, data=data, out=folder, on_round=on_round)
     if as_json:
         _options.report(result.summary, as_json=True)

@@ -1,6 +1,5 @@
 """Runs processes, some at a time, until all are done."""
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -44,16 +43,17 @@ def run(jobs: Iterable[Job], *, at_once: int, on_end: Callable[[Job, int], None]
                 job = waiting.pop(0)
                 running[_started(job)] = job
             time.sleep(_POLL_SECONDS)
-            for process in [process for process in running if process.poll() is not None]:
-                _end_group(process)
-                on_end(running.pop(process), process.returncode)
+            for process in [process for process in running if _has_ended(process)]:
+                job = running.pop(process)
+                on_end(job, _reaped(process))
     finally:
         for process in running:
             process.terminate()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         for process in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_SECONDS)
-            _end_group(process)
+            while not _has_ended(process) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            _reaped(process)
 
 
 def _started(job: Job) -> subprocess.Popen:
@@ -65,6 +65,12 @@ def _started(job: Job) -> subprocess.Popen:
         )
 
 
-def _end_group(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _has_ended(process: subprocess.Popen) -> bool:
+    # Not `poll`, which would free the number that its group is known by.
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _reaped(process: subprocess.Popen) -> int:
+    """Ends whatever is left of a process and of those it started, and returns its exit status."""
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
