@@ -86,3 +86,11 @@ def test_examples(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_every_preset_and_kind_of_sampling_is_in_the_docs():
+    from tff_mf.experiments import presets, settings
+
+    text = (HERE / "docs" / "experiments.md").read_text()
+    for name in (*presets.names(), *settings.SAMPLING_KINDS):
+        assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"

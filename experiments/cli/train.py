@@ -40,6 +40,8 @@ def train(
         _show(chosen, layer, as_json=as_json)
         return
     configuration = layers.configuration(layer)
+    if chosen and chosen.notes:
+        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
 
     from tff_mf import _requires
 

@@ -1,8 +1,10 @@
 """Many runs from one specification, which can be interrupted at any time and goes on where it was."""
 
 import json
+import os
 import pathlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +14,7 @@ from tff_mf import _validate
 
 from .. import _locks, layers, rates, run_files, runs
 from ..layers import Layer
-from . import _child, _jobs, _mechanisms, _report, _results, _spec
+from . import _jobs, _mechanisms, _report, _results, _spec
 
 RESULT = "comparison.json"
 TABLE = "comparison.md"
@@ -102,7 +104,8 @@ def _command(run: _spec.PlannedRun, artifact: pathlib.Path, data: pathlib.Path, 
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
     configuration = out / "configurations" / f"{run.name}.toml"
     runs.write_atomically(configuration, run_files.as_toml(layers.laid([run.layer, own]).values))
-    return _child.command(configuration=configuration, folder=folder, lock=lock)
+    parts = [sys.executable, "-m", f"{__name__}._child", os.getpid(), lock]
+    return [*map(str, parts), "train", "--config", str(configuration), "--out", str(folder), "--json"]
 
 
 def _written(

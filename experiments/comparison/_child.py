@@ -12,12 +12,6 @@ from ..cli import main
 _PR_SET_PDEATHSIG = 1
 
 
-def command(*, configuration: pathlib.Path, folder: pathlib.Path, lock: pathlib.Path) -> list[str]:
-    """Returns the command of a run, for the process that calls this to start."""
-    parts = [sys.executable, "-m", __name__, os.getpid(), lock]
-    return [*map(str, parts), "train", "--config", str(configuration), "--out", str(folder), "--json"]
-
-
 def _run(parent: str, lock: str, *arguments: str) -> None:
     # Linux sends the signal when the parent is gone; it may be gone already.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -60,8 +60,12 @@ class Preset:
         return result if row is None else layers.laid([self.layer, Layer.of(row.run, row.source), upper])
 
     def row(self, values: Mapping[str, Any]) -> Row | None:
-        """Returns the first row whose conditions hold for `values`, or None."""
-        return next((row for row in self.rows if row.when.items() <= values.items()), None)
+        """Returns the first row whose conditions hold for `values`, or None.
+
+        A row is for the preset's own mechanism unless it names another: what suits one is no setting of the next.
+        """
+        own = {"mechanism": self.layer.values["mechanism"]}
+        return next((row for row in self.rows if {**own, **row.when}.items() <= values.items()), None)
 
 
 def names() -> list[str]:

@@ -103,6 +103,12 @@ def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path):
     assert resolved(None, tmp_path / run_files.CONFIGURATION).values == layer.values
 
 
+def test_rates_of_one_mechanism_are_not_taken_for_another():
+    assert resolved("choquette2023-banded").values["server_learning_rate"] == 1.0
+    assert resolved("choquette2023-banded", mechanism="identity").values["server_learning_rate"] == "proposed"
+    assert resolved("pydoc-light", mechanism="identity").values["server_learning_rate"] == 0.588
+
+
 BAD_FILES = [
     ("[run]\nround = 3\n", ["run.toml", "'round'", "'rounds'"]),
     ("[runs]\nrounds = 3\n", ["run.toml", "'runs'", "'run'"]),
