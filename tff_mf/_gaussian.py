@@ -21,6 +21,19 @@ from collections.abc import Callable
 # in the last place (2⁻⁵³) against 60 digits, over the whole axis, in SciPy 1.9.3 and 1.17.1.
 _SLACK = 12 * 2.0**-53
 
+# Above the rounding error of every rule for sensitivity, so that ε is never too small.
+_SENSITIVITY_SLACK = 2.0**-40
+
+
+def mu_of(sensitivity: float, sigma: float) -> float:
+    """Returns sensitivity / sigma, rounded up by more than the error of either; infinite for sigma = 0.
+
+    Example:
+        >>> mu_of(1.0, 2.0) > 0.5
+        True
+    """
+    return sensitivity / sigma * (1 + _SENSITIVITY_SLACK) if sigma else math.inf
+
 
 def log_delta(epsilon: float, mu: float) -> float:
     """Returns log δ, rounded to nearest as well as the formula allows.
@@ -34,6 +47,28 @@ def log_delta(epsilon: float, mu: float) -> float:
         -6.0
     """
     return _log_delta(epsilon, mu, slack=0.0)
+
+
+def delta_from_epsilon(epsilon: float, mu: float) -> float:
+    """Returns a δ for which the release is (ε, δ)-DP: the smallest, to 1e-12 relative.
+
+    Formal guarantee: the result is not below the true δ, all rounding errors included; where that is smaller than
+    any float, it is the smallest float.
+
+    Args:
+        epsilon: ε, at least 0.
+        mu: Sensitivity divided by the standard deviation of the noise, at least 0; may be infinite.
+
+    Example:
+        >>> round(delta_from_epsilon(1.0, 1 / 4.22468) * 1e6, 3)
+        1.0
+    """
+    if mu == 0:
+        return 0.0
+    if mu == math.inf:
+        return 1.0
+    log = _log_delta(epsilon, mu, slack=_SLACK)
+    return min(1.0, max(math.exp(log) * (1 + _SLACK * (2 + abs(log))), 5e-324))
 
 
 def epsilon_from_delta(delta: float, mu: float) -> float:

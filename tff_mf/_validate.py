@@ -87,7 +87,8 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def instance(name: str, value: object, kind: type, remedy: str) -> None:
-    """Raises unless `value` is an instance of `kind`; `remedy` says what to pass instead."""
+def instance(name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+    """Raises unless `value` is an instance of `kind`, or of one of them; `remedy` says what to pass instead."""
     if not isinstance(value, kind):
-        raise InputTypeError(f"{name}={value!r} must be a {kind.__name__}: {remedy}.")
+        kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise InputTypeError(f"{name}={value!r} must be a {kinds}: {remedy}.")

@@ -21,9 +21,6 @@ from tff_mf.participation import Participation
 if typing.TYPE_CHECKING:
     import dp_accounting
 
-# Above the rounding error of every rule for sensitivity, so that ε is never too small.
-_SENSITIVITY_SLACK = 2.0**-40
-
 
 def effective_noise_multiplier(
     mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float
@@ -74,7 +71,7 @@ def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *,
         InputValueError: If an argument is out of range.
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    mu = _mu(_sensitivity(mechanism, rounds, participation), sigma)
+    mu = _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
     # No noise is so large that nothing at all is learnt.
     return max(mu * mu / 2, sys.float_info.min)
 
@@ -119,7 +116,7 @@ def epsilon(
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     delta = _validate.open_unit("delta", delta)
-    return _gaussian.epsilon_from_delta(delta, _mu(_sensitivity(mechanism, rounds, participation), sigma))
+    return _gaussian.epsilon_from_delta(delta, _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma))
 
 
 def calibrate_noise_multiplier(
@@ -150,9 +147,9 @@ def calibrate_noise_multiplier(
     delta = _validate.open_unit("delta", delta)
     sens = _sensitivity(mechanism, rounds, participation)
     mu = _gaussian.mu_from(target, delta)
-    sigma = max(_mu(sens, mu), sys.float_info.min)
+    sigma = max(_gaussian.mu_of(sens, mu), sys.float_info.min)
     step = 2.0**-52
-    while sigma < math.inf and _gaussian.epsilon_from_delta(delta, _mu(sens, sigma)) > target:
+    while sigma < math.inf and _gaussian.epsilon_from_delta(delta, _gaussian.mu_of(sens, sigma)) > target:
         sigma, step = sigma * (1 + step), 2 * step
     if sigma == math.inf:
         raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can hold.")
@@ -194,8 +191,3 @@ def dp_event(
 def _sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     return sensitivity(mechanism.as_run(), rounds, participation)
-
-
-def _mu(sens: float, sigma: float) -> float:
-    """Returns sens / sigma, rounded up by more than the error of either."""
-    return sens / sigma * (1 + _SENSITIVITY_SLACK) if sigma else math.inf

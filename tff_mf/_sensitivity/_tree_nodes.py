@@ -5,7 +5,7 @@ node sums. With X_st the number of nodes that rounds s and t have in common that
 X ≥ 0, and no pattern is worse than a longer one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,24 +52,42 @@ def min_sep(rounds: int, separation: int, limit: int) -> int:
     """
     earliest = np.arange(rounds) % separation == 0
     earliest[limit * separation :] = False
-    counts = np.concatenate(list(_node_counts(earliest)))
-    if np.array_equal(counts, np.concatenate(list(_most(rounds, separation, limit)))):
+    heights = list(forest(rounds))
+    counts = np.concatenate(list(_node_counts(earliest, heights)))
+    if np.array_equal(counts, np.concatenate(list(_most(heights, separation, limit)))):
         return int(np.sum(counts**2))
+    return min_sep_over(heights, separation, limit)
+
+
+def min_sep_over(heights: Sequence[int], separation: int, limit: int) -> int:
+    """Returns what `min_sep` does for complete trees of any heights side by side, as restarts leave them.
+
+    Args:
+        heights: Heights of the trees, in the order of their rounds; at least one.
+        separation: Smallest difference b of two rounds of a client.
+        limit: Largest number k of rounds of a client.
+
+    Example:
+        >>> min_sep_over([2, 2], separation=4, limit=2)
+        6
+    """
+    rounds = sum(2**height for height in heights)
     # Nobody can tell a larger separation from one that no two rounds have.
     separation = min(separation, rounds)
     starts = np.arange(separation)
     span = _Span(1, np.array([1]), np.array([1]), np.where(starts == 0, 0, _IMPOSSIBLE)[None])
     trees = {0: span}
-    wanted = list(forest(rounds))
-    for height in range(1, wanted[0] + 1):
-        # Nothing comes before the largest tree, so that its right half is all that needs every start.
-        first = span if height < wanted[0] else span._replace(slack=span.slack[:, :1])
+    highest = max(heights)
+    # Where nothing comes before the only largest tree, its right half is all that needs every start.
+    alone = heights[0] == highest and list(heights).count(highest) == 1
+    for height in range(1, highest + 1):
+        first = span._replace(slack=span.slack[:, :1]) if alone and height == highest else span
         both = _side_by_side(first, span, separation, limit)
         span = both._replace(values=both.values + both.counts**2)
         trees[height] = span
-    whole = trees[wanted[0]]
+    whole = trees[heights[0]]
     whole = whole._replace(slack=whole.slack[:, :1])
-    for height in wanted[1:]:
+    for height in heights[1:]:
         whole = _side_by_side(whole, trees[height], separation, limit)
     return int(whole.values.max())
 
@@ -95,10 +113,10 @@ def fixed_epoch(rounds: int, separation: int, limit: int) -> int:
     return int(totals.max())
 
 
-def _node_counts(participates: np.ndarray) -> Iterator[np.ndarray]:
+def _node_counts(participates: np.ndarray, heights: Iterable[int]) -> Iterator[np.ndarray]:
     """Yields the sums below the nodes, a level of a tree at a time, given a number a round."""
     begin = 0
-    for height in forest(len(participates)):
+    for height in heights:
         sums = participates[begin : begin + 2**height].astype(np.int64)
         yield sums
         while len(sums) > 1:
@@ -107,9 +125,9 @@ def _node_counts(participates: np.ndarray) -> Iterator[np.ndarray]:
         begin += 2**height
 
 
-def _most(rounds: int, separation: int, limit: int) -> Iterator[np.ndarray]:
+def _most(heights: Iterable[int], separation: int, limit: int) -> Iterator[np.ndarray]:
     """Yields, like `_node_counts`, the most rounds of one client that a node can have below it."""
-    for height in forest(rounds):
+    for height in heights:
         for level in range(height + 1):
             yield np.full(2 ** (height - level), min(limit, -(-(2**level) // separation)))
 

@@ -12,6 +12,7 @@ from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _keys
 
 _INT64_LIMIT = 2**63
+_KEYS = (None, _keys.KEY_WORDS)
 
 _M = TypeVar("_M", bound=Mechanism)
 
@@ -22,12 +23,16 @@ class NoiseState(NamedTuple):
     Attributes:
         round: Rounds drawn so far, int64 `[]`.
         keys: Key of each round drawn so far, int64 `[round, 2]`; the past can be drawn again from them.
-        rows: Rows that the mechanism remembers, each float32 `[dimension]`.
+        rows: Rows that the mechanism remembers, each float32 `[dimension]`. A row that a round does not
+            change is passed on, not copied.
+        coefficients: What rounds need of the mechanism's matrix where that differs from round to round. It
+            is no part of the graph, where every call would pay for it.
     """
 
     round: tf.Tensor
     keys: tf.Tensor
     rows: tuple[tf.Tensor, ...]
+    coefficients: tuple[tf.Tensor, ...]
 
 
 class NoiseStream(abc.ABC, Generic[_M]):
@@ -60,13 +65,26 @@ class NoiseStream(abc.ABC, Generic[_M]):
                 raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
         self._insecure_seed = insecure_seed
 
+    @property
+    def stddev(self) -> np.float32:
+        """Standard deviation σζ of each coordinate of the independent noise, as it runs."""
+        return self._stddev
+
+    @property
     @abc.abstractmethod
-    def _initial_rows(self) -> tuple[tf.Tensor, ...]:
-        """Returns the rows remembered before round 0."""
+    def _row_count(self) -> int:
+        """Number of rows to remember; they are zero before round 0."""
 
     @abc.abstractmethod
-    def _step(self, rows: tuple[tf.Tensor, ...], noise: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Returns this round's row of C⁻¹z and the rows to remember, given this round's row of z."""
+
+    def _coefficients(self) -> tuple[tf.Tensor, ...]:
+        return ()
+
+    def rows_in_use(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns how many rows hold something after `step` rounds, int64 `[]`: no secret."""
+        return tf.where(step > 0, tf.constant(self._row_count, tf.int64), tf.zeros([], tf.int64))
 
     def init(self) -> NoiseState:
         """Returns the state before round 0."""
@@ -74,10 +92,13 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return NoiseState(
             round=tf.zeros([], tf.int64),
             # TFF fixes the type of a state by the first one; the number of keys must not be part of it.
-            keys=tf.compat.v1.placeholder_with_default(no_keys, [None, _keys.KEY_WORDS]),
-            rows=self._initial_rows(),
+            keys=tf.compat.v1.placeholder_with_default(no_keys, _KEYS),
+            rows=tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self._row_count)),
+            coefficients=self._coefficients(),
         )
 
+    # All decisions that depend on a tensor are TensorFlow's own: there is nothing to convert.
+    @tf.autograph.experimental.do_not_convert
     def next(self, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
         """Returns this round's noise, float32 `[dimension]`, and the state of the next round.
 
@@ -86,9 +107,50 @@ class NoiseStream(abc.ABC, Generic[_M]):
         """
         with tf.control_dependencies(self._limit_checks(state.round)):
             key = self._key(state.round)
-        noise = _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
-        row, rows = self._step(tuple(state.rows), noise)
-        return row, NoiseState(round=state.round + 1, keys=tf.concat([state.keys, key[tf.newaxis]], axis=0), rows=rows)
+        return self._advance(key, state)
+
+    def replay(self, keys: tf.Tensor) -> NoiseState:
+        """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
+
+        Formal guarantee: the state is the one that those rounds left, bit for bit on the same machine. No
+        key is drawn, and nothing of the past is released a second time: the rows of noise are dropped. The
+        rounds that follow draw fresh keys.
+
+        Raises:
+            InputValueError: If `keys` is of another shape or type, or has more rounds than the mechanism.
+        """
+        keys = tf.convert_to_tensor(keys)
+        if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != _keys.KEY_WORDS:
+            raise InputValueError(f"keys of type {keys.dtype.name} and shape {keys.shape} must be int64 [rounds, 2].")
+        if len(keys):
+            self._mechanism.check(len(keys))
+        state = self.init()
+        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, state)._replace(keys=tf.TensorSpec(_KEYS, tf.int64))
+        advance = tf.function(
+            self._advance, input_signature=[tf.TensorSpec([_keys.KEY_WORDS], tf.int64), specs], autograph=False
+        )
+        for key in keys:
+            _, state = advance(key, state)
+        return state
+
+    def _advance(self, key: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
+        row, rows = self._step(self._drawn(key), state)
+        keys = tf.concat([state.keys, key[tf.newaxis]], axis=0)
+        return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
+
+    def _drawn(self, key: tf.Tensor) -> tf.Tensor:
+        """Returns the row of σζ·z that `key` stands for: a fresh one, or one of the past again."""
+        return _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
+
+    def _weighted_past(self, weights: tf.Tensor, keys: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+        """Returns `start` + Σ_i weights[i]·(row of σζ·z of keys[i]), one row in memory at a time."""
+
+        def add(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return index + 1, total + weights[index] * self._drawn(keys[index])
+
+        count = tf.shape(weights)[0]
+        # One draw uses all cores; two at once would only take the memory of two.
+        return tf.while_loop(lambda index, _: index < count, add, [tf.constant(0), start], parallel_iterations=1)[1]
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:
         if self._insecure_seed is None:

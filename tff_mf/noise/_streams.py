@@ -2,12 +2,28 @@
 
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError
-from tff_mf.mechanisms import BLT, Identity, Mechanism
+from tff_mf.mechanisms import BLT, Banded, BandedInverse, BandedToeplitz, Dense, Identity, Mechanism, Structured, Tree
 from tff_mf.noise._stream import NoiseStream
+from tff_mf.noise.banded import BandedStream
+from tff_mf.noise.banded_inverse import BandedInverseStream
+from tff_mf.noise.banded_toeplitz import BandedToeplitzStream
 from tff_mf.noise.blt import BLTStream
+from tff_mf.noise.dense import DenseStream
 from tff_mf.noise.identity import IdentityStream
+from tff_mf.noise.structured import StructuredStream
+from tff_mf.noise.tree_full import FullTreeStream
+from tff_mf.noise.tree_online import OnlineTreeStream
 
-_STREAMS: dict[type[Mechanism], type[NoiseStream]] = {BLT: BLTStream, Identity: IdentityStream}
+_STREAMS: dict[type[Mechanism], type[NoiseStream]] = {
+    Banded: BandedStream,
+    BandedInverse: BandedInverseStream,
+    BandedToeplitz: BandedToeplitzStream,
+    BLT: BLTStream,
+    Dense: DenseStream,
+    Identity: IdentityStream,
+    Structured: StructuredStream,
+}
+_TREES: dict[str, type[NoiseStream]] = {"full": FullTreeStream, "online": OnlineTreeStream}
 
 
 def build_stream(
@@ -26,7 +42,7 @@ def build_stream(
         InputTypeError: If there is no stream for the mechanism.
     """
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
-    stream = _STREAMS.get(type(mechanism))
+    stream = _TREES[mechanism.variant] if isinstance(mechanism, Tree) else _STREAMS.get(type(mechanism))
     if stream is None:
-        raise InputTypeError(f"mechanism of type {type(mechanism).__name__} has no noise stream yet.")
+        raise InputTypeError(f"mechanism of type {type(mechanism).__name__} has no noise stream.")
     return stream(mechanism, dimension=dimension, stddev=stddev, insecure_seed=insecure_seed)

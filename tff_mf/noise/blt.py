@@ -3,15 +3,17 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import BLT
-from tff_mf.noise._stream import NoiseStream
+from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class BLTStream(NoiseStream[BLT]):
     """McMahan et al. (2024), equation 3 and algorithm 3: x_t = z_t − ωᵀS, then S ← diag(θ)S + 1x_t."""
 
-    def _initial_rows(self) -> tuple[tf.Tensor, ...]:
-        return tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self._mechanism.buffers))
+    @property
+    def _row_count(self) -> int:
+        return self._mechanism.buffers
 
-    def _step(self, rows: tuple[tf.Tensor, ...], noise: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        row = noise - tf.add_n([omega * buffer for omega, buffer in zip(self._mechanism.omega, rows, strict=True)])
-        return row, tuple(theta * buffer + row for theta, buffer in zip(self._mechanism.theta, rows, strict=True))
+    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        theta, omega = self._mechanism.theta, self._mechanism.omega
+        row = noise - tf.add_n([weight * buffer for weight, buffer in zip(omega, state.rows, strict=True)])
+        return row, tuple(decay * buffer + row for decay, buffer in zip(theta, state.rows, strict=True))

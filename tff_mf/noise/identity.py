@@ -3,14 +3,15 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import Identity
-from tff_mf.noise._stream import NoiseStream
+from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class IdentityStream(NoiseStream[Identity]):
     """C = I, so that C⁻¹z is z."""
 
-    def _initial_rows(self) -> tuple[tf.Tensor, ...]:
-        return ()
+    @property
+    def _row_count(self) -> int:
+        return 0
 
-    def _step(self, rows: tuple[tf.Tensor, ...], noise: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        return noise, rows
+    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        return noise, state.rows

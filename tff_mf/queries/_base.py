@@ -1,26 +1,18 @@
-"""TensorFlow Privacy queries that add a mechanism's correlated noise to a sum of clipped records."""
+"""What all queries have in common: records are clipped, and correlated noise is added to their sum."""
 
 import collections
 from typing import Any, ClassVar, NamedTuple
 
-from tff_mf import _requires
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+import tensorflow_privacy as tfp
 
-_requires.packages("A query", "tensorflow", "tensorflow_privacy")
-
-import dp_accounting  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-import tensorflow_privacy as tfp  # noqa: E402
-
-from tff_mf import _validate, accounting  # noqa: E402
-from tff_mf.errors import InputTypeError, InputValueError  # noqa: E402
-from tff_mf.mechanisms import BLT, Identity, Mechanism  # noqa: E402
-from tff_mf.noise import (  # noqa: E402
-    NoiseState,
-    _clipping,
-    build_stream,
-)
-from tff_mf.participation import Participation  # noqa: E402
+from tff_mf import _validate, accounting
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import Mechanism
+from tff_mf.noise import NoiseState, _clipping, build_stream
+from tff_mf.participation import Participation
 
 
 class QueryState(NamedTuple):
@@ -29,7 +21,7 @@ class QueryState(NamedTuple):
     noise: NoiseState
 
 
-class _MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
+class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t.
 
     Formal guarantee: over the rounds of one stream (`initial_global_state`, then one
@@ -58,7 +50,7 @@ class _MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         InputValueError: If an argument is out of range, or a leaf's shape is not fixed.
     """
 
-    _kind: ClassVar[type[Mechanism]] = Mechanism
+    _kinds: ClassVar[tuple[type[Mechanism], ...]] = ()
 
     def __init__(
         self,
@@ -69,7 +61,7 @@ class _MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        _validate.instance("mechanism", mechanism, self._kind, "or let queries.build_query pick the query")
+        _validate.instance("mechanism", mechanism, self._kinds, "or let queries.build_query pick the query")
         self._mechanism = mechanism
         self._specs = record_specs
         self._leaves = _leaf_specs(record_specs)
@@ -131,76 +123,24 @@ class _MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             dp_accounting.NoOpDpEvent(),
         )
 
+    def reset_state(self, noised_results: Any, global_state: QueryState) -> QueryState:
+        """Returns the state before round 0: a restart, as TensorFlow Privacy's `RestartQuery` asks for it.
+
+        A restart makes another run, with noise of its own. `dp_event` does not cover both: `RestartedQuery` does.
+        """
+        del noised_results, global_state
+        return self.initial_global_state()
+
     def derive_metrics(self, global_state: QueryState) -> collections.OrderedDict[str, tf.Tensor]:
-        """Returns the number of rounds drawn, which says nothing about any client."""
-        return collections.OrderedDict(round=global_state.noise.round)
+        """Returns figures of the noise alone, which say nothing about any client.
 
-
-class BLTQuery(_MatrixFactorizationQuery):
-    """Correlated noise of a BLT, with one row of memory a buffer; guarantee as of its base class.
-
-    Example:
-        >>> import tff_mf
-        >>> query = BLTQuery(tff_mf.BLT.production("b400"), record_specs=tf.TensorSpec([2]),
-        ...                  clip_norm=1.0, noise_multiplier=7.379)
-        >>> event = query.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
-        >>> round(event.noise_multiplier, 3)
-        1.601
-    """
-
-    _kind = BLT
-
-
-class IdentityQuery(_MatrixFactorizationQuery):
-    """Independent noise, as in DP-FedAvg; guarantee as of its base class, with C = I.
-
-    Example:
-        >>> import tff_mf
-        >>> query = IdentityQuery(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
-        ...                       noise_multiplier=2.0)
-        >>> query.dp_event(100, tff_mf.MinSep(min_sep=10, max_participations=4)).noise_multiplier
-        1.0
-    """
-
-    _kind = Identity
-
-
-_QUERIES: dict[type[Mechanism], type[_MatrixFactorizationQuery]] = {BLT: BLTQuery, Identity: IdentityQuery}
-
-
-def build_query(
-    mechanism: Mechanism,
-    *,
-    record_specs: Any,
-    clip_norm: float,
-    noise_multiplier: float,
-    insecure_seed: int | None = None,
-) -> _MatrixFactorizationQuery:
-    """Returns the query of a mechanism: `BLTQuery` for a BLT, and so on; arguments as of the query.
-
-    Example:
-        >>> import tff_mf
-        >>> query = build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
-        ...                     noise_multiplier=0.0)
-        >>> result, state, _ = query.get_noised_result(tf.constant([1.0, 2.0]), query.initial_global_state())
-        >>> result.numpy()
-        array([1., 2.], dtype=float32)
-
-    Raises:
-        InputTypeError: If there is no query for the mechanism, or an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
-    query = _QUERIES.get(type(mechanism))
-    if query is None:
-        raise InputTypeError(f"mechanism of type {type(mechanism).__name__} has no query yet.")
-    return query(
-        mechanism,
-        record_specs=record_specs,
-        clip_norm=clip_norm,
-        noise_multiplier=noise_multiplier,
-        insecure_seed=insecure_seed,
-    )
+        `round` is the number of rounds drawn since the start or the last restart, `noise_stddev` the standard deviation
+        σζ of each coordinate of Z, and `rows_in_use` how many rows of earlier noise are remembered.
+        """
+        step = global_state.noise.round
+        return collections.OrderedDict(
+            round=step, noise_stddev=tf.constant(self._stream.stddev), rows_in_use=self._stream.rows_in_use(step)
+        )
 
 
 def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:

@@ -1,0 +1,226 @@
+"""Amplification by cyclic Poisson sampling and by shuffling, against integrals and simulated runs."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+import tff_mf
+from tff_mf.amplification import bands_and_norm
+from tff_mf.shuffling import clones_delta
+
+STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
+
+
+def banded(bands):
+    """Returns a mechanism with so many bands, and columns of norm 1 to rounding."""
+    return tff_mf.BandedToeplitz(column=[1.0] + [2.0**-30] * (bands - 1))
+
+
+@pytest.mark.parametrize(
+    ("bands", "sigma", "epsilon"), [(9, 0.79118, 1), (18, 0.64708, 2), (32, 0.52224, 4), (64, 0.4349, 8)]
+)
+def test_the_amplified_runs_of_stack_overflow(bands, sigma, epsilon):
+    """Choquette-Choo et al. (2023), table 5, where C is scaled to sensitivity 1 for k = 6."""
+    sigma *= math.sqrt(6)
+    ours = tff_mf.amplified_epsilon(banded(bands), 2052, **STACK_OVERFLOW, noise_multiplier=sigma, delta=1e-6)
+    assert ours == pytest.approx(epsilon, rel=2e-3)
+    calibrated = tff_mf.calibrate_amplified_noise_multiplier(
+        banded(bands), 2052, **STACK_OVERFLOW, epsilon=epsilon, delta=1e-6
+    )
+    assert calibrated == pytest.approx(sigma, rel=2e-3)
+
+
+def hockey_stick(epsilon, probability, mu, *, removed):
+    """Returns δ(ε) of one sampled query, exactly; ε may be negative."""
+    # The likelihood ratio 1 − q + q·exp(μx − μ²/2) rises in x.
+    ratio = math.exp(epsilon if removed else -epsilon)
+    inside = (ratio - 1 + probability) / probability
+    at = (math.log(inside) / mu + mu / 2) if inside > 0 else -math.inf
+    mixture = (1 - probability) * stats.norm.sf(at) + probability * stats.norm.sf(at - mu)
+    if removed:
+        return mixture - math.exp(epsilon) * stats.norm.sf(at)
+    return stats.norm.cdf(at) - math.exp(epsilon) * (1 - mixture)
+
+
+def exact_delta(epsilon, queries, probability, mu):
+    """Returns δ(ε) of one or two sampled queries, by integration over the first."""
+
+    def both(removed):
+        if queries == 1:
+            return hockey_stick(epsilon, probability, mu, removed=removed)
+
+        def integrand(x):
+            ratio = 1 - probability + probability * math.exp(mu * x - mu * mu / 2)
+            density = stats.norm.pdf(x) * (ratio if removed else 1)
+            rest = epsilon - math.log(ratio) * (1 if removed else -1)
+            return density * hockey_stick(rest, probability, mu, removed=removed)
+
+        return integrate.quad(integrand, -12, 12 + mu, limit=400, epsabs=1e-13)[0]
+
+    return max(both(True), both(False))
+
+
+@settings(max_examples=10)
+@given(
+    st.sampled_from([1, 2]),
+    st.floats(0.01, 0.9),
+    st.floats(0.2, 3),
+    st.floats(-7, -2).map(lambda exponent: 10.0**exponent),
+)
+def test_epsilon_is_never_below_the_integral(queries, probability, mu, delta):
+    setting = {"population": 10**6, "clients_per_round": probability * 10**6}
+    epsilon = tff_mf.amplified_epsilon(tff_mf.Identity(), queries, **setting, noise_multiplier=1 / mu, delta=delta)
+    assert exact_delta(epsilon, queries, probability, mu) <= delta * (1 + 1e-7)
+    if epsilon > 0:
+        assert exact_delta(0.99 * epsilon - 1e-4, queries, probability, mu) > delta
+
+
+def test_a_run_of_a_banded_mechanism_keeps_its_epsilon():
+    """The whole run with two bands and four rounds, one client in rounds 0 and 2 or not, in 200,000 simulations."""
+    mechanism, probability, sigma, delta = tff_mf.BandedToeplitz(column=[1.0, 0.75]), 0.3, 1.0, 0.01
+    epsilon = tff_mf.amplified_epsilon(
+        mechanism, 4, population=20, clients_per_round=3, noise_multiplier=sigma, delta=delta
+    )
+    rng = np.random.default_rng(2)
+    encoder = mechanism.encoder(4)
+    patterns = [np.array([first, 0, second, 0.0]) for first, second in itertools.product((0, 1), repeat=2)]
+    weights = [probability ** pattern.sum() * (1 - probability) ** (2 - pattern.sum()) for pattern in patterns]
+    which = rng.choice(4, p=weights, size=200_000)
+    outputs = np.array([encoder @ pattern for pattern in patterns])[which] + sigma * rng.normal(size=(200_000, 4))
+    densities = [np.exp(-np.sum(np.square(outputs - encoder @ pattern), 1) / (2 * sigma**2)) for pattern in patterns]
+    ratio = np.average(densities, axis=0, weights=weights) / densities[0]
+    terms = np.maximum(0, 1 - math.exp(epsilon) / ratio)
+    error = terms.std() / math.sqrt(len(terms))
+    assert terms.mean() - 4 * error <= delta
+    # And not far below: the test would see an ε that is too small by a tenth.
+    assert np.maximum(0, 1 - math.exp(0.9 * epsilon) / ratio).mean() > delta + 4 * error
+
+
+def test_a_probability_of_one_is_no_amplification():
+    schema = tff_mf.FixedEpoch(min_sep=4, max_participations=3)
+    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25, 0.125])
+    sampled = tff_mf.amplified_epsilon(
+        mechanism, 12, population=40, clients_per_round=10, noise_multiplier=5, delta=1e-6
+    )
+    plain = tff_mf.epsilon(mechanism, 12, schema, noise_multiplier=5, delta=1e-6)
+    # Theorem 4 takes the largest column for all of them; the last is cut off.
+    assert plain <= sampled <= plain * 1.01
+
+
+def test_the_event_is_that_of_the_paper():
+    event = tff_mf.amplified_dp_event(banded(9), 2052, **STACK_OVERFLOW, noise_multiplier=2.0)
+    assert event.count == math.ceil(2052 / 9)
+    assert event.event.sampling_probability == 1000 / (342_477 // 9)
+    assert event.event.event.noise_multiplier == pytest.approx(2.0, rel=1e-9)
+    assert event.event.event.noise_multiplier <= 2.0
+
+
+@settings(max_examples=4)
+@given(st.floats(-1, 1).map(lambda e: 10.0**e), st.floats(-9, -5).map(lambda e: 10.0**e), st.integers(1, 60))
+def test_calibration_never_overshoots_and_is_tight(target, delta, clients):
+    setting = {"population": 200, "clients_per_round": clients}
+    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.1])
+    sigma = tff_mf.calibrate_amplified_noise_multiplier(mechanism, 30, **setting, epsilon=target, delta=delta)
+    epsilon = tff_mf.amplified_epsilon(mechanism, 30, **setting, noise_multiplier=sigma, delta=delta)
+    assert epsilon <= target
+    less = tff_mf.amplified_epsilon(mechanism, 30, **setting, noise_multiplier=0.99 * sigma, delta=delta)
+    assert less > target
+
+
+def test_bands_are_counted_from_the_entries():
+    assert bands_and_norm(tff_mf.BandedToeplitz(column=[1.0, 0.0, 0.0]), 9) == (1, 1.0)
+    dense = tff_mf.Dense(matrix=[[3.0, 0, 0], [4, 1, 0], [0, 0, 1]])
+    assert bands_and_norm(dense, 3) == (2, 5.0)
+    assert bands_and_norm(tff_mf.optimize_banded(rounds=12, bands=4), 12)[0] == 4
+    assert bands_and_norm(tff_mf.Tree(4), 4)[0] == 4
+
+
+def test_the_best_number_of_bands():
+    """Choquette-Choo et al. (2023), table 3, has the number fall as ε falls and as k rises."""
+    few = tff_mf.amplified_bands(rounds=64, population=64, clients_per_round=16, epsilon=0.125, delta=1e-6)
+    many = tff_mf.amplified_bands(
+        rounds=64, population=64, clients_per_round=1, epsilon=8, delta=1e-6, bands=[1, 8, 64]
+    )
+    assert few[0].bands < many[0].bands == 64
+    assert [each.rms_error for each in many] == sorted(each.rms_error for each in many)
+    # One band is DP-SGD.
+    sgd = next(each for each in few if each.bands == 1)
+    assert sgd.rms_error == pytest.approx(sgd.noise_multiplier * tff_mf.rms_error(tff_mf.Identity(), 64), rel=1e-6)
+
+
+@pytest.mark.parametrize(("count", "pure"), [(1, 1.0), (2, 0.5), (5, 1.5), (9, 0.1)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.4, 1.2])
+def test_clones_are_counted_right(count, pure, epsilon):
+    """Every outcome of Feldman, McMillan and Talwar's pair, listed."""
+    heads = math.exp(pure) / (math.exp(pure) + 1)
+    first, second = {}, {}
+    for clones in range(count):
+        for ones in range(clones + 1):
+            chance = stats.binom.pmf(clones, count - 1, math.exp(-pure)) * stats.binom.pmf(ones, clones, 0.5)
+            for delta, weight in ((1, heads), (0, 1 - heads)):
+                one, other = (ones + delta, clones - ones + 1 - delta), (ones + 1 - delta, clones - ones + delta)
+                first[one] = first.get(one, 0) + chance * weight
+                second[other] = second.get(other, 0) + chance * weight
+    exact = sum(max(0.0, first.get(key, 0) - math.exp(epsilon) * second.get(key, 0)) for key in first)
+    assert clones_delta(count, pure, epsilon) == pytest.approx(exact, abs=2e-13)
+    assert clones_delta(count, pure, epsilon) >= exact
+
+
+def test_a_shuffled_epoch_keeps_its_epsilon():
+    """Against others that contribute −1 and a client that contributes 1 or 0, in 4,000 simulated epochs."""
+    count, sigma, delta = 1000, 4.0, 0.02
+    epsilon = tff_mf.shuffled_epsilon(tff_mf.Identity(), count, noise_multiplier=sigma, delta=delta)
+    assert 0 < epsilon < 0.8 * tff_mf.Guarantee(mu=1 / sigma).epsilon(delta)
+    rng = np.random.default_rng(3)
+    # All −1 but for one round: 1 − (−1) = 2 above the others with the client, 0 − (−1) = 1 above them without.
+    outputs = sigma * rng.normal(size=(4000, count))
+    outputs[:, 0] += 2
+
+    def log_density(height):
+        return np.logaddexp.reduce((height * outputs - height**2 / 2) / sigma**2, axis=1)
+
+    terms = np.maximum(0, 1 - np.exp(epsilon - log_density(2.0) + log_density(1.0)))
+    assert terms.mean() - 4 * terms.std() / math.sqrt(len(terms)) <= delta
+
+
+def test_shuffling_never_hurts_and_needs_many_rounds():
+    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5])
+    once = tff_mf.SingleParticipation()
+    for rounds, noise in ((2, 3.0), (4000, 1.0), (4000, 10.0)):
+        shuffled = tff_mf.shuffled_epsilon(mechanism, rounds, noise_multiplier=noise, delta=1e-6)
+        plain = tff_mf.epsilon(mechanism, rounds, once, noise_multiplier=noise, delta=1e-6)
+        assert shuffled <= plain * (1 + 1e-9)
+    assert shuffled < plain / 2
+    more_bands = tff_mf.shuffled_epsilon(banded(8), 4000, noise_multiplier=10, delta=1e-6)
+    assert more_bands > tff_mf.shuffled_epsilon(banded(2), 4000, noise_multiplier=10, delta=1e-6)
+    assert tff_mf.shuffled_epsilon(mechanism, 9, noise_multiplier=0, delta=1e-6) == math.inf
+
+
+SETTING = {"population": 100, "clients_per_round": 5, "noise_multiplier": 1.0, "delta": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"population": 1}, "population="),
+        ({"clients_per_round": 51}, "clients_per_round="),
+        ({"clients_per_round": 0}, "clients_per_round="),
+        ({"noise_multiplier": -1}, "noise_multiplier="),
+        ({"delta": 1e-13}, "delta="),
+        ({"delta": 1.0}, "delta="),
+    ],
+)
+def test_bad_arguments_are_named(changes, field):
+    with pytest.raises(tff_mf.InputError, match=field):
+        tff_mf.amplified_epsilon(tff_mf.BandedToeplitz(column=[1.0, 0.5]), 8, **{**SETTING, **changes})
+    with pytest.raises(tff_mf.InputError, match="mechanism="):
+        tff_mf.shuffled_epsilon("tree", 8, noise_multiplier=1, delta=1e-6)
+
+
+def test_no_noise_leaves_nothing_private():
+    assert tff_mf.amplified_epsilon(tff_mf.Identity(), 8, **{**SETTING, "noise_multiplier": 0}) == math.inf

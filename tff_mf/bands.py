@@ -1,0 +1,88 @@
+"""How many bands are best where amplification by sampling competes with correlation of the noise."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from tff_mf import _validate
+from tff_mf.amplification import calibrate_amplified_noise_multiplier
+from tff_mf.errors import InputValueError
+from tff_mf.losses import rms_error
+from tff_mf.mechanisms import Banded
+from tff_mf.optimize import optimize_banded
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AmplifiedBands:
+    """A number of bands, and what it comes to.
+
+    Attributes:
+        bands: Number of bands b̂.
+        noise_multiplier: σ that (ε, δ) needs with cyclic Poisson sampling.
+        rms_error: Root mean square error of the prefix sums with that noise, in units of the clip norm.
+        mechanism: The banded mechanism with columns of norm 1.
+    """
+
+    bands: int
+    noise_multiplier: float
+    rms_error: float
+    mechanism: Banded
+
+
+def amplified_bands(
+    *,
+    rounds: int,
+    population: int,
+    clients_per_round: int,
+    epsilon: float,
+    delta: float,
+    bands: Iterable[int] | None = None,
+) -> tuple[AmplifiedBands, ...]:
+    """Returns numbers of bands, the one with the least error first, at equal (ε, δ) with cyclic Poisson sampling.
+
+    Few bands leave the sampling probability small, B·b̂/N; many correlate the noise better. One band is DP-SGD, and as
+    many as make the probability 1 are BandMF without amplification.
+
+    Formal guarantee: that of `amplified_epsilon`, for each of the results with its noise multiplier.
+
+    Args:
+        rounds: Number of rounds n.
+        population: Number of clients N.
+        clients_per_round: Expected size B of a cohort.
+        epsilon: ε, greater than 0.
+        delta: δ, at least 1e-12 and below 1.
+        bands: What to choose from; powers of 2 up to n and N / B if not given.
+
+    Source: Choquette-Choo et al. (2023), appendix F, table 3.
+
+    Example:
+        >>> setting = {"rounds": 16, "population": 160, "clients_per_round": 10, "delta": 1e-6}
+        >>> [each.bands for each in amplified_bands(**setting, epsilon=2.0, bands=[1, 2, 16])]
+        [2, 1, 16]
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or no number of bands fits.
+    """
+    rounds = _validate.whole("rounds", rounds)
+    most = min(rounds, _validate.whole("population", population) // _validate.whole("cohort", clients_per_round))
+    if most < 1:
+        raise InputValueError(
+            f"clients_per_round={clients_per_round} is more than population={population}: take smaller cohorts."
+        )
+    counts = [2**power for power in range(most.bit_length())] if bands is None else list(bands)
+    if not counts:
+        raise InputValueError("bands=[] must have at least one number to choose from.")
+    found = []
+    for count in counts:
+        mechanism = optimize_banded(rounds=rounds, bands=count)
+        sigma = calibrate_amplified_noise_multiplier(
+            mechanism,
+            rounds,
+            population=population,
+            clients_per_round=clients_per_round,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        error = sigma * rms_error(mechanism, rounds)
+        found.append(AmplifiedBands(bands=count, noise_multiplier=sigma, rms_error=error, mechanism=mechanism))
+    return tuple(sorted(found, key=lambda each: each.rms_error))

@@ -1,0 +1,35 @@
+"""Noise of a decoder of a few diagonals plus a low rank."""
+
+import numpy as np
+import tensorflow as tf
+
+from tff_mf.mechanisms import Structured
+from tff_mf.noise._rows import weighted_sums
+from tff_mf.noise._stream import NoiseState, NoiseStream
+
+
+class StructuredStream(NoiseStream[Structured]):
+    """x_t = y_t − y_{t−1} for y = Bz, B = D + (L·Rᵀ below D): Denisov et al. (2022), appendix H.
+
+    Remembered are the last h − 1 rows of z, the newest first; the r sums Σ_{i ≤ t−h} R_i z_i of those that are older; and y_{t−1}.
+    """
+
+    @property
+    def _row_count(self) -> int:
+        return len(self._mechanism.diagonals) + self._mechanism.left.shape[1]
+
+    def _coefficients(self) -> tuple[tf.Tensor, ...]:
+        """D by rows and then L, float32 `[rounds, h + r]`; R of the row of z that leaves the diagonals, `[rounds, r]`."""
+        diagonals, left, right = (getattr(self._mechanism, name) for name in ("diagonals", "left", "right"))
+        leaving = np.zeros_like(right)
+        offset = len(diagonals) - 1
+        leaving[offset:] = right[: len(right) - offset]
+        return tf.constant(np.hstack([diagonals.T, left]), tf.float32), tf.constant(leaving, tf.float32)
+
+    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        decoder, leaving = (table[state.round] for table in state.coefficients)
+        recent = (noise, *state.rows[: len(self._mechanism.diagonals) - 1])
+        *sums, before = state.rows[len(recent) - 1 :]
+        (after,) = weighted_sums(decoder[tf.newaxis], (*recent, *sums))
+        sums = [sum_ + weight * recent[-1] for sum_, weight in zip(sums, tf.unstack(leaving), strict=True)]
+        return after - before, (*recent[:-1], *sums, after)

@@ -1,0 +1,127 @@
+"""Banded mechanisms whose clients are shuffled and come once: what not knowing when a client came adds to privacy.
+
+Clients are shuffled, and round i takes the next ones; with b̂ bands, the T = ⌊n/b̂⌋ or more rounds i mod b̂ = j do not
+share a row of C (Choquette-Choo et al. (2023), corollary E.2), and a client is as likely in one of them as in another.
+
+Take one client out of each cohort of such a group, the client in question among them, and hold all others fixed. How
+these T clients are spread over the T rounds is uniform, so that given all others the run is T adaptive randomizers
+applied to T shuffled clients, whatever the size of a cohort. Feldman, McMillan and Talwar (2021) bound that; (ε, δ) for
+every choice of the others is (ε, δ) for all, because the hockey-stick divergence is jointly convex.
+
+A cohort of another size, or one whose clients choose their round by themselves, is not this.
+"""
+
+import math
+
+import numpy as np
+
+from tff_mf import _gaussian, _validate
+from tff_mf.amplification import bands_and_norm
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
+
+# Of δ, spent on what Gaussian noise is short of a pure ε₀.
+_SHARES = (0.5, 0.1, 0.02)
+
+# More than the rounding of a difference of binomial tails.
+_ROUNDING = 1e-13
+
+
+def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: float, delta: float) -> float:
+    """Returns ε for which one epoch of shuffled clients is (ε, δ)-DP: the better of two upper bounds.
+
+    One is that of a client that comes once, at a round that everybody knows; the other is amplified by shuffling. With
+    fewer than some hundreds of rounds a group, or little noise, the first is better: no useful bound is known there.
+
+    Formal guarantee:
+        Adjacency: zero-out of the contribution of one client, of L2 norm at most the clip norm.
+        Participation: the population is shuffled uniformly and in secret; cohorts of a fixed size are taken off it one
+        after another, and nobody comes twice.
+        Sensitivity: the largest column norm of `mechanism.as_run()`, rounded up; twice that between two clients.
+        Released: all `rounds` noised sums.
+
+    Args:
+        mechanism: A mechanism whose C has b̂ bands; b̂ is counted from its entries.
+        rounds: Number of rounds n, at least b̂.
+        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+        delta: δ, at least 1e-12 and below 1.
+
+    Source: Choquette-Choo et al. (2023), corollary E.2; Feldman, McMillan and Talwar (2021), theorem 3.2 for the worst
+    pair of distributions, and theorem 3.8 for noise that is not pure.
+
+    Example:
+        >>> from tff_mf import Identity
+        >>> round(shuffled_epsilon(Identity(), 100, noise_multiplier=1.0, delta=1e-6), 2)
+        4.89
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or C has more bands than rounds.
+    """
+    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
+    sigma, delta = _validate.nonnegative("noise_multiplier", noise_multiplier), _validate.open_unit("delta", delta)
+    if delta < 1e-12:
+        raise InputValueError(f"delta={delta!r} is below 1e-12, where differences of tails are only rounding.")
+    bands, norm = bands_and_norm(mechanism.as_run(), mechanism.check(rounds))
+    mu = _gaussian.mu_of(norm, sigma)
+    plain = _gaussian.epsilon_from_delta(delta, mu)
+    if plain in (0.0, math.inf):
+        return plain
+    return min([plain, *(_amplified(rounds // bands, mu, delta, share, plain) for share in _SHARES)])
+
+
+def _amplified(count: int, mu: float, delta: float, share: float, most: float) -> float:
+    """Returns ε ≤ `most` of `count` shuffled Gaussian randomizers, or `most`."""
+    # Theorem 3.8 adds (e^ε + 1)(1 + e^(−ε₀)/2)·T·δ₀ to δ.
+    impure = delta * share / ((math.exp(min(most, 700.0)) + 1) * 1.5 * count)
+    if impure < 1e-300:
+        return most
+    pure = _gaussian.epsilon_from_delta(impure, 2 * mu)
+
+    def private(epsilon: float) -> bool:
+        return clones_delta(count, pure, epsilon) <= delta * (1 - share)
+
+    low, high = 0.0, most
+    if not private(high):
+        return most
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if private(middle) else (middle, high)
+    return high
+
+
+def clones_delta(count: int, pure: float, epsilon: float) -> float:
+    """Returns δ(ε) of `count` shuffled ε₀-DP randomizers, rounded up by 1e-13.
+
+    With C ~ Bin(T − 1, e^(−ε₀)), A ~ Bin(C, ½) and Δ ~ Bernoulli(e^ε₀ / (e^ε₀ + 1)), no pair of neighbours is easier to
+    tell apart than (A + Δ, C − A + 1 − Δ) from (A + 1 − Δ, C − A + Δ). Given C, the likelihood ratio rises in the first
+    entry, so that each hockey-stick divergence is a difference of binomial tails.
+
+    Args:
+        count: Number T of randomizers.
+        pure: ε₀ of each, for any two inputs.
+        epsilon: ε.
+
+    Source: Feldman, McMillan and Talwar (2021), theorem 3.2.
+
+    Example:
+        >>> clones_delta(1, 1.0, 0.5) == clones_delta(1, 1.0, 0.0)
+        False
+    """
+    # Costs a good part of the whole package's import time.
+    from scipy import stats
+
+    clones = np.arange(count)
+    weights = stats.binom.pmf(clones, count - 1, math.exp(-pure))
+    heads = 1 / (1 + math.exp(-pure))
+    ratio = math.exp(epsilon)
+    gain, cost = heads - ratio * (1 - heads), ratio * heads - (1 - heads)
+    if gain <= 0:
+        return _ROUNDING
+    # P(x) > e^ε·Q(x) from x = r/(1 + r)·(c + 1) on, with r = cost/gain. The neighbours guard against its rounding.
+    start = np.ceil((clones + 1) * (cost / (cost + gain)))
+    best = np.zeros(count)
+    for first in (start - 1, start, start + 1):
+        tails = gain * stats.binom.sf(first - 2, clones, 0.5) - cost * stats.binom.sf(first - 1, clones, 0.5)
+        best = np.maximum(best, tails)
+    return float(np.sum(weights * best)) + _ROUNDING
