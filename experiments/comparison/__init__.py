@@ -104,7 +104,8 @@ def _command(run: _spec.PlannedRun, artifact: pathlib.Path, data: pathlib.Path, 
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
     configuration = out / "configurations" / f"{run.name}.toml"
     runs.write_atomically(configuration, run_files.as_toml(layers.laid([run.layer, own]).values))
-    parts = [sys.executable, "-m", f"{__name__}._child", os.getpid(), lock]
+    # Not -m alone, which would look for the package in the current folder first.
+    parts = [sys.executable, "-P", "-m", f"{__name__}._child", os.getpid(), lock]
     return [*map(str, parts), "train", "--config", str(configuration), "--out", str(folder), "--json"]
 
 

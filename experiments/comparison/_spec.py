@@ -109,4 +109,5 @@ def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))
         name = f"{slug}-{hashlib.sha256(known_by.encode()).hexdigest()[:8]}"
         runs[name] = PlannedRun(name=name, label=label, layer=layer)
-    return list(runs.values())
+    # One seed of everything, then the next: what is done so far can be compared.
+    return sorted(runs.values(), key=lambda run: run.configuration.seed)

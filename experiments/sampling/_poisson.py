@@ -60,7 +60,8 @@ def plan_cyclic_poisson(
     """Splits the clients into `min_sep` groups that take turns; each client of a round's group tosses a coin.
 
     Algorithm 5 of Choquette-Choo et al. (2023) with the sampling of corollary E.1: in round t each client of group
-    t mod b takes part with probability clients_per_round / ⌊population / b⌋, for b = min_sep.
+    t mod b takes part with probability clients_per_round / ⌊population / b⌋, for b = min_sep. Groups have
+    ⌊population / b⌋ clients each, chosen at random beforehand; those that are left over never take part.
 
     Formal guarantee: without amplification, the rounds of a client are a pattern of `tff_mf.FixedEpoch`, and so of
     `participation`. Amplified, for mechanisms with at most b bands, it is that of `plan_poisson`, with the
@@ -117,7 +118,7 @@ def _plan(
             f"{groups * clients_per_round} clients, but the population has {len(client_ids)}."
         )
     generator = _checks.generator(seed)
-    order = generator.permutation(len(client_ids))
+    order = generator.permutation(len(client_ids))[: groups * size]
     cohorts = []
     for t in range(rounds):
         group = order[t % groups :: groups]

@@ -126,9 +126,10 @@ def test_cyclic_poisson_takes_each_client_from_its_own_group():
     plan = made("cyclic_poisson", population=43, clients_per_round=4, rounds=2000)
     for rounds in rounds_of_clients(plan).values():
         assert len({t % 5 for t in rounds}) == 1
+    assert len(rounds_of_clients(plan)) == 40
     sizes = np.array([len(plan.cohort(t)) for t in range(2000)])
-    # Each with probability 4 / ⌊43 / 5⌋ = 1/2, from five groups that have 43 clients together.
-    assert abs(sizes.mean() - 0.5 * 43 / 5) < 5 * math.sqrt(43 / 5 * 0.25 / 2000)
+    # Eight clients a group, each with probability 4 / ⌊43 / 5⌋.
+    assert abs(sizes.mean() - 4) < 5 * math.sqrt(2 / 2000)
     assert sizes.min() < 4 < sizes.max()
 
 
