@@ -62,7 +62,9 @@ def test_every_public_name_is_in_the_docs():
 TENSORFLOW_MODULES = [
     "tff_mf.noise._clipping",
     "tff_mf.noise._streams",
-    "tff_mf.queries",
+    "tff_mf.queries._adaptive_clipping",
+    "tff_mf.queries._mechanisms",
+    "tff_mf.queries._restarts",
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.session",
     "tff_mf.experiments.configuration",

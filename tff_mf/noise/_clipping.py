@@ -28,6 +28,24 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
         >>> [leaf.numpy().round(3) for leaf in clip_record([tf.constant([3.0]), tf.constant([4.0])], tf.constant(1.0))]
         [array([0.6], dtype=float32), array([0.8], dtype=float32)]
     """
+    finite, scale = _scale(leaves, clip_norm)
+    return [tf.where(finite, _scaled(leaf, scale), tf.zeros_like(leaf)) for leaf in leaves]
+
+
+def passes(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tf.Tensor:
+    """Returns whether `clip_record` leaves the record as it is, bool `[]`."""
+    finite, scale = _scale(leaves, clip_norm)
+    return finite & (scale >= 1.0)
+
+
+def add(total: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Returns `total` plus the float32 `noise`, computed in float32 or wider, in the type of `total`."""
+    wide = _wide(total.dtype)
+    return tf.cast(tf.cast(total, wide) + tf.cast(noise, wide), total.dtype)
+
+
+def _scale(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns whether all values are finite, and if so what to multiply them with."""
     values = [tf.reshape(tf.cast(leaf, tf.float32), [-1]) for leaf in leaves]
     flat = tf.concat(values, axis=0)
     # A maximum may drop a NaN, so finiteness is asked of every value.
@@ -37,14 +55,7 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
     divisor = tf.where(finite & (largest > 0), largest, 1.0)
     relative_norm = tf.norm(flat / divisor)
     bound = clip_norm / (1.0 + _NORM_ROUNDING + max(_LEAF_ROUNDING[leaf.dtype] for leaf in leaves))
-    scale = tf.minimum(1.0, (bound / divisor) / tf.maximum(relative_norm, 1.0))
-    return [tf.where(finite, _scaled(leaf, scale), tf.zeros_like(leaf)) for leaf in leaves]
-
-
-def add(total: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """Returns `total` plus the float32 `noise`, computed in float32 or wider, in the type of `total`."""
-    wide = _wide(total.dtype)
-    return tf.cast(tf.cast(total, wide) + tf.cast(noise, wide), total.dtype)
+    return finite, tf.minimum(1.0, (bound / divisor) / tf.maximum(relative_norm, 1.0))
 
 
 def _scaled(leaf: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:

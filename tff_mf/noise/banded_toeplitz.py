@@ -1,19 +1,17 @@
-"""Noise of a banded Toeplitz C: that of a banded one, with the same coefficients in each round."""
+"""Noise of a banded Toeplitz C, with the same coefficients in each round."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.noise.banded import BandedStream
+from tff_mf.mechanisms import BandedToeplitz
+from tff_mf.noise._banded import BandedRowsStream
 from tff_mf.noise._stream import NoiseState
 
 
-class BandedToeplitzStream(BandedStream):
-    """x_t = (z_t − Σ_{0<i<b̂} c_i x_{t−i}) / c_0, for any number of rounds; see `BandedStream`."""
-
-    def _coefficients(self) -> tuple[tf.Tensor, ...]:
-        return ()
+class BandedToeplitzStream(BandedRowsStream[BandedToeplitz]):
+    """x_t = (z_t − Σ_{0<i<b̂} c_i x_{t−i}) / c_0, for any number of rounds; see `BandedRowsStream`."""
 
     def _entries(self, state: NoiseState, rounds: int, ages: Sequence[int]) -> tf.Tensor:
         del state

@@ -11,7 +11,8 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 class StructuredStream(NoiseStream[Structured]):
     """x_t = y_t − y_{t−1} for y = Bz, B = D + (L·Rᵀ below D): Denisov et al. (2022), appendix H.
 
-    Remembered are the last h − 1 rows of z, the newest first; the r sums Σ_{i ≤ t−h} R_i z_i of those that are older; and y_{t−1}.
+    Remembered are the last h − 1 rows of z, the newest first; the r sums Σ_{i ≤ t−h} R_i z_i of those that are
+    older; and y_{t−1}.
     """
 
     @property
@@ -19,7 +20,7 @@ class StructuredStream(NoiseStream[Structured]):
         return len(self._mechanism.diagonals) + self._mechanism.left.shape[1]
 
     def _coefficients(self) -> tuple[tf.Tensor, ...]:
-        """D by rows and then L, float32 `[rounds, h + r]`; R of the row of z that leaves the diagonals, `[rounds, r]`."""
+        """D by rows, and then L; and R of the row of z that leaves the diagonals in a round."""
         diagonals, left, right = (getattr(self._mechanism, name) for name in ("diagonals", "left", "right"))
         leaving = np.zeros_like(right)
         offset = len(diagonals) - 1

@@ -12,9 +12,9 @@ class FullTreeStream(NoiseStream[Tree]):
     """F(h, α)⁻¹ of `_tree_factors.full_split`, walked from the root to the round's leaf.
 
     The right half of a block of F⁻¹ is, but for its own inverse, the same row in all rounds: the coupling times
-    the sum over the left half. Row h is that sum for the last complete block of 2^h rounds, of what the block's own inverse
-    gives: what larger blocks add to its rounds is not in it. A round that completes a block
-    adds up the rows below it, each less what it had been coupled with: the share (2^h − 1)·g that is left of it.
+    the sum over the left half. Row h is that sum for the last complete block of 2^h rounds, of what the block's own
+    inverse gives: what larger blocks add to its rounds is not in it. A round that completes a block adds up the
+    rows below it, each less what it had been coupled with: a share of (2^h − 1)·g is left.
     """
 
     @property
@@ -31,9 +31,9 @@ class FullTreeStream(NoiseStream[Tree]):
         return row, _counter.carry(state.round, self._row_count, lambda height: _counter.put(state.rows, height, total))
 
     def _weights(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns what the round's row and the block that it completes have of the new noise and of each row remembered.
+        """Returns what the round's row, and the block that it completes, have of the new noise and of each row.
 
-        In float64 until the end, float32 `[2, 1 + rows]`: the tree has no parameters that a cast could have changed.
+        float32 `[2, 1 + rows]`, in float64 until the end: the tree has no parameters that a cast could have changed.
         """
         alpha, couplings, shares = tf.zeros([], tf.float64), [], []
         carry = _counter.height(step)

@@ -4,6 +4,7 @@ from tff_mf import _requires
 
 _requires.packages("A query", "tensorflow", "tensorflow_privacy")
 
+from tff_mf.queries._adaptive_clipping import AdaptiveClipping as AdaptiveClipping  # noqa: E402
 from tff_mf.queries._adaptive_clipping import AdaptiveClippingQuery as AdaptiveClippingQuery  # noqa: E402
 from tff_mf.queries._base import QueryState as QueryState  # noqa: E402
 from tff_mf.queries._mechanisms import BandedInverseQuery as BandedInverseQuery  # noqa: E402

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import _validate, accounting
+from tff_mf import _validate, guarantees
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import NoiseState, _clipping, build_stream
@@ -65,7 +65,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         self._mechanism = mechanism
         self._specs = record_specs
         self._leaves = _leaf_specs(record_specs)
-        self._clip_norm = _float32_at_most("clip_norm", _validate.positive("clip_norm", clip_norm))
+        self._clip_norm = float32_at_most("clip_norm", _validate.positive("clip_norm", clip_norm))
         self._noise_multiplier = _validate.nonnegative("noise_multiplier", noise_multiplier)
         self._insecure = insecure_seed is not None
         self._stream = build_stream(
@@ -74,6 +74,16 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             stddev=self._noise_multiplier * float(self._clip_norm),
             insecure_seed=insecure_seed,
         )
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism."""
+        return self._mechanism
+
+    @property
+    def noise_multiplier(self) -> float:
+        """σ: standard deviation of each coordinate of Z divided by the clip norm."""
+        return self._noise_multiplier
 
     @property
     def insecure(self) -> bool:
@@ -86,15 +96,31 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         Raises:
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
+        return self.guarantee(rounds, participation).dp_event()
+
+    def guarantee(
+        self, rounds: int, participation: Participation, *, restart_every: int | None = None
+    ) -> guarantees.Guarantee:
+        """Returns the guarantee of a whole run, restarted after every `restart_every` rounds if that is given.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+        """
         if self._insecure:
             raise InputValueError("insecure_seed was given: TEST ONLY, such a run has no privacy to account for.")
-        return accounting.dp_event(self._mechanism, rounds, participation, noise_multiplier=self._noise_multiplier)
+        return guarantees.guarantee(
+            self._mechanism,
+            rounds,
+            participation,
+            noise_multiplier=self._noise_multiplier,
+            restart_every=restart_every,
+        )
 
-    def initial_global_state(self) -> QueryState:
+    def initial_global_state(self) -> Any:
         """Returns the state before round 0."""
         return QueryState(noise=self._stream.init())
 
-    def derive_sample_params(self, global_state: QueryState) -> tf.Tensor:
+    def derive_sample_params(self, global_state: Any) -> tf.Tensor:
         """Returns the clip norm, float32 `[]`: all that clients are told."""
         del global_state
         return tf.constant(self._clip_norm)
@@ -107,23 +133,21 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the record clipped to the norm `params`; a record that is not finite becomes zero."""
         return tf.nest.pack_sequence_as(record, _clipping.clip_record(tf.nest.flatten(record), params))
 
-    def get_noised_result(
-        self, sample_state: Any, global_state: QueryState
-    ) -> tuple[Any, QueryState, dp_accounting.DpEvent]:
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
         """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class."""
         row, noise = self._stream.next(global_state.noise)
+        return self._add(sample_state, row), QueryState(noise=noise), dp_accounting.NoOpDpEvent()
+
+    def _add(self, total: Any, row: tf.Tensor) -> Any:
+        """Returns the structure `total` plus the flat row of noise."""
         parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
         noised = [
-            _clipping.add(total, tf.reshape(part, leaf.shape))
-            for total, part, leaf in zip(tf.nest.flatten(sample_state), parts, self._leaves, strict=True)
+            _clipping.add(part_of_total, tf.reshape(part, leaf.shape))
+            for part_of_total, part, leaf in zip(tf.nest.flatten(total), parts, self._leaves, strict=True)
         ]
-        return (
-            tf.nest.pack_sequence_as(sample_state, noised),
-            QueryState(noise=noise),
-            dp_accounting.NoOpDpEvent(),
-        )
+        return tf.nest.pack_sequence_as(total, noised)
 
-    def reset_state(self, noised_results: Any, global_state: QueryState) -> QueryState:
+    def reset_state(self, noised_results: Any, global_state: Any) -> Any:
         """Returns the state before round 0: a restart, as TensorFlow Privacy's `RestartQuery` asks for it.
 
         A restart makes another run, with noise of its own. `dp_event` does not cover both: `RestartedQuery` does.
@@ -131,7 +155,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         del noised_results, global_state
         return self.initial_global_state()
 
-    def derive_metrics(self, global_state: QueryState) -> collections.OrderedDict[str, tf.Tensor]:
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, tf.Tensor]:
         """Returns figures of the noise alone, which say nothing about any client.
 
         `round` is the number of rounds drawn since the start or the last restart, `noise_stddev` the standard deviation
@@ -158,7 +182,7 @@ def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:
     return leaves
 
 
-def _float32_at_most(name: str, value: float) -> np.float32:
+def float32_at_most(name: str, value: float) -> np.float32:
     result = np.float32(min(value, float(np.finfo(np.float32).max)))
     if float(result) > value:
         result = np.nextafter(result, np.float32(0))

@@ -79,7 +79,7 @@ class IdentityQuery(MatrixFactorizationQuery):
         >>> import tff_mf
         >>> query = IdentityQuery(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
         ...                       noise_multiplier=2.0)
-        >>> query.dp_event(100, tff_mf.MinSep(min_sep=10, max_participations=4)).noise_multiplier
+        >>> round(query.dp_event(100, tff_mf.MinSep(min_sep=10, max_participations=4)).noise_multiplier, 9)
         1.0
     """
 

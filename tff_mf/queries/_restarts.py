@@ -3,7 +3,7 @@
 import dp_accounting
 import tensorflow_privacy as tfp
 
-from tff_mf import _validate, guarantees
+from tff_mf import _validate
 from tff_mf.errors import InputTypeError
 from tff_mf.participation import Participation
 from tff_mf.queries._base import MatrixFactorizationQuery
@@ -58,4 +58,4 @@ class RestartedQuery(tfp.RestartQuery):
         Raises:
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
-        return self._inner_query.check_secure().restarted_event(rounds, participation, self._restart_every)
+        return self._inner_query.guarantee(rounds, participation, restart_every=self._restart_every).dp_event()

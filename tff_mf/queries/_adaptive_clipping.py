@@ -1,0 +1,187 @@
+"""A clip norm that follows the clients' updates, and changes only where the noise starts anew."""
+
+import collections
+import dataclasses
+from typing import Any, NamedTuple
+
+import dp_accounting
+import tensorflow as tf
+
+from tff_mf import _validate, guarantees
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import Identity, Mechanism
+from tff_mf.noise import NoiseState, _clipping, build_stream
+from tff_mf.participation import Participation
+from tff_mf.queries._base import MatrixFactorizationQuery
+
+# Far from what float32 cannot hold: a norm that runs away stays a number.
+_SMALLEST_CLIP_NORM, _LARGEST_CLIP_NORM = 1e-20, 1e20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptiveClipping:
+    """How the clip norm follows the clients' updates.
+
+    Attributes:
+        count_stddev: Standard deviation of the noise of the count of records below the clip norm, a round.
+        target_quantile: Part of the records that shall be below the clip norm.
+        learning_rate: η: after a restart the clip norm is multiplied by exp(η·(target_quantile − part seen)).
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range.
+    """
+
+    count_stddev: float
+    target_quantile: float = 0.5
+    learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count_stddev", _validate.nonnegative("count_stddev", self.count_stddev))
+        object.__setattr__(self, "target_quantile", _validate.open_unit("target_quantile", self.target_quantile))
+        object.__setattr__(self, "learning_rate", _validate.nonnegative("learning_rate", self.learning_rate))
+
+
+class AdaptiveClippingState(NamedTuple):
+    """Global state of an `AdaptiveClippingQuery`. Secret, for the sake of both noises.
+
+    Attributes:
+        noise: Noise of the sums, for a clip norm of 1.
+        clip_norm: Bound ζ since the last restart, float32 `[]`.
+        count_noise: Noise of the counts.
+        count: Sum of the noised counts since the last restart, float32 `[]`.
+    """
+
+    noise: NoiseState
+    clip_norm: tf.Tensor
+    count_noise: NoiseState
+    count: tf.Tensor
+
+
+class AdaptiveClippingQuery(MatrixFactorizationQuery):
+    """Correlated noise with a clip norm that is adapted at each restart: wrap it in a `RestartedQuery`.
+
+    A mechanism's noise cancels between rounds only where they have one clip norm. So the norm stays until a
+    restart, and without restarts it never changes. Clients say besides whether their record was below it, +½ or
+    −½; the sum of that over the clients, with noise of its own, is what the next norm is computed from.
+
+    Formal guarantee: that of its base class for the sums, with the clip norm of each restart, and independently
+    that of the counts: a client adds ½ or −½ to the counts of the rounds that it takes part in, which get
+    independent Gaussian noise of standard deviation `count_stddev`. `guarantee` and `dp_event` compose both. Clip
+    norms are post-processing of the counts.
+
+    Args:
+        mechanism: The mechanism.
+        record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
+        clip_norm: Bound on the L2 norm of a record until the first restart.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by the clip norm.
+        clipping: How the clip norm follows the records.
+        clients_per_round: Number of records expected in a round, which the counts are compared with.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+
+    Source: Andrew et al. (2021), section 2, with the geometric update; across restarts as TensorFlow Privacy's
+    `QAdaClipTreeResSumQuery`, whose noise of the counts it does not use.
+
+    Example:
+        >>> import tff_mf
+        >>> from tff_mf import queries
+        >>> adaptive = AdaptiveClippingQuery(tff_mf.Tree(16), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
+        ...     noise_multiplier=8.0, clipping=AdaptiveClipping(count_stddev=5.0), clients_per_round=100)
+        >>> query = queries.RestartedQuery(adaptive, restart_every=16)
+        >>> event = query.dp_event(64, tff_mf.MinSep(min_sep=16, max_participations=4))
+        >>> round(event.noise_multiplier, 3)
+        1.684
+
+    Raises:
+        InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
+        InputValueError: If an argument is out of range, or a leaf's shape is not fixed.
+    """
+
+    _kinds = (Mechanism,)
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        *,
+        record_specs: Any,
+        clip_norm: float,
+        noise_multiplier: float,
+        clipping: AdaptiveClipping,
+        clients_per_round: float,
+        insecure_seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            mechanism,
+            record_specs=record_specs,
+            clip_norm=1.0,
+            noise_multiplier=noise_multiplier,
+            insecure_seed=insecure_seed,
+        )
+        self._first_clip_norm = _validate.positive("clip_norm", clip_norm)
+        if not _SMALLEST_CLIP_NORM <= self._first_clip_norm <= _LARGEST_CLIP_NORM:
+            raise InputValueError(
+                f"clip_norm={clip_norm!r} must be {_SMALLEST_CLIP_NORM} at least and {_LARGEST_CLIP_NORM} at most."
+            )
+        _validate.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
+        self._clipping = clipping
+        self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
+        self._counts = build_stream(Identity(), dimension=1, stddev=clipping.count_stddev, insecure_seed=insecure_seed)
+
+    def guarantee(
+        self, rounds: int, participation: Participation, *, restart_every: int | None = None
+    ) -> guarantees.Guarantee:
+        sums = super().guarantee(rounds, participation, restart_every=restart_every)
+        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=self._clipping.count_stddev)
+        return guarantees.compose_guarantees(sums, counts)
+
+    def initial_global_state(self) -> AdaptiveClippingState:
+        return self._begin(tf.constant(self._first_clip_norm, tf.float32))
+
+    def derive_sample_params(self, global_state: AdaptiveClippingState) -> tf.Tensor:
+        """Returns the clip norm, float32 `[]`: all that clients are told."""
+        return global_state.clip_norm
+
+    def initial_sample_state(self, template: Any = None) -> tuple[Any, tf.Tensor]:
+        """Returns a sum of no records, and a count of none; a template is that of a record."""
+        return super().initial_sample_state(template), tf.zeros([], tf.float32)
+
+    def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
+        """Returns the clipped record, and ½ if it was below the clip norm, else −½."""
+        below = tf.where(_clipping.passes(tf.nest.flatten(record), params), 0.5, -0.5)
+        return super().preprocess_record(params, record), below
+
+    def get_noised_result(
+        self, sample_state: tuple[Any, tf.Tensor], global_state: AdaptiveClippingState
+    ) -> tuple[Any, AdaptiveClippingState, dp_accounting.DpEvent]:
+        """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class."""
+        total, count = sample_state
+        row, noise = self._stream.next(global_state.noise)
+        count_row, count_noise = self._counts.next(global_state.count_noise)
+        state = global_state._replace(
+            noise=noise, count_noise=count_noise, count=global_state.count + (count + count_row[0])
+        )
+        return self._add(total, global_state.clip_norm * row), state, dp_accounting.NoOpDpEvent()
+
+    def reset_state(self, noised_results: Any, global_state: AdaptiveClippingState) -> AdaptiveClippingState:
+        """Returns the state before round 0 with the clip norm that the counts so far ask for."""
+        del noised_results
+        records = tf.cast(global_state.noise.round, tf.float32) * self._clients_per_round
+        below = 0.5 + tf.math.divide_no_nan(global_state.count, records)
+        exponent = self._clipping.learning_rate * (self._clipping.target_quantile - tf.clip_by_value(below, 0.0, 1.0))
+        clip_norm = global_state.clip_norm * tf.exp(exponent)
+        return self._begin(tf.clip_by_value(clip_norm, _SMALLEST_CLIP_NORM, _LARGEST_CLIP_NORM))
+
+    def derive_metrics(self, global_state: AdaptiveClippingState) -> collections.OrderedDict[str, tf.Tensor]:
+        """Returns the figures of its base class, and the clip norm: post-processing of what was released."""
+        metrics = super().derive_metrics(global_state)
+        metrics["noise_stddev"] *= global_state.clip_norm
+        metrics["clip_norm"] = global_state.clip_norm
+        return metrics
+
+    def _begin(self, clip_norm: tf.Tensor) -> AdaptiveClippingState:
+        return AdaptiveClippingState(
+            noise=self._stream.init(),
+            clip_norm=clip_norm,
+            count_noise=self._counts.init(),
+            count=tf.zeros([], tf.float32),
+        )
