@@ -55,8 +55,8 @@ class BandedRowsStream(NoiseStream[_M]):
         if not state.rows:
             return self._over_diagonal(noise, state), ()
         place = state.round % self._block
-        sums = tf.cond(place == 0, lambda: self._begin_block(state), lambda: state.rows[: self._block])
-        runs = tf.where(place % self._run == 0, place // self._run, 0)
+        sums = tf.cond(tf.equal(place, 0), lambda: self._begin_block(state), lambda: state.rows[: self._block])
+        runs = tf.where(tf.equal(place % self._run, 0), place // self._run, 0)
         sums = tf.switch_case(
             tf.cast(runs, tf.int32),
             [lambda done=done: self._begin_run(state, sums, done) for done in range(0, self._block, self._run)],

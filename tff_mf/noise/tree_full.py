@@ -39,7 +39,8 @@ class FullTreeStream(NoiseStream[Tree]):
         carry = _counter.height(step)
         for height in range(self._row_count, 0, -1):
             left, right, coupling = _tree_factors.full_split(height, alpha)
-            in_right = tf.bitwise.right_shift(step, height - 1) % 2 == 1
+            # Not ==, which compares objects in the graphs that TFF traces.
+            in_right = tf.equal(tf.bitwise.right_shift(step, height - 1) % 2, 1)
             # The tree that the round is in has the height of the highest bit that `rounds` has and the round has not.
             in_tree = tf.bitwise.right_shift(tf.bitwise.bitwise_xor(step, self._mechanism.rounds), height) > 0
             couplings.append(tf.where(in_tree & in_right, -coupling, 0.0))
