@@ -37,7 +37,7 @@ setuptools.setup(
     python_requires="==3.11.*",
     package_dir=LAYERS,
     packages=packages(),
-    package_data={"tff_mf": ["py.typed"]},
+    package_data={"tff_mf": ["py.typed"], "tff_mf.experiments.presets": ["*.toml"]},
     cmdclass={"build_py": BuildWithPins},
     # Floor 1 only. TensorFlow Federated cannot be among them: its own pins can no longer be met, so
     # naming it would make this wheel uninstallable. `requirements.txt` installs it.

@@ -1,5 +1,6 @@
 """Folders of runs, and where a run's data comes from."""
 
+import os
 import pathlib
 import tempfile
 
@@ -8,6 +9,8 @@ from tff_mf.errors import InputValueError
 
 _SUMMARY = "summary.json"
 _MECHANISM = "mechanism.safetensors"
+_SQLITE = "sqlite:"
+_COMPARISON = ".comparison"
 
 
 def new_folder(path: pathlib.Path) -> pathlib.Path:
@@ -52,10 +55,10 @@ def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a comparison and returns it; what an earlier comparison left may stay.
+    """Makes the folder of a demo and returns it; what an earlier demo left may stay.
 
     Raises:
-        InputValueError: If it cannot be made, or holds anything that no comparison wrote.
+        InputValueError: If it cannot be made, or holds anything that no demo wrote.
     """
     if path.is_dir() and any(path.iterdir()) and not (path / _SUMMARY).is_file():
         raise InputValueError(f"out={str(path)!r} holds something else than a demo: name another folder, or remove it.")
@@ -63,20 +66,59 @@ def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def data_file(dataset: str) -> pathlib.Path:
-    """Returns the file of a data set: `pydoc` is written on first use, anything else is a path.
+def continued_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes the folder of a comparison and returns it, also if a comparison was begun there.
 
     Raises:
-        InputValueError: If there is no such file.
+        InputValueError: If it cannot be made, or holds anything that no comparison wrote.
+    """
+    begun = path / _COMPARISON
+    if path.is_dir() and any(path.iterdir()) and not begun.is_file():
+        raise InputValueError(f"out={str(path)!r} holds something else than a comparison: name another folder.")
+    _make_writable(path)
+    begun.touch()
+    return path
+
+
+def data_file(dataset: str) -> pathlib.Path:
+    """Returns the file of a data set.
+
+    Args:
+        dataset: `pydoc`, written on first use; `stackoverflow`, downloaded on first use; `sqlite:FILE`, or a path.
+
+    Raises:
+        InputValueError: If there is no such file, or it cannot be had.
     """
     if dataset == "pydoc":
         from .datasets import pydoc
 
         return pydoc.cached_pydoc()
-    path = pathlib.Path(dataset)
+    if dataset == "stackoverflow":
+        from .datasets import stackoverflow
+
+        return stackoverflow.cached_stackoverflow()
+    path = pathlib.Path(dataset.removeprefix(_SQLITE))
     if not path.is_file():
-        raise InputValueError(f"dataset={dataset!r} is neither `pydoc` nor an existing file in StackOverflow's format.")
+        raise InputValueError(
+            f"dataset={dataset!r} is neither `pydoc` nor `stackoverflow`, nor an existing file in StackOverflow's "
+            f"format."
+        )
     return path
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Writes a file that is there whole or not at all, whenever the program is ended."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _make_writable(path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 ARCHITECTURES = ("lstm", "conv")
+SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,33 @@ class ExecutionSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How cohorts are drawn; `docs/experiments.md` says what each kind guarantees.
+
+    Attributes:
+        kind: `min_sep`, `shuffled_epochs`, `fixed_epochs`, `timer`, `poisson` or `cyclic_poisson`.
+        timer_hours: For `timer`: hours that a device waits after taking part; None waits `min_sep` rounds.
+        round_minutes: For `timer` with hours: minutes that a round takes on average.
+    """
+
+    kind: str = "min_sep"
+    timer_hours: float | None = None
+    round_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.one_of("sampling", self.kind, SAMPLING_KINDS)
+        clock = {"timer_hours": self.timer_hours, "round_minutes": self.round_minutes}
+        given = {name: value for name, value in clock.items() if value is not None}
+        if given and self.kind != "timer":
+            raise InputValueError(f"{' and '.join(given)} go with sampling='timer', not with sampling={self.kind!r}.")
+        if len(given) == 1:
+            missing = next(name for name in clock if name not in given)
+            raise InputValueError(f"{next(iter(given))} needs {missing} too: a timer of hours needs to know rounds.")
+        for name, value in given.items():
+            _validate.positive(name, value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """Everything of a run but its privacy.
 
@@ -76,6 +104,11 @@ class TrainingSettings:
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
         evaluation_examples: Sentences of the test clients to evaluate on.
         seed: Seed of cohorts and initial model, never of noise.
+        sampling: How the cohorts are drawn.
+        dropout: Probability that a client of a cohort does not report, in [0, 1).
+        zeroing: Updates with an entry of larger magnitude count as zero; None zeroes none. A fixed bound
+            judges each client's update by itself, so that sensitivity is what it was.
+        tensorboard: Whether to write metrics for TensorBoard too.
     """
 
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -91,6 +124,10 @@ class TrainingSettings:
     evaluate_every: int = 25
     evaluation_examples: int = 2000
     seed: int = 0
+    sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
+    dropout: float = 0.0
+    zeroing: float | None = None
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         for name in ("clip_norm", "client_learning_rate", "server_learning_rate"):
@@ -98,6 +135,8 @@ class TrainingSettings:
         for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
             _validate.whole(name, getattr(self, name))
         _validate.whole("seed", self.seed, at_least=0)
-        for name in ("server_momentum", "server_warmup", "server_cooldown"):
+        if self.zeroing is not None:
+            _validate.positive("zeroing", self.zeroing)
+        for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
             if not 0 <= _validate.real(name, getattr(self, name)) < 1:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")

@@ -50,7 +50,7 @@ class Task:
     def build_evaluation(self, sentences: tf.data.Dataset) -> Evaluation:
         """Returns a function from a model's weights to its loss per word and masked accuracies on `sentences`."""
         words, targets = (np.concatenate(part) for part in zip(*self._batches(sentences), strict=True))
-        evaluation = tff.learning.algorithms.build_fed_eval(self.measured_model)
+        evaluation = self._evaluation
 
         def evaluate(weights: tff.learning.models.ModelWeights) -> dict[str, float]:
             parts = [
@@ -62,6 +62,11 @@ class Task:
             return {name: float(value) for name, value in metrics.items() if name in METRICS}
 
         return evaluate
+
+    @functools.cached_property
+    def _evaluation(self) -> tff.learning.templates.LearningProcess:
+        # One for all sets of sentences: TFF takes seconds to trace it.
+        return tff.learning.algorithms.build_fed_eval(self.measured_model)
 
     def _batches(self, sentences: tf.data.Dataset) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return self.preprocess_evaluation(sentences).as_numpy_iterator()

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import json
 import logging
+import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping
@@ -17,23 +18,22 @@ import tensorflow_federated as tff
 import tff_mf
 
 from .. import aggregators
-from . import ledger, participation_log, recovery, reporting, sampling, task
+from . import ledger, participation_log, recovery, reporting, runs, sampling, task
 from .datasets import sqlite
+from .mechanisms import RAMP_FLOOR
 from .privacy import PrivacyPlan
 from .settings import ExecutionSettings, TrainingSettings
 
 METRICS = "metrics.csv"
 PARTICIPATION = "participation.csv"
 SUMMARY = "summary.json"
+TENSORBOARD = "tensorboard"
 
 _LOG = logging.getLogger(__name__)
 
 _ON_THIS_MACHINE = ExecutionSettings()
 
 OnRound = Callable[[int, Mapping[str, float]], None]
-
-# Where the warmup starts and the cooldown ends, as a part of the rate: banded MF paper, appendix H.
-_RAMP_FLOOR = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,9 +67,9 @@ def run(
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
     Files: `metrics.csv` (a row a round), `participation.csv` (round and client, written before the
-    round's model is used), `summary.json`. The guarantee covers the models of all rounds; it does
-    not cover the evaluation metrics, which are computed without noise on test clients, nor the
-    vocabulary, nor the choice of settings.
+    round's model is used; clients that drop out are in it too), `summary.json`, and `tensorboard/` if asked
+    for. The guarantee covers the models of all rounds; it does not cover the evaluation metrics, which are
+    computed without noise on test and validation clients, nor the vocabulary, nor the choice of settings.
 
     Args:
         settings: Everything but privacy.
@@ -84,7 +84,8 @@ def run(
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     splits = sqlite.load(data)
-    cohorts = sampling.plan_cohorts(
+    cohorts = sampling.plan(
+        settings.sampling,
         client_ids=splits.train.client_ids,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,
@@ -99,10 +100,21 @@ def run(
         client_epochs=settings.client_epochs,
         seed=settings.seed,
     )
-    source = sampling.MinSepDataSource(splits.train, cohorts, preprocess_fn=language_task.preprocess_train)
+    present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
+    source = sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train)
     evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
-    aggregator = _aggregator(settings, privacy)
-    process = _learning_process(settings, privacy, language_task, aggregator)
+    mean = _aggregator(settings, privacy)
+    program = _Program(
+        process=_learning_process(settings, privacy, language_task, _zeroed(settings, mean)),
+        cohorts=cohorts,
+        source=source,
+        evaluate=evaluate,
+        settings=settings,
+        privacy=privacy,
+        out=out,
+        on_round=on_round,
+    )
+    validate = language_task.build_evaluation(_sentences(splits.validation, settings.evaluation_examples))
     description = {
         "settings": dataclasses.asdict(settings),
         "rounds": privacy.rounds,
@@ -111,16 +123,19 @@ def run(
         "cohorts": cohorts.digest,
     }
     reporting.plan(out, settings, privacy, cohorts)
+    process = program.process
     workers, restarts, resume = execution.workers, execution.restarts, execution.resume
     while True:
-        saved = recovery.Recovery(out, aggregator, description, every=execution.checkpoint_every, resume=resume)
+        saved = recovery.Recovery(out, mean, description, every=execution.checkpoint_every, resume=resume)
         try:
             with aggregators.resident_context(workers=workers):
                 start = process.set_model_weights(process.initialize(), language_task.initial_weights)
                 progress = saved.load(start)
                 del start
-                progress = _train(process, source, evaluate, saved, progress, settings, privacy, out, on_round)
-                weights = [np.asarray(weight) for weight in process.get_model_weights(progress.state).trainable]
+                progress = program.train(saved, progress)
+                trained = process.get_model_weights(progress.state)
+                validated = validate(trained)
+                weights = [np.asarray(weight) for weight in trained.trainable]
             break
         except aggregators.WorkerLostError as error:
             workers = tuple(address for address in workers if address != error.address)
@@ -135,6 +150,7 @@ def run(
     summary = {
         "accuracy": history[-1][task.ACCURACY],
         "loss": history[-1]["loss"],
+        "validation_accuracy": validated[task.ACCURACY],
         **privacy.as_dict(),
         "observed_min_sep": observed.min_sep,
         "observed_max_participations": observed.max_participations,
@@ -148,71 +164,105 @@ def run(
         "server_cooldown": settings.server_cooldown,
         "client_learning_rate": settings.client_learning_rate,
         "clip_norm": settings.clip_norm,
+        "zeroing": settings.zeroing,
+        "sampling": dataclasses.asdict(settings.sampling),
+        "dropout": settings.dropout,
+        "dropped_participations": _participations(cohorts) - _participations(present),
         "seed": settings.seed,
         "seconds": progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
     if not holds:
         summary["epsilon"] = summary["epsilon_as_run"] = None
-    (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    runs.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     reporting.realise(out)
     saved.finish()
     return TrainingResult(summary=summary, statement=statement, history=history, holds=holds, weights=weights)
 
 
-def _train(
-    process: tff.learning.templates.LearningProcess,
-    source: sampling.MinSepDataSource,
-    evaluate: task.Evaluation,
-    saved: recovery.Recovery,
-    progress: recovery.Progress,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Program:
+    """Everything of a run that does not change while it trains."""
+
+    process: tff.learning.templates.LearningProcess
+    cohorts: sampling.CohortPlan
+    source: sampling.MinSepDataSource
+    evaluate: task.Evaluation
+    settings: TrainingSettings
+    privacy: PrivacyPlan
+    out: pathlib.Path
+    on_round: OnRound
+
+    def train(self, saved: recovery.Recovery, progress: recovery.Progress) -> recovery.Progress:
+        """Runs the rounds that are left, each saved before anything of it is released."""
+        managers = self._release_managers()
+        first = progress.round_number + 1
+        if progress.row:
+            # It may have been saved and not released. Released again, it is the same.
+            _release(managers, progress)
+        iterator = self.source.iterator(progress.round_number)
+        start = time.perf_counter() - progress.seconds
+        resumed = None if saved.fresh else progress.round_number
+        with (
+            participation_log.open_log(self.out / PARTICIPATION, after_round=resumed) as log_cohort,
+            ledger.open_ledger(self.out / ledger.LEDGER, configuration=self.out / reporting.CONFIGURATION) as book,
+        ):
+            # The run may have been stopped between a checkpoint and the ledger's word for it.
+            book.released_until(progress.round_number)
+            for round_number in range(first, self.privacy.rounds + 1):
+                datasets = iterator.select()
+                # All who were chosen: that a client has dropped out is nothing that the guarantee counts on.
+                cohort = self.cohorts.cohort(round_number - 1)
+                log_cohort(round_number, cohort)
+                divisor, clip_norm = self.privacy.clients_per_round, self.settings.clip_norm
+                book.begin(round_number, cohort, divisor=divisor, clip_norm=clip_norm)
+                state = self.process.next(progress.state, datasets).state
+                metrics: dict[str, float] = {}
+                history = progress.history
+                if round_number % self.settings.evaluate_every == 0 or round_number == self.privacy.rounds:
+                    metrics = self.evaluate(self.process.get_model_weights(state))
+                    history = (*history, {"round": round_number, **metrics})
+                seconds = time.perf_counter() - start
+                progress = recovery.Progress(
+                    state=state,
+                    round_number=round_number,
+                    history=history,
+                    row={"seconds": seconds, **metrics},
+                    seconds=seconds,
+                )
+                if saved.save(progress, released=bool(metrics)):
+                    book.released_until(round_number)
+                _release(managers, progress)
+                self.on_round(round_number, metrics)
+            book.ended()
+        return progress
+
+    def _release_managers(self) -> list[tff.program.ReleaseManager]:
+        mode = tff.program.CSVSaveMode.WRITE
+        managers = [tff.program.CSVFileReleaseManager(self.out / METRICS, save_mode=mode, key_fieldname="round")]
+        if self.settings.tensorboard:
+            managers.append(tff.program.TensorBoardReleaseManager(self.out / TENSORBOARD))
+        return managers
+
+
+def _release(managers: list[tff.program.ReleaseManager], progress: recovery.Progress) -> None:
+    for manager in managers:
+        asyncio.run(manager.release(progress.row, progress.round_number))
+
+
+def _learning_process(
     settings: TrainingSettings,
     privacy: PrivacyPlan,
-    out: pathlib.Path,
-    on_round: OnRound,
-) -> recovery.Progress:
-    """Runs the rounds that are left, each saved before anything of it is released."""
-    metrics_file = tff.program.CSVFileReleaseManager(
-        out / METRICS, save_mode=tff.program.CSVSaveMode.WRITE, key_fieldname="round"
+    language_task: task.Task,
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
+) -> tff.learning.templates.LearningProcess:
+    return tff.learning.algorithms.build_unweighted_fed_avg(
+        language_task.model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
+        server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
+        model_aggregator=aggregator,
+        metrics_aggregator=_no_metrics,
     )
-    first = progress.round_number + 1
-    if progress.row:
-        # It may have been saved and not released. Released again, it is the same.
-        asyncio.run(metrics_file.release(progress.row, progress.round_number))
-    iterator = source.iterator(progress.round_number)
-    start = time.perf_counter() - progress.seconds
-    resumed = None if saved.fresh else progress.round_number
-    with (
-        participation_log.open_log(out / PARTICIPATION, after_round=resumed) as log_cohort,
-        ledger.open_ledger(out / ledger.LEDGER, configuration=out / reporting.CONFIGURATION) as book,
-    ):
-        # The run may have been stopped between a checkpoint and the ledger's word for it.
-        book.released_until(progress.round_number)
-        for round_number in range(first, privacy.rounds + 1):
-            datasets = iterator.select(privacy.clients_per_round)
-            cohort = source.plan.cohort(round_number - 1)
-            log_cohort(round_number, cohort)
-            book.begin(round_number, cohort, divisor=privacy.clients_per_round, clip_norm=settings.clip_norm)
-            state = process.next(progress.state, datasets).state
-            metrics: dict[str, float] = {}
-            history = progress.history
-            if round_number % settings.evaluate_every == 0 or round_number == privacy.rounds:
-                metrics = evaluate(process.get_model_weights(state))
-                history = (*history, {"round": round_number, **metrics})
-            seconds = time.perf_counter() - start
-            progress = recovery.Progress(
-                state=state,
-                round_number=round_number,
-                history=history,
-                row={"seconds": seconds, **metrics},
-                seconds=seconds,
-            )
-            if saved.save(progress, released=bool(metrics)):
-                book.released_until(round_number)
-            asyncio.run(metrics_file.release(progress.row, round_number))
-            on_round(round_number, metrics)
-        book.ended()
-    return progress
 
 
 def _aggregator(settings: TrainingSettings, privacy: PrivacyPlan) -> aggregators.MFAggregationFactory:
@@ -225,19 +275,13 @@ def _aggregator(settings: TrainingSettings, privacy: PrivacyPlan) -> aggregators
     )
 
 
-def _learning_process(
-    settings: TrainingSettings,
-    privacy: PrivacyPlan,
-    language_task: task.Task,
-    aggregator: aggregators.MFAggregationFactory,
-) -> tff.learning.templates.LearningProcess:
-    return tff.learning.algorithms.build_unweighted_fed_avg(
-        language_task.model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
-        server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
-        model_aggregator=aggregator,
-        metrics_aggregator=_no_metrics,
-    )
+def _zeroed(
+    settings: TrainingSettings, mean: aggregators.MFAggregationFactory
+) -> tff.aggregators.UnweightedAggregationFactory:
+    if settings.zeroing is None:
+        return mean
+    # A constant bound: TFF's adaptive one follows the clients' updates without noise.
+    return tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
 
 
 def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:
@@ -248,11 +292,15 @@ def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.o
         rising = step / warmup if warmup else 1.0
         falling = (rounds - step) / cooldown if cooldown else 1.0
         ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
-        return settings.server_learning_rate * (_RAMP_FLOOR + (1 - _RAMP_FLOOR) * ramp)
+        return settings.server_learning_rate * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
 
     return tff.learning.optimizers.schedule_learning_rate(
         tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum), rate
     )
+
+
+def _participations(cohorts: sampling.CohortPlan) -> int:
+    return sum(len(cohorts.cohort(t)) for t in range(cohorts.rounds))
 
 
 def _no_metrics(metric_finalizers: object, local_unfinalized_metrics_type: object = None) -> tff.Computation:

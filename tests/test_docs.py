@@ -70,14 +70,25 @@ TENSORFLOW_MODULES = [
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.resident",
     "tff_mf.aggregators.session",
+    "tff_mf.aggregators.worker",
     "tff_mf.experiments.auditing._adversary",
     "tff_mf.experiments.auditing._canaries",
-    "tff_mf.experiments.ledger",
+    "tff_mf.experiments.configuration",
     "tff_mf.experiments.deployment",
-    "tff_mf.aggregators.worker",
+    "tff_mf.experiments.layers",
+    "tff_mf.experiments.ledger",
+    "tff_mf.experiments.mechanisms",
+    "tff_mf.experiments.presets",
     "tff_mf.experiments.privacy",
+    "tff_mf.experiments.rates",
     "tff_mf.experiments.reports._schema",
-    "tff_mf.experiments.sampling",
+    "tff_mf.experiments.run_files",
+    "tff_mf.experiments.sampling._dropout",
+    "tff_mf.experiments.sampling._epochs",
+    "tff_mf.experiments.sampling._kinds",
+    "tff_mf.experiments.sampling._min_sep",
+    "tff_mf.experiments.sampling._poisson",
+    "tff_mf.experiments.sampling._timer",
 ]
 
 
@@ -103,3 +114,11 @@ def test_the_script_that_swaps_each_mechanism_runs(tmp_path):
         "tree, full",
         "dense",
     ]
+
+
+def test_every_preset_and_kind_of_sampling_is_in_the_docs():
+    from tff_mf.experiments import presets, settings
+
+    text = (HERE / "docs" / "experiments.md").read_text()
+    for name in (*presets.names(), *settings.SAMPLING_KINDS):
+        assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"

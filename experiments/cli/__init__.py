@@ -14,6 +14,7 @@ _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
     "audit": "Test the noise that really runs, against what is claimed for it.",
     "calibrate": "The noise multiplier that a privacy target needs.",
+    "compare": "Train with every combination of a grid, and compare.",
     "data": "Write the embedded data set.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment and say what to do.",
@@ -57,6 +58,10 @@ def main() -> NoReturn:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A shell starts what runs in the background with interrupts ignored, which is passed on to TFF's worker, and
+    # TFF ends the worker by an interrupt and waits for it for ever. A handler is not passed on.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: None)
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:

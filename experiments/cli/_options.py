@@ -8,7 +8,7 @@ import click
 
 import tff_mf
 
-_PRODUCTION = "production:"
+from .. import mechanisms
 
 rounds = click.option("--rounds", type=int, required=True, help="Number of rounds n.")
 min_sep = click.option("--min-sep", type=int, help="Smallest separation b of two rounds that one client takes part in.")
@@ -62,11 +62,7 @@ def participation_to_optimize_for(
 
 def load_mechanism(file: str) -> tff_mf.Mechanism:
     """Returns the mechanism of an artifact, of `identity`, or of `production:NAME`."""
-    if file == "identity":
-        return tff_mf.Identity()
-    if file.startswith(_PRODUCTION):
-        return tff_mf.BLT.production(file.removeprefix(_PRODUCTION))
-    return tff_mf.load(file)
+    return mechanisms.load(file)
 
 
 def report(result: Mapping[str, Any], *, as_json: bool) -> None:

@@ -25,7 +25,7 @@ import tqdm
 
 from tff_mf.errors import InputTypeError, InputValueError
 
-from . import _sources
+from . import _cache, _sources
 from ._extract import MIN_SENTENCES
 
 # To be raised whenever the same sources would give another file: it is part of what a cached file is known by.
@@ -120,15 +120,9 @@ def cached_pydoc(
     Raises:
         InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
-    folder = pathlib.Path(cache_dir or os.environ.get("TFF_MF_CACHE") or pathlib.Path(".cache", "tff-mf"))
+    folder = _cache.folder(cache_dir)
     packages = None if packages is None else list(packages)
     name = f"pydoc-{_fingerprint(_sources.packages(packages))[:16]}.sqlite"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputValueError(
-            f"cache_dir={str(folder)!r} cannot be made ({error.strerror}); set TFF_MF_CACHE to a folder that can."
-        ) from error
     return write_pydoc(folder / name, packages, progress=progress).path
 
 

@@ -193,7 +193,7 @@ def test_bad_seed_participation_and_round_are_refused():
         _plan().cohort(-1)
 
 
-@pytest.mark.parametrize("indices", [[[0], [0]], [[0, 0]], [[0], [9]], [[-1]], [[0.5]], [[]], [0]])
+@pytest.mark.parametrize("indices", [[[0], [0]], [[0, 0]], [[0], [9]], [[-2]], [[0.5]], [[]], [0]])
 def test_a_plan_made_by_hand_is_checked(indices):
     with pytest.raises(InputValueError, match="indices"):
         sampling.CohortPlan(

@@ -116,9 +116,25 @@ def test_word_counts(written):
             sqlite.load_word_counts(written, size)
 
 
-def test_a_file_without_word_counts_says_so(stackoverflow):
-    with pytest.raises(InputValueError, match="has no word counts"):
-        sqlite.load_word_counts(stackoverflow)
+def test_a_file_without_word_counts_is_read_through_for_them(stackoverflow):
+    """TFF's writer makes no table of them; what is counted is clients, and those of the train split alone."""
+    counts = sqlite.load_word_counts(stackoverflow)
+    original = tff.simulation.datasets.stackoverflow.get_synthetic().create_tf_dataset_for_client("synthetic_1")
+    words = {word for example in original.as_numpy_iterator() for word in example["tokens"].decode().split()}
+    assert dict(counts) == dict.fromkeys(words, 1)
+    assert list(counts) == sorted(words)
+    assert list(sqlite.load_word_counts(stackoverflow, 2)) == sorted(words)[:2]
+
+
+def test_words_of_several_clients_are_counted_as_the_table_counts_them(written, tmp_path):
+    path = tmp_path / "without.sqlite"
+    with open(written, "rb") as file:
+        path.write_bytes(file.read())
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE word_counts")
+    connection.commit()
+    connection.close()
+    assert list(sqlite.load_word_counts(path).items()) == list(sqlite.load_word_counts(written).items())
 
 
 @pytest.fixture

@@ -157,7 +157,8 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path):
         *("--epsilon", "6", "--delta", "1e-5", "--model", "lstm", "--units", "4", "--embedding-size", "4"),
         *("--vocab-size", "100", "--max-examples", "4", "--evaluation-examples", "20", "--out", tmp_path / "run"),
     ]
-    piped = " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 1"
+    # Interrupts are ignored, as they are in what a shell runs in the background.
+    piped = "trap '' INT; " + " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 1"
     last = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=240, check=True).stdout
     assert last.startswith("accuracy ")
     assert "(ε=6.000, δ=1e-05)-DP" in last

@@ -1,0 +1,73 @@
+"""The flags of a run: one for each field of `RunConfiguration`, none of which has a default of its own."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..configuration import PROPOSED, RunConfiguration
+
+_HELP = {
+    "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.",
+    "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
+    "identity, production:NAME or a FILE.",
+    "workload": "What it is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
+    "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
+    "bands": "Bands of an optimized banded kind; --min-sep if not given.",
+    "rounds": "Number of rounds n.",
+    "clients_per_round": "Clients that train in a round.",
+    "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
+    "min_sep": "Smallest separation b of two rounds that one client takes part in.",
+    "max_participations": "Largest number k of rounds that one client takes part in.",
+    "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
+    "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
+    "round_minutes": "With --timer-hours: minutes that a round takes on average.",
+    "dropout": "Probability that a client of a cohort does not report.",
+    "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
+    "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
+    "delta": "δ of the guarantee; well below 1 / population.",
+    "clip_norm": "Bound on the L2 norm of a client's update.",
+    "zeroing": "Updates with an entry larger than this count as zero.",
+    "model": "lstm (the papers') or conv.",
+    "vocab_size": "Most frequent words to know.",
+    "embedding_size": "Width of the word embedding.",
+    "units": "LSTM units, or filters of conv.",
+    "client_learning_rate": "Rate of the clients' SGD.",
+    "client_epochs": "Passes over its sentences that a client makes in a round.",
+    "batch_size": "Sentences a batch of a client.",
+    "max_examples": "Sentences a client uses at most in one round.",
+    "server_learning_rate": f"Rate of the server's SGD, or `{PROPOSED}`: from the noise, by a regression.",
+    "server_momentum": "Its momentum.",
+    "server_warmup": "Part of the rounds over which the server's rate rises.",
+    "server_cooldown": "Part of the rounds over which it falls.",
+    "evaluate_every": "Rounds between evaluations.",
+    "evaluation_examples": "Sentences of the test clients to evaluate on.",
+    "seed": "Seed of cohorts and initial model, never of noise.",
+}
+_TYPES = {"int": int, "float": float, "str": str}
+
+
+class _Rate(click.ParamType):
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        return value if value == PROPOSED else click.FLOAT.convert(value, param, ctx)
+
+
+def flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds a flag for each field of a run; what is not given is None."""
+    for field in reversed(dataclasses.fields(RunConfiguration)):
+        default = field.default
+        shown = f"  [default: {default}]" if default not in (None, dataclasses.MISSING) else ""
+        if default is dataclasses.MISSING:
+            shown = "  [required]"
+        kind: Any = _Rate() if field.name == "server_learning_rate" else _type_of(field)
+        flag = "--" + field.name.replace("_", "-")
+        command = click.option(flag, field.name, type=kind, default=None, help=_HELP[field.name] + shown)(command)
+    return command
+
+
+def _type_of(field: dataclasses.Field) -> type:
+    names = (str(field.type) if not isinstance(field.type, type) else field.type.__name__).split(" | ")
+    return _TYPES[names[0]]

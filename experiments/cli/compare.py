@@ -1,0 +1,35 @@
+"""`tff-mf compare`: many runs from one specification."""
+
+import pathlib
+
+import click
+
+from . import _options
+
+
+@click.command()
+@click.argument("spec", metavar="SPEC.toml", type=click.Path(path_type=pathlib.Path))
+@click.option("--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the file]")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Runs at a time.")
+@_options.as_json
+def compare(spec: pathlib.Path, out: str | None, jobs: int, as_json: bool) -> None:
+    """Train with every combination of a grid, and compare: one table, three pictures.
+
+    What is done is not done again, so that a comparison that was interrupted, in whatever way, goes on. Exit status 1
+    if a run failed.
+    """
+    from tff_mf import _requires
+
+    _requires.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
+    from .. import comparison
+
+    folder = pathlib.Path(out) if out else pathlib.Path("runs", spec.stem)
+    result = comparison.run_comparison(
+        spec, folder, jobs=jobs, say=lambda text: click.echo(f"compare: {text}", err=True)
+    )
+    if as_json:
+        _options.report(result, as_json=True)
+    else:
+        click.echo((folder / comparison.TABLE).read_text(encoding="utf-8") + f"\n{folder}")
+    if result["runs_failed"]:
+        raise SystemExit(1)

@@ -1,0 +1,113 @@
+"""A comparison as a file: settings that all runs share, and grids of those that differ."""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tff_mf.errors import InputTypeError, InputValueError
+
+from .. import layers, presets, run_files
+from ..configuration import FIELDS, RunConfiguration, checked_value
+from ..layers import Layer
+
+_KEYS = ("preset", "run", "grid")
+# What the table has a column, and the plots an axis for; all else that differs is part of a mechanism's name.
+_AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One run of a comparison.
+
+    Attributes:
+        name: Name of its folder: readable, and another for other settings.
+        label: The mechanism with its options, the same for all seeds, rates and ε.
+        layer: Its settings.
+    """
+
+    name: str
+    label: str
+    layer: Layer
+
+    @property
+    def configuration(self) -> RunConfiguration:
+        """Its settings, with defaults for what they leave out."""
+        return layers.configuration(self.layer)
+
+    @property
+    def privacy(self) -> tuple[str, float]:
+        """Which of ε and σ is held fixed, and at what."""
+        configuration = self.configuration
+        if configuration.epsilon is not None:
+            return "epsilon", configuration.epsilon
+        return "noise_multiplier", configuration.noise_multiplier or 0.0
+
+
+def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) -> list[PlannedRun]:
+    """Returns the runs of a specification, each with settings that were checked.
+
+    Args:
+        path: A TOML file with `[run]`, any number of `[[grid]]`, and `preset` if need be. In a grid, a list stands for
+            each of its values, and the runs are all their combinations.
+        data_of: Files of data sets, whose names become part of a run's: other data are another run.
+
+    Raises:
+        InputError: If the file is wrong; the message names the key, the file and the nearest known key.
+    """
+    content = layers.read_toml(path)
+    layers.check_keys(content, _KEYS, str(path))
+    shared = Layer.of(layers.checked_run(content.get("run", {}), f"{path} [run]"), str(path))
+    name = run_files.preset_name(content, str(path))
+    preset = presets.load(name) if name is not None else None
+    points = [point for grid in _grids(content, path) for point in _points(grid, f"{path} [[grid]]")]
+    found = []
+    for point in points:
+        upper = layers.laid([shared, Layer.of(point, str(path))])
+        found.append(preset.over(upper) if preset else upper)
+    for layer in found:
+        configuration = layers.configuration(layer)
+        configuration.training_settings()
+        configuration.participation().check(configuration.rounds)
+    return _named(found, data_of or {})
+
+
+def _grids(content: Mapping[str, Any], path: pathlib.Path) -> Sequence[Any]:
+    grids = content.get("grid", [{}])
+    if not isinstance(grids, list) or not grids:
+        raise InputTypeError(f"{path}: grid={grids!r} must be tables, each written [[grid]].")
+    return grids
+
+
+def _points(grid: Any, where: str) -> Iterable[dict[str, Any]]:
+    layers.check_keys(layers.checked_table(grid, where), FIELDS, where)
+    values = []
+    for name, given in grid.items():
+        listed = given if isinstance(given, list) else [given]
+        if not listed:
+            raise InputValueError(f"{where}: {name}=[] has no value; leave it out or give one.")
+        values.append([checked_value(name, value, where) for value in listed])
+    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
+
+
+def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[PlannedRun]:
+    configurations = [dataclasses.asdict(layers.configuration(layer)) for layer in found]
+    differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in configurations}) > 1]
+    runs: dict[str, PlannedRun] = {}
+    for layer, values in zip(found, configurations, strict=True):
+        options = [f"{name.replace('_', ' ')} {values[name]}" for name in differing if values[name] is not None]
+        label = ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
+        data = data_of.get(values["dataset"])
+        known_by = json.dumps([values, data.name if data else values["dataset"]], sort_keys=True)
+        noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
+        rate = values["server_learning_rate"]
+        parts = [label, noise, f"rate{rate:g}" if isinstance(rate, float) else f"rate-{rate}", f"seed{values['seed']}"]
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))
+        name = f"{slug}-{hashlib.sha256(known_by.encode()).hexdigest()[:8]}"
+        runs[name] = PlannedRun(name=name, label=label, layer=layer)
+    # One seed of everything, then the next: what is done so far can be compared.
+    return sorted(runs.values(), key=lambda run: run.configuration.seed)

@@ -1,0 +1,127 @@
+"""Settings of the papers' experiments, as TOML files with the source of every value."""
+
+import dataclasses
+import difflib
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tff_mf.errors import InputValueError
+
+from .. import layers
+from ..layers import Layer
+
+_FOLDER = pathlib.Path(__file__).parent
+_KEYS = ("title", "paper", "notes", "extends", "run", "sources", "row")
+_ROW_KEYS = ("when", "run", "published", "source")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of a paper's table: settings that go with others, and what was published for them.
+
+    Attributes:
+        when: Fields and values that the row is for.
+        run: Fields that then have other values.
+        published: Results that the paper has for the row.
+        source: Where the row is from.
+    """
+
+    when: Mapping[str, Any]
+    run: Mapping[str, Any]
+    published: Mapping[str, Any]
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """Settings of an experiment.
+
+    Attributes:
+        name: Name of the preset.
+        title: What it is, in a line.
+        paper: Where it is from.
+        notes: What is assumed, and what cannot be run as in the paper.
+        layer: Values and their sources.
+        rows: Lines of the paper's tables.
+    """
+
+    name: str
+    title: str
+    paper: str
+    notes: str
+    layer: Layer
+    rows: Sequence[Row]
+
+    def over(self, upper: Layer) -> Layer:
+        """Returns the preset with `upper` laid over it; a row that fits the result comes between the two."""
+        result = layers.laid([self.layer, upper])
+        row = self.row(result.values)
+        return result if row is None else layers.laid([self.layer, Layer.of(row.run, row.source), upper])
+
+    def row(self, values: Mapping[str, Any]) -> Row | None:
+        """Returns the first row whose conditions hold for `values`, or None.
+
+        A row is for the preset's own mechanism unless it names another: what suits one is no setting of the next.
+        """
+        own = {"mechanism": self.layer.values["mechanism"]}
+        return next((row for row in self.rows if {**own, **row.when}.items() <= values.items()), None)
+
+
+def names() -> list[str]:
+    """Returns the names of all presets, in order.
+
+    Example:
+        >>> "mcmahan2024-blt" in names()
+        True
+    """
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load(name: str) -> Preset:
+    """Returns the preset called `name`.
+
+    Example:
+        >>> load("choquette2023-banded").layer.values["rounds"]
+        2052
+
+    Raises:
+        InputValueError: If there is none of that name, or its file is wrong.
+    """
+    if name not in names():
+        nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
+        raise InputValueError(f"preset={name!r} is none of {', '.join(names())}; the nearest is {nearest!r}.")
+    return _parsed(name, _FOLDER / f"{name}.toml")
+
+
+def _parsed(name: str, path: pathlib.Path) -> Preset:
+    content = layers.read_toml(path)
+    where = f"preset {name}"
+    layers.check_keys(content, _KEYS, where)
+    values = layers.checked_run(content.get("run", {}), f"{where} [run]")
+    sources = layers.checked_table(content.get("sources", {}), f"{where} [sources]")
+    layers.check_keys(sources, values, f"{where} [sources]")
+    unsourced = sorted(values.keys() - sources.keys())
+    if unsourced:
+        raise InputValueError(f"{where}: {unsourced[0]!r} has no source; add it to [sources].")
+    layer = Layer(values=values, sources=sources)
+    rows = [_row(row, f"{where} [[row]]") for row in content.get("row", [])]
+    base = load(content["extends"]) if "extends" in content else None
+    return Preset(
+        name=name,
+        title=content["title"],
+        paper=content.get("paper", base.paper if base else ""),
+        notes=" ".join((content.get("notes", "") or (base.notes if base else "")).split()),
+        layer=layers.laid([base.layer, layer]) if base else layer,
+        rows=rows,
+    )
+
+
+def _row(row: Any, where: str) -> Row:
+    layers.check_keys(layers.checked_table(row, where), _ROW_KEYS, where)
+    return Row(
+        when=layers.checked_run(row["when"], f"{where} when"),
+        run=layers.checked_run(row.get("run", {}), f"{where} run"),
+        published=row.get("published", {}),
+        source=row["source"],
+    )

@@ -1,0 +1,95 @@
+"""Server learning rates from the noise of a mechanism: Choquette-Choo et al. (2023), appendix H and figure 11."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+GRID_BASE = 1.7
+
+
+def effective_rmse(mechanism: tff_mf.Mechanism, rounds: int, *, noise_multiplier: float, cohort: int) -> float:
+    """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
+
+    Equation 10 of the paper: error of the mechanism times σ / clients per round, both of C as stored.
+
+    Args:
+        mechanism: The mechanism.
+        rounds: Number of rounds n.
+        noise_multiplier: σ.
+        cohort: Clients a round, whose number the sum is divided by.
+
+    Example:
+        >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
+        1.414214
+
+    Raises:
+        InputError: If an argument is of the wrong type or out of range.
+    """
+    cohort = _validate.whole("cohort", cohort)
+    return tff_mf.rms_error(mechanism, rounds) * _validate.nonnegative("noise_multiplier", noise_multiplier) / cohort
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regression:
+    """log η = slope·log L_e + intercept, in natural logarithms.
+
+    Attributes:
+        slope: Of the line.
+        intercept: Of the line.
+    """
+
+    slope: float
+    intercept: float
+
+    def rate(self, rmse: float) -> float:
+        """Returns the rate η on the line at `rmse`.
+
+        Raises:
+            InputValueError: If `rmse` is not above 0: without noise the line says nothing.
+        """
+        return math.exp(self.slope * math.log(_validate.positive("effective_rmse", rmse)) + self.intercept)
+
+    def proposed(self, rmse: float, *, clip_norm: float = 1.0) -> float:
+        """Returns the rate of the grid 1.7^i next to the line.
+
+        Both updates and noise scale with the clip norm, as long as most updates are clipped, so the rate on the line
+        is divided by it.
+
+        Example:
+            >>> round(PAPER.proposed(0.333), 4)  # DP-SGD at ε = 1: table 4 has 0.0244
+            0.0244
+        """
+        rate = self.rate(rmse) / _validate.positive("clip_norm", clip_norm)
+        return GRID_BASE ** round(math.log(rate, GRID_BASE))
+
+
+PAPER = Regression(slope=-0.95, intercept=-4.64)
+
+
+def fit(rmses: Sequence[float], rates: Sequence[float]) -> Regression:
+    """Returns the least-squares line through the best rates of several noise levels.
+
+    Args:
+        rmses: Effective RMSE of each level, at least two of them different.
+        rates: The best rate of each.
+
+    Example:
+        >>> line = fit([0.01, 0.1], [1.0, 0.1])
+        >>> round(line.slope, 6)
+        -1.0
+
+    Raises:
+        InputValueError: If there are fewer than two different levels, or the lengths differ.
+    """
+    if len(rmses) != len(rates) or len(set(rmses)) < 2:
+        raise InputValueError(
+            f"rmses={list(rmses)!r} must have as many values as rates, at least two of them different."
+        )
+    slope, intercept = np.polyfit(np.log(rmses), np.log(rates), 1)
+    return Regression(slope=float(slope), intercept=float(intercept))

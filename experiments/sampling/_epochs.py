@@ -1,0 +1,128 @@
+"""Cohorts that go through the population epoch by epoch."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from . import _checks
+from ._plan import CohortPlan
+
+
+def plan_shuffled_epochs(
+    *,
+    client_ids: Sequence[str],
+    clients_per_round: int,
+    rounds: int,
+    participation: tff_mf.Participation,
+    seed: int,
+) -> CohortPlan:
+    """Shuffles the clients anew in every epoch, such that each keeps a distance of `min_sep` rounds all the same.
+
+    An epoch has E = ⌊population / clients_per_round⌋ rounds, and a client takes part at most once in it. Shuffled
+    without regard, one that is last in an epoch could be first in the next. Here each cohort is drawn uniformly from
+    the clients that are not yet in this epoch and were in none of the min_sep - 1 cohorts before. Those who cannot
+    be drawn in round r of an epoch are at most max(r, min_sep - 1) cohorts, so that min_sep ≤ E always leaves enough.
+
+    Formal guarantee: every client keeps `participation`; with n rounds it has at most ⌈n / E⌉ of them.
+
+    Args:
+        client_ids: The population; the plan depends on its order.
+        clients_per_round: Size m of every cohort.
+        rounds: Number n of rounds.
+        participation: The schema to keep.
+        seed: The same arguments give the same plan.
+
+    Example:
+        >>> plan = plan_shuffled_epochs(
+        ...     client_ids=["a", "b", "c", "d"], clients_per_round=1, rounds=8,
+        ...     participation=tff_mf.MinSep(min_sep=2, max_participations=2), seed=1)
+        >>> sorted(plan.cohort(t)[0] for t in range(4))
+        ['a', 'b', 'c', 'd']
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the population is too small.
+    """
+    client_ids = _checks.population(client_ids)
+    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
+    rounds = _validate.whole("rounds", rounds)
+    _checks.check_participation(participation)
+    epoch = len(client_ids) // clients_per_round
+    separation = min(participation.separation, rounds)
+    epochs = math.ceil(rounds / epoch) if epoch else 0
+    if not epoch or separation > epoch or epochs > participation.limit:
+        raise InputValueError(
+            f"sampling='shuffled_epochs' with clients_per_round={clients_per_round} and {len(client_ids)} clients has "
+            f"epochs of {epoch} rounds, but min_sep={participation.separation} and "
+            f"max_participations={participation.limit} in rounds={rounds} need at least "
+            f"{max(separation, math.ceil(rounds / participation.limit))}; take fewer clients_per_round."
+        )
+    generator = _checks.generator(seed)
+    last = np.full(len(client_ids), -separation)
+    begun = np.zeros(len(client_ids), np.int64)
+    indices = np.empty((rounds, clients_per_round), np.int32)
+    for t in range(rounds):
+        free = np.flatnonzero((begun <= t // epoch) & (last <= t - separation))
+        indices[t] = generator.choice(free, clients_per_round, replace=False)
+        last[indices[t]] = t
+        begun[indices[t]] = t // epoch + 1
+    return CohortPlan(client_ids=client_ids, participation=participation, indices=indices)
+
+
+def plan_fixed_epochs(
+    *,
+    client_ids: Sequence[str],
+    clients_per_round: int,
+    rounds: int,
+    participation: tff_mf.Participation,
+    seed: int,
+) -> CohortPlan:
+    """Shuffles the clients once; each then comes every `min_sep` rounds, always with the same others.
+
+    The (k, b)-participation of Choquette-Choo et al. (2023). min_sep·clients_per_round clients take part, the
+    others never do.
+
+    Formal guarantee: the rounds of a client are a pattern of `tff_mf.FixedEpoch` with the same two numbers, and so of
+    `participation`.
+
+    Args:
+        client_ids: The population; the plan depends on its order.
+        clients_per_round: Size m of every cohort.
+        rounds: Number n of rounds.
+        participation: The schema to keep.
+        seed: The same arguments give the same plan.
+
+    Example:
+        >>> plan = plan_fixed_epochs(
+        ...     client_ids=["a", "b", "c", "d"], clients_per_round=2, rounds=4,
+        ...     participation=tff_mf.MinSep(min_sep=2, max_participations=2), seed=1)
+        >>> plan.cohort(0) == plan.cohort(2)
+        True
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the population is too small, or the rounds are too many.
+    """
+    client_ids = _checks.population(client_ids)
+    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
+    rounds = _validate.whole("rounds", rounds)
+    _checks.check_participation(participation)
+    epoch = min(participation.separation, rounds)
+    if len(client_ids) < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.limit:
+        raise InputValueError(
+            f"sampling='fixed_epochs' with min_sep={participation.separation} and "
+            f"clients_per_round={clients_per_round} needs {epoch * clients_per_round} clients and "
+            f"max_participations={math.ceil(rounds / epoch)}, but the population has {len(client_ids)} and "
+            f"max_participations={participation.limit}."
+        )
+    order = _checks.generator(seed).permutation(len(client_ids))[: epoch * clients_per_round]
+    return CohortPlan(
+        client_ids=client_ids,
+        participation=participation,
+        indices=order.reshape(epoch, clients_per_round)[np.arange(rounds) % epoch],
+    )

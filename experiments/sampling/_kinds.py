@@ -1,0 +1,58 @@
+"""The cohorts of a run, by the kind of sampling that its settings name."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tff_mf
+from tff_mf import _validate
+
+from ..settings import SAMPLING_KINDS, SamplingSettings
+from ._epochs import plan_fixed_epochs, plan_shuffled_epochs
+from ._min_sep import plan_cohorts
+from ._plan import CohortPlan
+from ._poisson import plan_cyclic_poisson, plan_poisson
+from ._timer import plan_timer
+
+_PLANNERS: Mapping[str, Callable[..., CohortPlan]] = {
+    "min_sep": plan_cohorts,
+    "shuffled_epochs": plan_shuffled_epochs,
+    "fixed_epochs": plan_fixed_epochs,
+    "timer": plan_timer,
+    "poisson": plan_poisson,
+    "cyclic_poisson": plan_cyclic_poisson,
+}
+
+
+def plan(
+    settings: SamplingSettings,
+    *,
+    client_ids: Sequence[str],
+    clients_per_round: int,
+    rounds: int,
+    participation: tff_mf.Participation,
+    seed: int,
+) -> CohortPlan:
+    """Returns the cohorts of a run; arguments and guarantee are those of the planner that `settings` names.
+
+    Every kind but a timer keeps `participation`, or is refused; a timer may not, which the log then shows.
+
+    Example:
+        >>> made = plan(
+        ...     SamplingSettings(kind="fixed_epochs"), client_ids=["a", "b"], clients_per_round=1, rounds=4,
+        ...     participation=tff_mf.MinSep(min_sep=2, max_participations=2), seed=1)
+        >>> made.observed().min_sep
+        2
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the population cannot fill the cohorts.
+    """
+    kind = _validate.one_of("sampling", settings.kind, SAMPLING_KINDS)
+    clock = {"timer_hours": settings.timer_hours, "round_minutes": settings.round_minutes} if kind == "timer" else {}
+    return _PLANNERS[kind](
+        client_ids=client_ids,
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        participation=participation,
+        seed=seed,
+        **clock,
+    )

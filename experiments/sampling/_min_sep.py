@@ -1,0 +1,121 @@
+"""Cohorts drawn at random from all who may come: the default."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from . import _checks
+from ._plan import CohortPlan
+
+
+def plan_cohorts(
+    *,
+    client_ids: Sequence[str],
+    clients_per_round: int,
+    rounds: int,
+    participation: tff_mf.Participation,
+    seed: int,
+) -> CohortPlan:
+    """Draws the cohorts of all rounds at random, such that every client keeps `participation`.
+
+    With b = min_sep, k = max_participations, n rounds and m clients a round, cohorts exist if and
+    only if the population P has P ≥ m·min(b, n) (the clients of b consecutive rounds are distinct)
+    and P·k ≥ n·m (the participations suffice). Both are necessary by counting. They are sufficient:
+
+    * Let s = min(max(b, ⌈n/k⌉), n). If P ≥ s·m, each cohort is drawn uniformly among the clients
+      that were in none of the s − 1 cohorts before. Those are at least P − (s − 1)·m ≥ m, so a draw
+      never fails, and n rounds hold at most ⌈n/s⌉ ≤ k rounds that are s apart. s is b unless k is what limits.
+    * Else P is short of s·m by rounding only, since P ≥ n·m/k: the cohorts go round a shuffled circle
+      of all clients, m at a time. A client's turns are P places apart, hence at least ⌊P/m⌋ ≥ b
+      rounds, and it has at most ⌈n·m/P⌉ ≤ k of them.
+
+    Which clients take part is no secret of the guarantee (it holds for every pattern of the
+    schema), so a plain seeded generator will do here, unlike for noise.
+
+    Args:
+        client_ids: The population; the plan depends on its order.
+        clients_per_round: Size m of every cohort.
+        rounds: Number n of rounds.
+        participation: The schema to keep.
+        seed: Of NumPy's PCG64; the same arguments give the same plan.
+
+    Returns:
+        The plan; `plan.observed()` may be better than `participation`, never worse.
+
+    Example:
+        >>> plan = plan_cohorts(
+        ...     client_ids=["a", "b", "c", "d"], clients_per_round=1, rounds=8,
+        ...     participation=tff_mf.MinSep(min_sep=3, max_participations=3), seed=1)
+        >>> plan.observed().min_sep
+        3
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the population cannot fill the cohorts; the message says what would fit.
+    """
+    client_ids = _checks.population(client_ids)
+    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
+    rounds = _validate.whole("rounds", rounds)
+    _checks.check_participation(participation)
+    generator = _checks.generator(seed)
+    population = len(client_ids)
+    _check_capacity(population, clients_per_round, rounds, participation)
+    separation = min(max(participation.separation, math.ceil(rounds / participation.limit)), rounds)
+    if population >= separation * clients_per_round:
+        indices = drawn(generator, population, clients_per_round, rounds, separation)
+    else:
+        places = np.arange(rounds * clients_per_round) % population
+        indices = generator.permutation(population)[places].reshape(rounds, clients_per_round)
+    return CohortPlan(client_ids=client_ids, participation=participation, indices=indices)
+
+
+def drawn(
+    generator: np.random.Generator, population: int, clients_per_round: int, rounds: int, separation: int
+) -> np.ndarray:
+    """Returns cohorts, each drawn uniformly among who was in none of the `separation` - 1 cohorts before."""
+    indices = np.empty((rounds, clients_per_round), np.int32)
+    waiting = np.arange(population, dtype=np.int32)
+    for t in range(rounds):
+        if t >= separation:
+            waiting = np.concatenate([waiting, indices[t - separation]])
+        chosen = generator.choice(len(waiting), clients_per_round, replace=False)
+        indices[t] = waiting[chosen]
+        waiting = np.delete(waiting, chosen)
+    return indices
+
+
+def _check_capacity(population: int, clients_per_round: int, rounds: int, participation: tff_mf.Participation) -> None:
+    """Raises unless cohorts exist, naming single changes that make them exist."""
+    window = min(participation.separation, rounds)
+    limit = participation.limit
+    problems = []
+    if population < window * clients_per_round:
+        problems.append(
+            f"min_sep={participation.separation} with clients_per_round={clients_per_round} needs "
+            f"{window * clients_per_round} clients"
+        )
+    if population * limit < rounds * clients_per_round:
+        problems.append(
+            f"rounds={rounds} with clients_per_round={clients_per_round} and max_participations={limit} needs "
+            f"{math.ceil(rounds * clients_per_round / limit)} clients"
+        )
+    if not problems:
+        return
+    fits = []
+    fewer = min(population // window, population * limit // rounds)
+    if fewer:
+        fits.append(f"clients_per_round={fewer}")
+    if population >= clients_per_round:
+        changes = []
+        if population < window * clients_per_round:
+            changes.append(f"min_sep={population // clients_per_round}")
+        if population * limit < rounds * clients_per_round:
+            changes.append(f"max_participations={math.ceil(rounds * clients_per_round / population)}")
+        fits.append(" with ".join(changes))
+    remedy = f"{' or '.join(fits)} would fit" if fits else "no cohort fits so few clients for so many rounds"
+    raise InputValueError(f"{', and '.join(problems)}, but the population has {population}; {remedy}.")

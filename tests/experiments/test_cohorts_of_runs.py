@@ -1,0 +1,105 @@
+"""What sampling, drop-out, zeroing and other data sets do to a run, from end to end."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf.experiments import runs, training
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.settings import ModelConfig, SamplingSettings, TrainingSettings
+
+from . import test_training
+
+SMALL = TrainingSettings(
+    model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),
+    client_learning_rate=0.5,
+    max_examples=4,
+    batch_size=4,
+    evaluate_every=2,
+    evaluation_examples=20,
+)
+
+
+def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_multiplier=4.0):
+    return plan_privacy(
+        mechanism=tff_mf.Identity(),
+        rounds=rounds,
+        participation=tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations),
+        delta=1e-6,
+        clients_per_round=clients_per_round,
+        noise_multiplier=noise_multiplier,
+    )
+
+
+def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
+    """One client a round on average, so that some rounds have none, and are noise alone."""
+    settings = dataclasses.replace(
+        SMALL, sampling=SamplingSettings(kind="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
+    )
+    result = training.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
+    logged = [int(row["round"]) for row in test_training.rows(tmp_path / training.PARTICIPATION)]
+    assert set(logged) < set(range(1, 9))
+    assert len(test_training.rows(tmp_path / training.METRICS)) == 8
+    assert result.holds
+    assert 0 < result.summary["dropped_participations"] < len(logged)
+    assert 0 <= result.summary["validation_accuracy"] <= 1
+
+    (events,) = (tmp_path / training.TENSORBOARD).iterdir()
+    steps = {
+        (value.tag, event.step)
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    }
+    assert {step for tag, step in steps if tag == "loss"} == {2, 4, 6, 8}
+    assert {step for tag, step in steps if tag == "seconds"} == set(range(1, 9))
+
+
+def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
+    losses = {}
+    for zeroing in (1e-9, None):
+        out = tmp_path / str(zeroing)
+        out.mkdir()
+        settings = dataclasses.replace(SMALL, zeroing=zeroing)
+        result = training.run(settings, privacy(4, 1, 4, noise_multiplier=0.0), data=small_data, out=out)
+        losses[zeroing] = [row["loss"] for row in result.history]
+    assert losses[1e-9][0] == losses[1e-9][1]
+    assert losses[None][0] != losses[None][1]
+
+
+def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
+    sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
+    settings = dataclasses.replace(SMALL, sampling=sampling)
+    result = training.run(settings, privacy(4, 4, 1, clients_per_round=150), data=small_data, out=tmp_path)
+    assert not result.holds
+    assert result.statement.startswith("NO GUARANTEE")
+    assert result.summary["epsilon"] is None
+
+
+def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(tmp_path):
+    """TFF's clients, written by TFF; the vocabulary is counted from the file."""
+    path = tmp_path / "synthetic.sqlite"
+    data = tff.simulation.datasets.stackoverflow.get_synthetic()
+    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
+    tff.simulation.datasets.save_to_sql_client_data(
+        data.client_ids, data.create_tf_dataset_for_client, str(path), split_names_by_client_id=splits
+    )
+    (tmp_path / "run").mkdir()
+    result = training.run(
+        SMALL,
+        privacy(2, 1, 2, clients_per_round=1),
+        data=runs.data_file(f"sqlite:{path}"),
+        out=tmp_path / "run",
+    )
+    rows = test_training.rows(tmp_path / "run" / training.PARTICIPATION)
+    assert [row["client"] for row in rows] == ["synthetic_1"] * 2
+    words = {
+        word
+        for example in data.create_tf_dataset_for_client("synthetic_1").as_numpy_iterator()
+        for word in example["tokens"].decode().split()
+    }
+    assert result.summary["parameters"] == pytest.approx(
+        (len(words) + 4) * 4 + (3 * 4 * 4 + 4) + (4 + 1) * (len(words) + 4)
+    )

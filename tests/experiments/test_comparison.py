@@ -1,0 +1,270 @@
+"""A comparison plans what its file says, chooses rates by validation alone, and goes on after being killed."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import psutil
+import pytest
+import scipy.stats
+
+import tff_mf
+from tff_mf.experiments import rates
+from tff_mf.experiments.comparison import _jobs, _plots, _report, _results, _spec
+
+from . import test_cli
+
+SPEC = """
+[run]
+rounds = 4
+clients_per_round = 2
+min_sep = 2
+max_participations = 2
+delta = 1e-6
+model = "conv"
+vocab_size = 100
+embedding_size = 4
+units = 4
+max_examples = 4
+evaluate_every = 2
+evaluation_examples = 20
+epsilon = 4.0
+"""
+
+
+def planned(tmp_path, text):
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    return _spec.read(path)
+
+
+def test_lists_are_multiplied_within_a_grid_and_grids_are_added(tmp_path):
+    grids = """
+    [[grid]]
+    mechanism = "identity"
+    seed = [0, 1]
+    epsilon = [2, 8.0]
+    [[grid]]
+    mechanism = "blt"
+    buffers = [2, 3]
+    """
+    found = planned(tmp_path, SPEC + grids)
+    assert len(found) == 6
+    assert {run.label for run in found} == {"identity", "blt, buffers 2", "blt, buffers 3"}
+    assert {(run.configuration.seed, run.privacy) for run in found if run.label == "identity"} == set(
+        itertools.product([0, 1], [("epsilon", 2.0), ("epsilon", 8.0)])
+    )
+    assert len({run.name for run in found}) == 6
+    assert [run.name for run in planned(tmp_path, SPEC + grids)] == [run.name for run in found]
+
+
+def test_a_run_twice_in_the_file_is_one_run_and_other_settings_are_another(tmp_path):
+    assert len(planned(tmp_path, SPEC + "[[grid]]\nseed = [1, 1]\n[[grid]]\nseed = 1\n")) == 1
+    names = {planned(tmp_path, SPEC + f"clip_norm = {clip}\n")[0].name for clip in (1.0, 1.0, 2.0)}
+    assert len(names) == 2
+
+
+def test_other_data_are_another_run(tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC)
+    names = {_spec.read(path, {"pydoc": tmp_path / name})[0].name for name in ("one.sqlite", "two.sqlite")}
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[[grid]]\nseeds = [1]\n", ["spec.toml", "'seeds'", "'seed'"]),
+        ("[[grid]]\nseed = [1, 2.5]\n", ["seed=2.5", "whole number"]),
+        ("[[grid]]\nseed = []\n", ["seed=[]"]),
+        ("[grid]\nseed = 1\n", ["[[grid]]"]),
+        ("[[grids]]\nseed = 1\n", ["'grids'", "'grid'"]),
+        ('sampling = "chance"\n', ["sampling='chance'"]),
+        ("max_participations = 9\n", ["max_participations=9"]),
+    ],
+)
+def test_wrong_specifications_are_refused_before_anything_runs(tmp_path, text, named):
+    spec = tmp_path / "spec.toml"
+    base = SPEC.replace("max_participations = 2\n", "") if "max_part" in text else SPEC
+    spec.write_text(base + text)
+    finished = test_cli.run("compare", spec, "--out", tmp_path / "out")
+    assert finished.returncode == 2, finished.stderr
+    assert len(finished.stderr.splitlines()) == 1
+    for part in named:
+        assert part in finished.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
+    return _results.Finished(
+        label=label,
+        privacy=privacy,
+        seed=seed,
+        rate=rate,
+        effective_rmse=rmse,
+        accuracy=accuracy,
+        validation_accuracy=validation,
+        history=[(2, accuracy / 2), (4, accuracy)],
+    )
+
+
+def some_levels():
+    return _results.levels(
+        [
+            *(finished("blt", 0.5, seed, 0.2 + seed / 100, 0.3, rmse=0.01) for seed in range(3)),
+            *(finished("blt", 1.0, seed, 0.1, 0.4, rmse=0.01) for seed in range(3)),
+            *(finished("blt", 1.7, seed, 0.9, 0.2, rmse=0.01) for seed in range(3)),
+            *(finished("identity", rate, seed, 0.05, rate, rmse=0.1) for seed in range(2) for rate in (0.1, 0.2)),
+        ]
+    )
+
+
+def test_rates_are_chosen_by_validation_and_never_by_test():
+    blt, identity = some_levels()
+    assert (blt.label, blt.rate, identity.rate) == ("blt", 1.0, 0.2)
+    assert not blt.at_edge
+    assert identity.at_edge
+    assert list(blt.accuracies.values()) == [0.1, 0.1, 0.1]
+
+
+def test_rates_are_compared_over_the_seeds_that_all_have():
+    """The second rate has no run of the seed whose validation is easiest."""
+    runs = [finished("blt", 0.5, 0, 0.1, 0.9), finished("blt", 0.5, 1, 0.1, 0.1), finished("blt", 1.0, 1, 0.1, 0.2)]
+    (level,) = _results.levels(runs)
+    assert level.rate == 1.0
+
+
+@hypothesis.given(st.lists(st.floats(0, 1), min_size=2, max_size=8, unique=True))
+def test_the_interval_is_students(values):
+    mean, half = _results.mean_and_half_width(values)
+    low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=scipy.stats.sem(values))
+    assert (mean - half, mean + half) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+
+
+def test_gaps_are_paired_by_seed():
+    better = [finished("blt", 1.0, seed, value, 0.1) for seed, value in enumerate((0.5, 0.3, 0.1))]
+    worse = [finished("identity", 1.0, seed, value, 0.1) for seed, value in enumerate((0.4, 0.2, 0.0))]
+    (gap,) = _results.gaps(_results.levels(better + worse))
+    assert (gap["better"], gap["worse"], gap["seeds"]) == ("blt", "identity", 3)
+    assert gap["gap"] == pytest.approx(0.1)
+    assert gap["half_width_95"] == pytest.approx(0.0, abs=1e-12)
+    other = [finished("identity", 1.0, 0, 0.4, 0.1, privacy=("epsilon", 8.0))]
+    assert _results.gaps(_results.levels(better + other)) == []
+
+
+def test_table_data_and_pictures(tmp_path):
+    found = some_levels()
+    result = _report.as_dict(found, planned=20, done=13, failed={"blt-x": "no memory"})
+    text = _report.as_markdown(json.loads(json.dumps(result)))
+    assert "13 of 20 runs" in text
+    assert "| ε = 2 | blt | 10.00 ± 0.00 | 3 | 1 | 3 |" in text
+    assert "0.2 (edge)" in text
+    assert "no memory" in text
+    for path in _plots.draw(found, tmp_path, clip_norm=1.0):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_rates_of_the_paper_are_proposed_from_its_noise():
+    """Table 4: each mechanism's best rate at its effective RMSE is within a step or two of the line's proposal."""
+    schema = tff_mf.MinSep(min_sep=342, max_participations=6)
+    best = {1.0: 0.0244, 2.0: 0.0414, 4.0: 0.0704, 8.0: 0.1197}
+    for epsilon, rate in best.items():
+        sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 2052, schema, epsilon=epsilon, delta=1e-6)
+        rmse = rates.effective_rmse(tff_mf.Identity(), 2052, noise_multiplier=sigma, cohort=1000)
+        assert rates.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
+    own = rates.fit([0.01, 0.1, 1.0], [2.0, 0.2, 0.02])
+    assert (own.slope, own.rate(0.1)) == (pytest.approx(-1.0), pytest.approx(0.2))
+    assert own.proposed(0.1, clip_norm=0.5) == pytest.approx(1.7**-2)
+    with pytest.raises(tff_mf.InputError, match="effective_rmse"):
+        own.rate(0.0)
+    with pytest.raises(tff_mf.InputError, match="rmses"):
+        rates.fit([0.1, 0.1], [1.0, 2.0])
+
+
+def test_jobs_run_at_once_and_tell_how_they_ended(tmp_path):
+    ended = []
+    jobs = [
+        _jobs.Job(
+            name=str(status),
+            log=tmp_path / f"{status}.txt",
+            start=lambda status=status: [sys.executable, "-c", f"print({status}); raise SystemExit({status})"],
+        )
+        for status in range(4)
+    ]
+    _jobs.run(jobs, at_once=2, on_end=lambda job, status: ended.append((job.name, status)))
+    assert sorted(ended) == [("0", 0), ("1", 1), ("2", 2), ("3", 3)]
+    assert (tmp_path / "3.txt").read_text() == "3\n"
+
+
+def test_interrupted_jobs_are_ended_with_what_they_started(tmp_path):
+    pids = tmp_path / "pids"
+    code = f"""
+import os, subprocess, sys, time
+inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{inner.pid}}")
+time.sleep(600)
+"""
+
+    def fail(job, status):
+        while not (pids.exists() and len(pids.read_text().split()) == 2):
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    jobs = [
+        _jobs.Job(name="long", log=tmp_path / "long.txt", start=lambda: [sys.executable, "-c", code]),
+        _jobs.Job(name="short", log=tmp_path / "short.txt", start=lambda: [sys.executable, "-c", ""]),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        _jobs.run(jobs, at_once=2, on_end=fail)
+    wait_for(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_killed_comparison_goes_on_where_it_was(small_data, tmp_path):
+    spec, out = tmp_path / "spec.toml", tmp_path / "out"
+    spec.write_text(SPEC + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\nseed = [0, 1]\n')
+    command = [test_cli.COMMAND, "compare", str(spec), "--out", str(out)]
+    with (tmp_path / "first.txt").open("w") as log:
+        first = subprocess.Popen(command, stdout=log, stderr=log)
+    wait_for(lambda: list(out.glob("runs/*/summary.json")) and len(list(out.glob("runs/*/participation.csv"))) == 2)
+    (done,) = out.glob("runs/*/summary.json")
+    before = done.stat().st_mtime_ns
+    started = psutil.Process(first.pid).children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert started
+    # The run, and its TFF worker, end by themselves when the comparison is gone.
+    wait_for(lambda: not any(alive(process.pid) for process in started))
+    assert len(list(out.glob("runs/*/summary.json"))) == 1
+
+    again = test_cli.run("compare", spec, "--out", out, "--json")
+    assert again.returncode == 0, again.stderr
+    assert "2 runs, 1 done already" in again.stderr
+    assert done.stat().st_mtime_ns == before
+    result = json.loads(again.stdout)
+    assert result["runs_done"] == result["levels"][0]["seeds"] == 2
+    assert json.loads((out / "comparison.json").read_text()) == result
+    for name in [*result["plots"], "comparison.md"]:
+        assert (out / name).is_file()
+    for log in out.glob("runs/*/participation.csv"):
+        assert [line.split(",")[0] for line in log.read_text().splitlines()[1:]] == list("11223344")

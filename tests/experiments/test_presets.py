@@ -1,0 +1,178 @@
+"""Presets are whole, sourced and buildable; what is laid over them wins; what is unknown is named."""
+
+import math
+
+import pytest
+
+import tff_mf
+from tff_mf.experiments import layers, mechanisms, presets, run_files
+from tff_mf.experiments.layers import Layer
+
+from . import test_cli
+
+NAMES = presets.names()
+
+
+def resolved(preset=None, config=None, **flags):
+    return run_files.resolve(preset, config, flags)[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_whole_and_every_value_has_a_source(name):
+    preset = presets.load(name)
+    assert preset.title
+    assert preset.paper
+    assert preset.layer.values.keys() == preset.layer.sources.keys()
+    assert all(preset.layer.sources.values())
+    configuration = layers.configuration(preset.over(Layer.of({}, "")))
+    configuration.training_settings()
+    participation = configuration.participation()
+    assert participation.check(configuration.rounds) == configuration.rounds
+    assert (configuration.epsilon is None) != (configuration.noise_multiplier is None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_of_a_table_can_be_reached(name):
+    preset = presets.load(name)
+    for row in preset.rows:
+        reached = preset.over(Layer.of(row.when, "flag"))
+        assert preset.row(reached.values) is row
+        assert {**reached.values, **row.run} == reached.values
+        layers.configuration(reached).training_settings()
+
+
+def test_presets_have_what_their_papers_say():
+    banded = layers.configuration(resolved("choquette2023-banded"))
+    assert (banded.rounds, banded.cohort, banded.clients_per_round) == (2052, 1000, 100)
+    assert (banded.min_sep, banded.bands, banded.max_participations) == (342, 342, 6)
+    assert round(banded.server_warmup * banded.rounds) in (308, 309)
+    assert round(banded.server_cooldown * banded.rounds) == 513
+    blt = layers.configuration(resolved("mcmahan2024-blt"))
+    assert (blt.mechanism, blt.bands, blt.rounds, blt.server_momentum) == ("blt", None, 2052, 0.95)
+    kairouz = layers.configuration(resolved("kairouz2021-dp-ftrlm"))
+    assert (kairouz.rounds, kairouz.clients_per_round, kairouz.max_participations) == (1600, 100, 1)
+    denisov = layers.configuration(resolved("denisov2022-momentum-rates"))
+    assert (denisov.rounds, denisov.workload) == (2048, "momentum_with_rates")
+
+
+def test_the_noise_of_table_4_is_what_the_banded_preset_calibrates():
+    """At sensitivity 1; any mechanism has it, since ε depends on the effective noise multiplier alone."""
+    preset = presets.load("choquette2023-tree-full")
+    for row in preset.rows:
+        configuration = layers.configuration(preset.over(Layer.of(row.when, "flag")))
+        plan = configuration.privacy_plan(tff_mf.Identity())
+        published = row.published["noise_multiplier_at_sensitivity_1"]
+        assert plan.noise_multiplier / math.sqrt(6) == pytest.approx(published, rel=1e-4)
+
+
+def test_the_tree_of_kairouz_is_within_the_published_epsilon():
+    for row in presets.load("kairouz2021-dp-ftrlm").rows:
+        found = tff_mf.epsilon(
+            tff_mf.Tree(1600, variant="online"),
+            1600,
+            tff_mf.SingleParticipation(),
+            noise_multiplier=row.when["noise_multiplier"],
+            delta=1e-6,
+        )
+        assert 0.8 * row.published["epsilon"] < found < row.published["epsilon"]
+
+
+def test_flags_lie_over_the_file_and_the_file_over_the_preset(tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('preset = "choquette2023-banded"\n[run]\nepsilon = 2.0\nclip_norm = 0.5\n')
+    layer = resolved(None, config, clip_norm=0.25, seed=None)
+    assert layer.values["clip_norm"] == 0.25
+    assert layer.sources["clip_norm"] == "flag"
+    assert layer.sources["epsilon"] == str(config)
+    # The row of the paper's table for the file's ε.
+    assert layer.values["server_learning_rate"] == 0.5882
+    assert layer.values["rounds"] == 2052
+    assert resolved("mcmahan2024-blt", config).values["mechanism"] == "blt"
+
+
+def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
+    values = resolved("choquette2023-banded", mechanism="blt", noise_multiplier=3.0).values
+    assert "bands" not in values
+    assert "epsilon" not in values
+    assert "server_learning_rate" in values
+
+
+def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path):
+    layer = resolved("pydoc-light", None, dataset='sqlite:a "file"\\')
+    run_files.write(layer, tmp_path)
+    assert resolved(None, tmp_path / run_files.CONFIGURATION).values == layer.values
+
+
+def test_rates_of_one_mechanism_are_not_taken_for_another():
+    assert resolved("choquette2023-banded").values["server_learning_rate"] == 1.0
+    assert resolved("choquette2023-banded", mechanism="identity").values["server_learning_rate"] == "proposed"
+    assert resolved("pydoc-light", mechanism="identity").values["server_learning_rate"] == 0.588
+
+
+BAD_FILES = [
+    ("[run]\nround = 3\n", ["run.toml", "'round'", "'rounds'"]),
+    ("[runs]\nrounds = 3\n", ["run.toml", "'runs'", "'run'"]),
+    ("[run]\nrounds = 2.5\n", ["run.toml", "rounds=2.5", "whole number"]),
+    ("[run]\nrounds = true\n", ["rounds=True"]),
+    ('[run]\nclip_norm = "much"\n', ["clip_norm='much'", "a number"]),
+    ("[run]\ndataset = 3\n", ["dataset=3", "a string"]),
+    ("run = 3\n", ["must be a table"]),
+    ("preset = 3\n", ["preset=3"]),
+    ("[run\n", ["run.toml", "is not TOML"]),
+    ('preset = "choquete"\n', ["preset='choquete'", "the nearest is 'choquette2023"]),
+]
+
+
+@pytest.mark.parametrize(("text", "named"), BAD_FILES)
+def test_wrong_files_are_refused_by_name(tmp_path, text, named):
+    config = tmp_path / "run.toml"
+    config.write_text(text)
+    with pytest.raises(tff_mf.InputError) as raised:
+        resolved(None, config)
+    for part in named:
+        assert part in str(raised.value)
+
+
+def test_missing_fields_are_named_as_flags():
+    with pytest.raises(tff_mf.InputError, match="--delta"):
+        layers.configuration(resolved(rounds=3, clients_per_round=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("identity", {"buffers": 2}, "buffers=2"),
+        ("blt", {"bands": 2}, "bands=2"),
+        ("blt", {"optimized_for": tff_mf.Momentum(momentum=0.9)}, "workload='momentum'"),
+        ("tree-full", {"bands": 2}, "banded-toeplitz"),
+    ],
+)
+def test_options_of_other_mechanisms_are_refused(name, options, named):
+    with pytest.raises(tff_mf.InputError, match=named):
+        mechanisms.build(name, rounds=8, participation=tff_mf.MinSep(min_sep=4, max_participations=2), **options)
+
+
+@pytest.mark.parametrize("name", mechanisms.NAMES)
+def test_every_mechanism_is_built_for_the_run(name):
+    schema = tff_mf.MinSep(min_sep=4, max_participations=2)
+    made = mechanisms.build(name, rounds=8, participation=schema)
+    assert math.isfinite(tff_mf.rms_loss(made, 8, schema))
+
+
+@pytest.mark.parametrize("name", mechanisms.WORKLOADS)
+def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
+    schema = tff_mf.SingleParticipation()
+    workload = mechanisms.workload(name, rounds=8, momentum=0.9, warmup=0.25, cooldown=0.25)
+    best = mechanisms.build("dense", rounds=8, participation=schema, optimized_for=workload)
+    other = mechanisms.build("dense", rounds=8, participation=schema)
+    assert tff_mf.rms_loss(best, 8, schema, workload) <= tff_mf.rms_loss(other, 8, schema, workload) + 1e-9
+
+
+def test_show_by_command():
+    shown = test_cli.result_of("train", "--preset", "choquette2023-banded", "--epsilon", "2", "--show")
+    assert shown["run"]["server_learning_rate"] == {"value": 0.5882, "source": "table 4, Band MF"}
+    assert shown["run"]["epsilon"] == {"value": 2.0, "source": "flag"}
+    assert shown["published"]["test_accuracy"] == 23.19
+    finished = test_cli.run("train", "--preset", "nothing", "--show")
+    assert finished.returncode == 2
+    assert "mcmahan2024-blt" in finished.stderr
