@@ -76,22 +76,23 @@ def whole(small_data, tmp_path_factory):
     return run(small_data, out), out
 
 
-def own_worker():
-    (found,) = (
-        child
+def workers_here():
+    return {
+        child.pid
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE and child.name().startswith("worker")
-    )
-    return found
+    }
 
 
 def kill_worker_after(round_number):
-    killed = []
+    """Kills the worker of the run, once; other tests may have left one of theirs to the end of the program."""
+    others, killed = workers_here(), []
 
     def on_round(number, metrics):
         if number == round_number and not killed:
-            killed.append(own_worker().pid)
-            own_worker().kill()
+            killed.extend(workers_here() - others)
+            for worker in killed:
+                os.kill(worker, signal.SIGKILL)
 
     return on_round
 
@@ -203,7 +204,7 @@ import pathlib, sys
 import tff_mf
 from tff_mf.experiments import training
 from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, SamplingSettings, TrainingSettings
 data, out = map(pathlib.Path, sys.argv[1:])
 MinSep = tff_mf.MinSep
 training.run(
