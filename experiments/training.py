@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 import tff_mf
 
 from .. import aggregators
-from . import participation_log, runs, sampling, task
+from . import amplified, participation_log, runs, sampling, task
 from .datasets import sqlite
 from .mechanisms import RAMP_FLOOR
 from .privacy import PrivacyPlan
@@ -87,6 +87,7 @@ def run(
         client_epochs=settings.client_epochs,
         seed=settings.seed,
     )
+    in_secret = amplified.amplified(privacy, settings.sampling, len(splits.train.client_ids))
     reporting = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     source = sampling.MinSepDataSource(splits.train, reporting, preprocess_fn=language_task.preprocess_train)
     evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
@@ -125,6 +126,8 @@ def run(
         "observed_max_participations": observed.max_participations,
         "participation_within_assumed": holds,
         "statement": statement,
+        "amplified_epsilon": in_secret and in_secret.epsilon,
+        "amplified_statement": in_secret and in_secret.statement,
         "model": dataclasses.asdict(settings.model),
         "parameters": language_task.parameters,
         "server_learning_rate": settings.server_learning_rate,
@@ -142,7 +145,7 @@ def run(
         "tff_mf_version": tff_mf.__version__,
     }
     if not holds:
-        summary["epsilon"] = summary["epsilon_as_run"] = None
+        summary["epsilon"] = summary["epsilon_as_run"] = summary["amplified_epsilon"] = None
     runs.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     return TrainingResult(summary=summary, statement=statement, history=history, holds=holds)
 

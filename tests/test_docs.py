@@ -67,6 +67,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.queries._restarts",
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.session",
+    "tff_mf.experiments.amplified",
     "tff_mf.experiments.configuration",
     "tff_mf.experiments.layers",
     "tff_mf.experiments.mechanisms",
