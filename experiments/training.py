@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 import tff_mf
 
 from .. import aggregators
-from . import ledger, participation_log, recovery, reporting, runs, sampling, task
+from . import amplified, ledger, participation_log, recovery, reporting, runs, sampling, task
 from .datasets import sqlite
 from .mechanisms import RAMP_FLOOR
 from .privacy import PrivacyPlan
@@ -100,6 +100,7 @@ def run(
         client_epochs=settings.client_epochs,
         seed=settings.seed,
     )
+    in_secret = amplified.amplified(privacy, settings.sampling, len(splits.train.client_ids))
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     source = sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train)
     evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
@@ -156,6 +157,8 @@ def run(
         "observed_max_participations": observed.max_participations,
         "participation_within_assumed": holds,
         "statement": statement,
+        "amplified_epsilon": in_secret and in_secret.epsilon,
+        "amplified_statement": in_secret and in_secret.statement,
         "model": dataclasses.asdict(settings.model),
         "parameters": language_task.parameters,
         "server_learning_rate": settings.server_learning_rate,
@@ -173,7 +176,7 @@ def run(
         "tff_mf_version": tff_mf.__version__,
     }
     if not holds:
-        summary["epsilon"] = summary["epsilon_as_run"] = None
+        summary["epsilon"] = summary["epsilon_as_run"] = summary["amplified_epsilon"] = None
     runs.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     reporting.realise(out)
     saved.finish()

@@ -71,6 +71,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.aggregators.resident",
     "tff_mf.aggregators.session",
     "tff_mf.aggregators.worker",
+    "tff_mf.experiments.amplified",
     "tff_mf.experiments.auditing._adversary",
     "tff_mf.experiments.auditing._canaries",
     "tff_mf.experiments.configuration",

@@ -92,6 +92,8 @@ def train(
         _options.report(result.summary, as_json=True)
     else:
         click.echo(f"accuracy {100 * result.summary['accuracy']:.2f} %, {result.statement}")
+        if result.summary["amplified_statement"]:
+            click.echo(result.summary["amplified_statement"])
     if not result.holds:
         raise SystemExit(1)
 

@@ -45,6 +45,8 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     assert len(test_training.rows(tmp_path / training.METRICS)) == 8
     assert result.holds
     assert 0 < result.summary["dropped_participations"] < len(logged)
+    assert result.summary["amplified_epsilon"] < result.summary["epsilon"]
+    assert result.summary["amplified_statement"].startswith("not of this run")
     assert 0 <= result.summary["validation_accuracy"] <= 1
 
     (events,) = (tmp_path / training.TENSORBOARD).iterdir()

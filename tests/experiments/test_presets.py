@@ -1,12 +1,16 @@
 """Presets are whole, sourced and buildable; what is laid over them wins; what is unknown is named."""
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 import tff_mf
 from tff_mf.experiments import layers, mechanisms, presets, run_files
+from tff_mf.experiments.amplified import amplified
 from tff_mf.experiments.layers import Layer
+from tff_mf.experiments.settings import SamplingSettings
 
 from . import test_cli
 
@@ -75,6 +79,34 @@ def test_the_tree_of_kairouz_is_within_the_published_epsilon():
             delta=1e-6,
         )
         assert 0.8 * row.published["epsilon"] < found < row.published["epsilon"]
+
+
+def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_samples_in_secret():
+    """342,477 clients with cohorts of 1,000, of which the simulation has a tenth; a row of bands stands for C = I."""
+    for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
+        preset = presets.load(name)
+        for row in preset.rows:
+            configuration = layers.configuration(preset.over(Layer.of(row.when, "flag")))
+            groups = configuration.min_sep
+            # All that counts of C is how many bands it has, and that its columns have norm 1.
+            column = np.full(groups, groups**-0.5)
+            plan = configuration.privacy_plan(tff_mf.BandedToeplitz(column=column))
+            found = amplified(plan, SamplingSettings(kind=configuration.sampling), 34248)
+            assert found.epsilon == pytest.approx(row.published["epsilon"], rel=0.01)
+            assert plan.epsilon > 2 * found.epsilon
+
+
+def test_no_epsilon_is_amplified_that_no_theorem_covers():
+    configuration = layers.configuration(presets.load("choquette2023-amplified-banded").layer)
+    schema = configuration.participation()
+    other = configuration.privacy_plan(tff_mf.Tree(2052))
+    fitting = configuration.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
+    insecure = dataclasses.replace(fitting, insecure_seed=1)
+    cyclic = SamplingSettings(kind="cyclic_poisson")
+    assert schema.separation == 64
+    assert amplified(fitting, cyclic, 34248) is not None
+    for plan, sampling in ((other, cyclic), (insecure, cyclic), (fitting, SamplingSettings(kind="min_sep"))):
+        assert amplified(plan, sampling, 34248) is None
 
 
 def test_flags_lie_over_the_file_and_the_file_over_the_preset(tmp_path):
