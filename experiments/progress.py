@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-import tqdm
-
 _SECONDS_BETWEEN_LINES = 15.0
 _SECONDS_BETWEEN_SEARCH_LINES = 2.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
@@ -17,6 +15,9 @@ _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Yields a function to call after every round with its number and metrics."""
     if sys.stderr.isatty():
+        # Searches report here too, and run where only floor 1 is installed.
+        import tqdm
+
         with tqdm.tqdm(total=total, desc=label, unit="round") as bar:
 
             def advance(round_number: int, metrics: Mapping[str, float]) -> None:

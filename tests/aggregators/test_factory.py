@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.noise import _keys
+from tff_mf.noise import _keys, _rows
 
 BLT = tff_mf.BLT.production("b400")
 MECHANISMS = pytest.mark.parametrize("mechanism", [BLT, tff_mf.Identity()], ids=["blt", "identity"])
@@ -94,6 +94,16 @@ def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, name, rou
     results, state = stream(build(mechanism).create(VALUE_TYPES[name]), value, rounds)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
     expected = mechanism.as_run().inverse(rounds) @ z * 1.5 * 2.0 / 4
+    assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_rows_longer_than_a_part(monkeypatch):
+    """A model of many parameters is taken in parts, which the worker's TensorFlow puts where they stay."""
+    monkeypatch.setattr(_rows, "_LARGEST_PART", 128)
+    mechanism, value_type = tff_mf.BandedToeplitz.square_root(30), tff.TensorType(np.float32, [1000])
+    results, state = stream(build(mechanism).create(value_type), np.zeros(1000, np.float32), 40)
+    z = np.stack([_keys.standard_normal(key, 1000).numpy() for key in keys_of(state)])
+    expected = mechanism.as_run().inverse(40) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
