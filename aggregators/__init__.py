@@ -10,6 +10,7 @@ from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
 from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
+from .rejections import count_rejected as count_rejected  # noqa: E402
 from .resident import ResidentContext as ResidentContext  # noqa: E402
 from .resident import resident_context as resident_context  # noqa: E402
 from .session import tff_session as tff_session  # noqa: E402

@@ -8,14 +8,10 @@ import dp_accounting
 import tensorflow as tf
 
 from tff_mf import _validate, guarantees
-from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise import NoiseState, _clipping, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries._base import MatrixFactorizationQuery
-
-# Far from what float32 cannot hold: a norm that runs away stays a number.
-_SMALLEST_CLIP_NORM, _LARGEST_CLIP_NORM = 1e-20, 1e20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,11 +113,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
             noise_multiplier=noise_multiplier,
             insecure_seed=insecure_seed,
         )
-        self._first_clip_norm = _validate.positive("clip_norm", clip_norm)
-        if not _SMALLEST_CLIP_NORM <= self._first_clip_norm <= _LARGEST_CLIP_NORM:
-            raise InputValueError(
-                f"clip_norm={clip_norm!r} must be {_SMALLEST_CLIP_NORM} at least and {_LARGEST_CLIP_NORM} at most."
-            )
+        self._first_clip_norm = _clipping.checked_clip_norm(clip_norm)
         _validate.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
         self._clipping = clipping
         self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
@@ -135,7 +127,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return guarantees.compose_guarantees(sums, counts)
 
     def initial_global_state(self) -> AdaptiveClippingState:
-        return self._begin(tf.constant(self._first_clip_norm, tf.float32))
+        return self._begin(tf.constant(self._first_clip_norm))
 
     def derive_sample_params(self, global_state: AdaptiveClippingState) -> tf.Tensor:
         """Returns the clip norm, float32 `[]`: all that clients are told."""
@@ -169,7 +161,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         below = 0.5 + tf.math.divide_no_nan(global_state.count, records)
         exponent = self._clipping.learning_rate * (self._clipping.target_quantile - tf.clip_by_value(below, 0.0, 1.0))
         clip_norm = global_state.clip_norm * tf.exp(exponent)
-        return self._begin(tf.clip_by_value(clip_norm, _SMALLEST_CLIP_NORM, _LARGEST_CLIP_NORM))
+        return self._begin(tf.clip_by_value(clip_norm, _clipping.SMALLEST_CLIP_NORM, _clipping.LARGEST_CLIP_NORM))
 
     def derive_metrics(self, global_state: AdaptiveClippingState) -> collections.OrderedDict[str, tf.Tensor]:
         """Returns the figures of its base class, and the clip norm: post-processing of what was released."""

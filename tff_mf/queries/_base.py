@@ -4,7 +4,6 @@ import collections
 from typing import Any, ClassVar, NamedTuple
 
 import dp_accounting
-import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
@@ -40,7 +39,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     Args:
         mechanism: The mechanism.
         record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
-        clip_norm: Bound ζ on the L2 norm of a record, over all leaves together.
+        clip_norm: Bound ζ on the L2 norm of a record, over all leaves together; from 1e-20 to 1e20.
         noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`. With 0
             there is no noise and no privacy.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
@@ -65,7 +64,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         self._mechanism = mechanism
         self._specs = record_specs
         self._leaves = _leaf_specs(record_specs)
-        self._clip_norm = float32_at_most("clip_norm", _validate.positive("clip_norm", clip_norm))
+        self._clip_norm = _clipping.checked_clip_norm(clip_norm)
         self._noise_multiplier = _validate.nonnegative("noise_multiplier", noise_multiplier)
         self._insecure = insecure_seed is not None
         self._stream = build_stream(
@@ -126,11 +125,15 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return tf.constant(self._clip_norm)
 
     def initial_sample_state(self, template: Any = None) -> Any:
-        """Returns a sum of no records."""
-        return super().initial_sample_state(self._specs if template is None else template)
+        """Returns a sum of no records, in the types that records are summed in."""
+
+        def zeros(leaf: Any) -> tf.Tensor:
+            return tf.zeros(leaf.shape, _clipping.summed_type(tf.as_dtype(leaf.dtype)))
+
+        return tf.nest.map_structure(zeros, self._specs if template is None else template)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
-        """Returns the record clipped to the norm `params`; a record that is not finite becomes zero."""
+        """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero."""
         return tf.nest.pack_sequence_as(record, _clipping.clip_record(tf.nest.flatten(record), params))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
@@ -142,7 +145,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the structure `total` plus the flat row of noise."""
         parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
         noised = [
-            _clipping.add(part_of_total, tf.reshape(part, leaf.shape))
+            _clipping.add(part_of_total, tf.reshape(part, leaf.shape), leaf.dtype)
             for part_of_total, part, leaf in zip(tf.nest.flatten(total), parts, self._leaves, strict=True)
         ]
         return tf.nest.pack_sequence_as(total, noised)
@@ -184,12 +187,3 @@ def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:
     if not any(leaf.shape.num_elements() for leaf in leaves):
         raise InputValueError(f"record_specs={record_specs!r} has no values to add noise to.")
     return leaves
-
-
-def float32_at_most(name: str, value: float) -> np.float32:
-    result = np.float32(min(value, float(np.finfo(np.float32).max)))
-    if float(result) > value:
-        result = np.nextafter(result, np.float32(0))
-    if result <= 0:
-        raise InputValueError(f"{name}={value!r} is too small for float32.")
-    return result

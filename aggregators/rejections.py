@@ -1,0 +1,54 @@
+"""How many clients sent what cannot be counted: a measurement for those who may see it."""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_mf import _validate
+from tff_mf.noise import _clipping
+
+
+def count_rejected(
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
+) -> tff.aggregators.UnweightedAggregationFactory:
+    """Returns an aggregator that also measures how many clients' values are not finite.
+
+    `build_mf_aggregator` takes such a value as zero, whether it is counted or not. Without this nobody learns of it.
+
+    The measurement `rejected_clients` is exact, without noise, and **not covered by the guarantee**: it tells whether a
+    client took part. It is for simulations, and for whoever may see the clients' own values; never release it.
+
+    Args:
+        aggregator: An aggregator of `build_mf_aggregator`. Checkpoints still want that one.
+
+    Example:
+        >>> import numpy as np
+        >>> import tff_mf
+        >>> from tff_mf import aggregators
+        >>> plain = aggregators.build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0,
+        ...                                         clients_per_round=2)
+        >>> process = count_rejected(plain).create(tff.TensorType(np.float32, [2]))
+        >>> output = process.next(process.initialize(), [[0.1, 0.2], [0.3, float("nan")]])
+        >>> int(output.measurements["rejected_clients"])
+        1
+
+    Raises:
+        InputTypeError: If `aggregator` is no unweighted aggregation factory.
+    """
+    _validate.instance(
+        "aggregator",
+        aggregator,
+        tff.aggregators.UnweightedAggregationFactory,
+        "pass what build_mf_aggregator returns",
+    )
+
+    @tff.tensorflow.computation
+    def rejected(value: object) -> tf.Tensor:
+        return tf.cast(tf.logical_not(_clipping.finite(tf.nest.flatten(value))), tf.int32)
+
+    def measure(value: tff.Value) -> collections.OrderedDict[str, tff.Value]:
+        counted = tff.federated_map(rejected, value)
+        return collections.OrderedDict(rejected_clients=tff.federated_sum(counted))
+
+    return tff.aggregators.add_measurements(aggregator, client_measurement_fn=measure)
