@@ -1,10 +1,13 @@
 """A checkpoint on disk: a safetensors file that is whole and lasting once it has its name."""
 
 import contextlib
+import hashlib
 import json
+import logging
 import os
 import pathlib
 import secrets
+import stat
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +16,14 @@ import safetensors
 
 from tff_mf.errors import InputValueError
 
-_KEY = "tff_mf_checkpoint"
+_LOG = logging.getLogger(__name__)
+
+_KEY, _HASH = "tff_mf_checkpoint", "sha256"
+# Stands in the header until all is written, and while the hash is taken.
+_NO_HASH = "0" * 64
+_VERSION = 1
 _LENGTH_BYTES = 8
+_READ_BYTES = 2**20
 _DTYPES = {
     "bool": "BOOL",
     "uint8": "U8",
@@ -44,7 +53,8 @@ def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any
         tensors: Arrays, or what becomes one; read one at a time.
         description: Everything else, as JSON.
     """
-    header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(description)}}
+    about = json.dumps({"version": _VERSION, **description})
+    header: dict[str, Any] = {"__metadata__": {_HASH: _NO_HASH, _KEY: about}}
     end = 0
     for index, tensor in enumerate(tensors):
         start, end = end, end + int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
@@ -57,10 +67,15 @@ def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            digest = hashlib.sha256(text)
             file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
             for tensor in tensors:
                 array = np.ascontiguousarray(tensor)
-                file.write(array.data.cast("B") if array.size else b"")
+                content = array.data.cast("B") if array.size else b""
+                digest.update(content)
+                file.write(content)
+            file.seek(_LENGTH_BYTES + text.index(_NO_HASH.encode()))
+            file.write(digest.hexdigest().encode())
             file.flush()
             os.fsync(file.fileno())
         # Unlike a rename, a link never takes the place of a file that is there.
@@ -74,21 +89,59 @@ def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any
 def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     """Returns tensors and description of a checkpoint.
 
+    Formal guarantee: a file with another bit than was written is refused. A key of a past round that had changed would
+    be drawn again as other noise, which the rounds to come would not cancel.
+
     Raises:
-        InputValueError: If the file is no checkpoint, or damaged.
+        InputValueError: If the file is no checkpoint, damaged, or of a newer release.
     """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            description = json.loads((file.metadata() or {})[_KEY])
+            metadata = file.metadata() or {}
+            description = json.loads(metadata[_KEY])
+            version = description["version"]
+            if not isinstance(version, int) or version > _VERSION:
+                raise InputValueError(f"version {version} is newer than {_VERSION}: install a newer release of tff-mf")
+            if metadata[_HASH] != _digest(path, metadata[_HASH]):
+                raise InputValueError("its content does not match its sha256")
             return [file.get_tensor(str(index)) for index in range(len(file.keys()))], description
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise InputValueError(f"checkpoint {str(path)!r} is damaged, or not one of tff-mf: {error}") from error
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
+        raise InputValueError(
+            f"checkpoint {str(path)!r} is damaged, or not one of this release of tff-mf: {error}. A damaged one cannot "
+            "be mended; what the run has released stays as it is."
+        ) from error
+
+
+def _digest(path: pathlib.Path, claimed: str) -> str:
+    """Returns the hash of a file, but for the hash in its header."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        header = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        digest.update(header.replace(claimed.encode(), _NO_HASH.encode(), 1))
+        while part := file.read(_READ_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def make_private(folder: pathlib.Path) -> None:
-    """Makes a folder that only its owner can read, or makes it so."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
+    """Makes a folder that only its owner can read, or makes it so, with a warning if others could.
+
+    Raises:
+        InputValueError: If it cannot be made, or not be closed.
+    """
+    try:
+        if folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
+            _LOG.warning(
+                "Others could read the checkpoints in %r, whose keys take the noise off every released model. They "
+                "cannot any longer; against whoever did, the run has no guarantee.",
+                str(folder),
+            )
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        for path in filter(pathlib.Path.is_file, folder.iterdir()):
+            path.chmod(0o600)
+    except OSError as error:
+        raise InputValueError(f"checkpoints={str(folder)!r} cannot be kept from others: {error}.") from error
 
 
 def _sync(folder: pathlib.Path) -> None:

@@ -2,8 +2,13 @@
 
 import contextlib
 import fcntl
+import os
 import pathlib
 from collections.abc import Callable, Iterator
+
+from tff_mf.errors import InputValueError
+
+_FOLDER_LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -21,3 +26,30 @@ def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iter
             on_wait()
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def alone(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps every other process out of the folder of a run.
+
+    Raises:
+        InputValueError: If another process is at work there.
+    """
+    with (folder / _FOLDER_LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise InputValueError(
+                f"out={str(folder)!r} is in use by process {file.read().strip() or 'unknown'}: two at once would "
+                "release rounds twice. Wait for it to end, or name another folder."
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def is_lock(path: pathlib.Path) -> bool:
+    """Returns whether a file is the lock of its folder."""
+    return path.name == _FOLDER_LOCK

@@ -20,6 +20,22 @@ from tff_mf.errors import InputValueError
 
 LEDGER = "ledger.jsonl"
 
+_VERSION = 1
+_KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "opened": {"version": int, "run": str, "configuration": (str, type(None))},
+    "begin": {
+        "round": int,
+        "attempt": int,
+        "clients": int,
+        "cohort": str,
+        "divisor": (int, float),
+        "clip_norm": (int, float),
+    },
+    "released": {"round": int, "attempt": int},
+    "restarted": {"round": int},
+    "ended": {"rounds": int},
+}
+
 
 def cohort_digest(clients: Sequence[str]) -> str:
     """Returns a hash of the clients of a round, in whatever order.
@@ -111,7 +127,7 @@ def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None
     with path.open("x", encoding="utf-8") as file:
         ledger = Ledger(file, "", Counter(), set())
         about = None if configuration is None else hashlib.sha256(configuration.read_bytes()).hexdigest()
-        ledger._append("opened", version=1, run=secrets.token_hex(16), configuration=about)
+        ledger._append("opened", version=_VERSION, run=secrets.token_hex(16), configuration=about)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -167,15 +183,18 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
             entry = json.loads(line)
             claimed = entry.pop("chain")
             expected, new_head = _chained(head, entry)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             problems.append(f"line {number} is damaged")
             break
         if expected != line or claimed != new_head:
             problems.append(f"line {number} does not follow from the lines before it")
             break
+        if not _is_known(entry, first=number == 1):
+            problems.append(f"line {number} is none that this release knows")
+            break
         head = new_head
         entries.append(entry)
-    if not entries or entries[0]["kind"] != "opened":
+    if not entries:
         problems.append("its first line is missing")
     begun = [entry for entry in entries if entry["kind"] == "begin"]
     return LedgerRecord(
@@ -191,6 +210,15 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         head=head,
         problems=problems,
     )
+
+
+def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
+    """Returns whether an entry is one that this release writes."""
+    kind = entry.get("kind")
+    if not isinstance(kind, str) or first != (kind == "opened") or set(entry) != {"kind", *_KINDS.get(kind, ())}:
+        return False
+    fits = all(isinstance(entry[name], types) for name, types in _KINDS[kind].items())
+    return fits and (not first or entry["version"] == _VERSION)
 
 
 def _cut_partial_line(path: pathlib.Path) -> None:

@@ -25,6 +25,8 @@ def open_log(path: pathlib.Path, *, after_round: int | None = None) -> Iterator[
     kept = [] if after_round is None else _lines_until(path, after_round)
     if after_round is not None:
         _replace(path, kept)
+    elif path.exists():
+        raise InputValueError(f"path={str(path)!r} is the log of another run: name another folder.")
     with path.open("x" if after_round is None else "a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         if not kept:
@@ -72,9 +74,13 @@ def _lines_until(path: pathlib.Path, last_round: int) -> list[list[str]]:
     """Returns the lines of a log up to a round; a run that was killed may have left a part of a later one."""
     if not path.exists():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.reader(file))
-    return lines[:1] + [line for line in lines[1:] if len(line) == len(_FIELDS) and int(line[0]) <= last_round]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+        whole = [line for line in lines[1:] if len(line) == len(_FIELDS)]
+        return lines[:1] + [line for line in whole if int(line[0]) <= last_round]
+    except (ValueError, csv.Error) as error:
+        raise InputValueError(f"path={str(path)!r} is damaged: {error}. The run cannot go on without it.") from error
 
 
 def _replace(path: pathlib.Path, lines: list[list[str]]) -> None:

@@ -4,12 +4,14 @@ import asyncio
 import dataclasses
 import json
 import pathlib
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from tff_mf.errors import InputValueError
 
 from .. import aggregators
+from . import runs
 
 _FOLDER = "checkpoints"
 _RUN = "run.json"
@@ -48,7 +50,7 @@ class Recovery:
         resume: Whether to go on with the run that is in the folder.
 
     Raises:
-        InputValueError: If the run to resume is one with other settings.
+        InputValueError: If the run to resume is one with other settings, or its files are damaged.
     """
 
     def __init__(
@@ -68,20 +70,29 @@ class Recovery:
         if not every and not resume:
             return
         description = json.loads(json.dumps({**description, "noise": aggregator.fingerprint}))
-        if not self.fresh:
-            _check_same_run(begun, description)
+        self._run = secrets.token_hex(16) if self.fresh else _check_same_run(begun, description)
         self._manager = aggregators.CheckpointManager(begun.parent, aggregator=aggregator)
         if self.fresh:
-            begun.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+            if asyncio.run(self._manager.get_versions()):
+                raise InputValueError(
+                    f"out={str(out)!r} has checkpoints and no {_FOLDER}/{_RUN} that says of which run: put it back, or "
+                    "start another run in another folder."
+                )
+            runs.write_atomically(begun, json.dumps({**description, "run": self._run}, indent=2) + "\n")
 
     def load(self, start: Any) -> Progress:
         """Returns where the run was when it was last saved, or the start if it was not."""
-        saved = None
+        saved, version = None, 0
         if self._manager is not None:
-            saved, _ = asyncio.run(self._manager.load_latest({"state": start, "progress": ""}))
+            saved, version = asyncio.run(self._manager.load_latest({"state": start, "progress": ""}))
         if saved is None:
             return Progress(state=start)
         kept = json.loads(saved["progress"])
+        if (kept["run"], kept["round_number"]) != (self._run, version):
+            raise InputValueError(
+                f"checkpoint {version} is of round {kept['round_number']} of run {kept['run'][:8]}, and not of this "
+                f"one, {self._run[:8]}: put the run's own checkpoint back."
+            )
         return Progress(
             state=saved["state"],
             round_number=kept["round_number"],
@@ -108,7 +119,7 @@ class Recovery:
             return True
         if not (released or progress.round_number % self._every == 0):
             return False
-        kept = {name: value for name, value in vars(progress).items() if name != "state"}
+        kept = {"run": self._run, **{name: value for name, value in vars(progress).items() if name != "state"}}
         state = {"state": progress.state, "progress": json.dumps(kept)}
         asyncio.run(self._manager.save(state, progress.round_number))
         return True
@@ -119,11 +130,17 @@ class Recovery:
             asyncio.run(self._manager.remove_all())
 
 
-def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> None:
-    begun = json.loads(path.read_text(encoding="utf-8"))
+def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:
+    """Returns which run a folder is of, if its settings are these."""
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        run = begun.pop("run")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputValueError(f"run={str(path)!r} is damaged: {error}. Put it back, or start another run.") from error
     for name in {**description, **begun}:
         if begun.get(name) != description.get(name):
             raise InputValueError(
                 f"{name}={description.get(name)!r} is not what the run was started with, {begun.get(name)!r}: resume "
                 "it with the same settings, or start another one in another folder."
             )
+    return run

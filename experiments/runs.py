@@ -7,20 +7,31 @@ import tempfile
 import tff_mf
 from tff_mf.errors import InputValueError
 
+from . import _locks
+
 _SUMMARY = "summary.json"
 _MECHANISM = "mechanism.safetensors"
 _SQLITE = "sqlite:"
 _COMPARISON = ".comparison"
 
 
-def new_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a run and returns it; an earlier run's files are never overwritten.
+def made_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes a folder, if need be, and returns it.
 
     Raises:
-        InputValueError: If it cannot be made, or holds something already.
+        InputValueError: If it cannot be made, or not be written to.
     """
     _make_writable(path)
-    if any(path.iterdir()):
+    return path
+
+
+def check_new(path: pathlib.Path) -> pathlib.Path:
+    """Returns a folder that no run has written to: an earlier run's files are never overwritten.
+
+    Raises:
+        InputValueError: If it holds something already.
+    """
+    if not all(map(_locks.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
     return path
 

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 import tff_mf
 
 from .. import aggregators
-from . import amplified, ledger, participation_log, recovery, reporting, runs, sampling, task
+from . import _locks, amplified, continuation, ledger, participation_log, recovery, reporting, runs, sampling, task
 from .datasets import sqlite
 from .mechanisms import RAMP_FLOOR
 from .privacy import PrivacyPlan
@@ -80,9 +80,23 @@ def run(
         execution: Where it computes, checkpoints, and whether it goes on with a run that was stopped.
 
     Raises:
-        InputValueError: If the training clients cannot fill the cohorts, or there is no such run to resume.
+        InputValueError: If the training clients cannot fill the cohorts, there is no such run to resume or its files
+            are damaged, or another process is at work in the folder.
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
+    with _locks.alone(out):
+        return _run(settings, privacy, data=data, out=out, on_round=on_round, execution=execution)
+
+
+def _run(
+    settings: TrainingSettings,
+    privacy: PrivacyPlan,
+    *,
+    data: pathlib.Path,
+    out: pathlib.Path,
+    on_round: OnRound,
+    execution: ExecutionSettings,
+) -> TrainingResult:
     splits = sqlite.load(data)
     cohorts = sampling.plan(
         settings.sampling,
@@ -198,6 +212,9 @@ class _Program:
 
     def train(self, saved: recovery.Recovery, progress: recovery.Progress) -> recovery.Progress:
         """Runs the rounds that are left, each saved before anything of it is released."""
+        if not saved.fresh:
+            logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
+            continuation.check(self.out, progress.round_number, **logs)
         managers = self._release_managers()
         first = progress.round_number + 1
         if progress.row:

@@ -1,5 +1,6 @@
 """The `tff-mf` command: each subcommand is imported when it runs, with what it needs."""
 
+import errno
 import importlib
 import os
 import signal
@@ -26,6 +27,10 @@ _COMMANDS = {
     "train": "Train a language model with federated learning and differential privacy.",
     "worker": "Run a worker of TFF, for a run over several machines.",
 }
+
+
+# What the machine is short of, which is no fault of the program: a line says it better than a traceback.
+_SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 
 class _LazyGroup(click.Group):
@@ -68,6 +73,12 @@ def main() -> NoReturn:
         _refuse(error.format_message())
     except InputError as error:
         _refuse(str(error))
+    except OSError as error:
+        if error.errno not in _SHORTAGES:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"tff-mf: {where}{error.strerror}; what was saved is whole (train: --resume)", err=True)
+        sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         click.echo("tff-mf: interrupted", err=True)
         sys.exit(1)

@@ -56,7 +56,7 @@ def train(
     from tff_mf import _requires
 
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import progress, runs, settings
+    from .. import _locks, progress, runs, settings
 
     execution = settings.ExecutionSettings(
         checkpoint_every=checkpoint_every,
@@ -70,22 +70,21 @@ def train(
     mechanism = runs.begun_mechanism(runs.resumable_folder(path)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
-    folder = path if resume else runs.new_folder(path)
     data = runs.data_file(configuration.dataset)
     if resume:
-        run_files.check_same(layer, folder)
+        run_files.check_same(layer, path)
     else:
-        runs.keep_mechanism(folder, privacy.mechanism)
-        run_files.write(layer, folder)
+        with _locks.alone(runs.made_folder(path)):
+            runs.check_new(path)
+            runs.keep_mechanism(path, privacy.mechanism)
+            run_files.write(layer, path)
 
     from ... import aggregators
     from .. import training
 
     try:
         with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
-            result = training.run(
-                chosen_settings, privacy, data=data, out=folder, on_round=on_round, execution=execution
-            )
+            result = training.run(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
     except aggregators.WorkerLostError as error:
         raise SystemExit(f"tff-mf: {error} (--resume)") from None
     if as_json:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,8 @@ from ..configuration import FIELDS, RunConfiguration, checked_value
 from ..layers import Layer
 
 _KEYS = ("preset", "run", "grid")
+# A small file can ask for more runs than fit in memory.
+_MOST_RUNS = 10_000
 # What the table has a column, and the plots an axis for; all else that differs is part of a mechanism's name.
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
@@ -91,6 +94,9 @@ def _points(grid: Any, where: str) -> Iterable[dict[str, Any]]:
         if not listed:
             raise InputValueError(f"{where}: {name}=[] has no value; leave it out or give one.")
         values.append([checked_value(name, value, where) for value in listed])
+    combinations = math.prod(map(len, values))
+    if combinations > _MOST_RUNS:
+        raise InputValueError(f"{where} has {combinations} combinations; {_MOST_RUNS} are the most of one comparison.")
     return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
 
 

@@ -18,6 +18,7 @@ from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
 
 VERSION = 1
 AUDIT = "audit.json"
+SUMMARY = "summary.json"
 
 
 def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         "command": list(configuration.command),
         "files": {
             name: file_hash(folder / name)
-            for name in (CONFIGURATION, MECHANISM, ANSWERS, LEDGER, PARTICIPATION, METRICS)
+            for name in (CONFIGURATION, MECHANISM, ANSWERS, LEDGER, PARTICIPATION, METRICS, SUMMARY)
             if (folder / name).is_file() and (realised or name in (CONFIGURATION, MECHANISM, ANSWERS))
         },
         "ledger_head": evidence.ledger.head if evidence.ledger else None,
@@ -199,14 +200,14 @@ def _rounds(configuration: Configuration, evidence: Evidence, realised: bool) ->
 
 def _utility(folder: pathlib.Path) -> dict[str, Any] | None:
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         return {name: summary[name] for name in ("accuracy", "loss")}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def _audit(folder: pathlib.Path) -> Any:
     try:
         return json.loads((folder / AUDIT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return "none"

@@ -12,6 +12,7 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
+from .. import runs
 from ..ledger import cohort_digest
 from ..privacy import PrivacyPlan
 
@@ -156,7 +157,7 @@ def write_configuration(
                 )
         return begun
     text = json.dumps({"version": _VERSION, **dataclasses.asdict(configuration)}, indent=1)
-    (folder / CONFIGURATION).write_text(text + "\n", encoding="utf-8")
+    runs.write_atomically(folder / CONFIGURATION, text + "\n")
     return configuration
 
 
@@ -174,7 +175,7 @@ def read_configuration(folder: pathlib.Path) -> Configuration:
         return Configuration(**given)
     except FileNotFoundError as error:
         raise InputValueError(f"run={str(folder)!r} has no {CONFIGURATION}: it is no folder of a run.") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputValueError(f"run={str(path)!r} is damaged: {error}.") from error
 
 

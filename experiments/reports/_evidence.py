@@ -91,11 +91,7 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
             problems.append(("log", str(error)))
         cohorts, repeated = _cohorts(folder / PARTICIPATION, ledger, problems)
         if (folder / METRICS).exists():
-            with (folder / METRICS).open(newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file)
-                metrics = list(reader.fieldnames or [])
-                numbers = [row.get("round") or "" for row in reader]
-                metrics_rounds = max((int(number) for number in numbers if number.isdigit()), default=0)
+            metrics, metrics_rounds = _metrics(folder / METRICS, problems)
     return Evidence(
         mechanism=mechanism,
         mechanism_sha256=digest,
@@ -113,6 +109,19 @@ def digests(cohorts: dict[int, set[str]]) -> dict[int, str]:
     return {number: cohort_digest(sorted(clients)) for number, clients in cohorts.items()}
 
 
+def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> tuple[list[str], int]:
+    """Returns the columns of metrics.csv, and the last round in it."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            numbers = [row.get("round") or "" for row in reader]
+            last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+            return list(reader.fieldnames or []), last
+    except (OSError, ValueError, csv.Error) as error:
+        problems.append(("log", f"{METRICS} is damaged: {error}"))
+        return [], 0
+
+
 def _cohorts(
     path: pathlib.Path, ledger: LedgerRecord | None, problems: list[tuple[str, str]]
 ) -> tuple[dict[int, set[str]], list[int]]:
@@ -128,7 +137,7 @@ def _cohorts(
                 if key[1] is None:
                     raise ValueError("a line has no client")
                 listed[key] = listed.get(key, 0) + 1
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, csv.Error) as error:
         problems.append(("log", f"{PARTICIPATION} is missing or damaged: {error}"))
     cohorts: dict[int, set[str]] = {}
     repeated = set()

@@ -99,7 +99,7 @@ def read_answers(folder: pathlib.Path) -> dict[str, Any]:
     if path.exists():
         try:
             given = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputValueError(f"answers={str(path)!r} is no JSON file: {error}.") from error
     return checked(given, str(path))
 

@@ -40,7 +40,7 @@ def test_names_with_commas_quotes_and_newlines_survive(tmp_path):
 
 def test_an_existing_log_is_never_overwritten(tmp_path):
     path = written(tmp_path / "log.csv", [(1, ["a"])])
-    with pytest.raises(FileExistsError), open_log(path):
+    with pytest.raises(tff_mf.InputError, match="another run"), open_log(path):
         pass
 
 

@@ -1,0 +1,93 @@
+"""Injects faults, prints a table, and fails if any was not survived: `make faults`, `make faults-short`."""
+
+import argparse
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+import files
+import kills
+from outcomes import SURVIVED, Outcome, table
+
+from tff_mf.experiments.datasets.pydoc import write_pydoc
+
+_SHORT_COUNTS = {
+    "optimize": {"SIGKILL": 3, "disk full (ENOSPC)": 1},
+    "train": {"SIGKILL": 2, "SIGKILL of the worker": 1, "Ctrl-C": 1, "disk full (ENOSPC)": 1},
+}
+_LONG_COUNTS = {
+    "optimize": {"SIGKILL": 20, "Ctrl-C": 5, "Ctrl-C twice": 5, "disk full (ENOSPC)": 3, "file too large (quota)": 5},
+    "data": {"SIGKILL": 15, "Ctrl-C": 4, "Ctrl-C twice": 4, "disk full (ENOSPC)": 2, "file too large (quota)": 6},
+    "train": {
+        "SIGKILL": 20,
+        "SIGKILL of the worker": 8,
+        "Ctrl-C": 5,
+        "Ctrl-C twice": 5,
+        "SIGTERM": 3,
+        "disk full (ENOSPC)": 8,
+        "file too large (quota)": 6,
+        "SIGKILL, clock set back": 4,
+        "started twice": 1,
+        "readable": 1,
+    },
+    "compare": {"SIGKILL": 4, "Ctrl-C": 2, "SIGTERM": 1},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--each", type=int, help="random damages of a kind to a file")
+    parser.add_argument("--only", choices=("kills", "files"))
+    parser.add_argument("--out", type=pathlib.Path, help="file for the table")
+    given = parser.parse_args()
+    each = given.each or (2 if given.short else 12)
+    files.quiet()
+    start = time.monotonic()
+    found: list[Outcome] = []
+    # Not a TemporaryDirectory, which every fork would remove at its end.
+    work = pathlib.Path(tempfile.mkdtemp())
+    try:
+        data = work / "small.sqlite"
+        write_pydoc(data, ["scipy"], progress=False)
+        generator = random.Random(given.seed)
+
+        def note(outcome: Outcome) -> None:
+            found.append(outcome)
+            if outcome.result not in SURVIVED:
+                print(
+                    f"{outcome.result}: {outcome.fault}, {outcome.target}: {outcome.about}", file=sys.stderr, flush=True
+                )
+
+        # Forks first: a process that has computed with TensorFlow must not be forked.
+        if given.only != "files":
+            counts = _SHORT_COUNTS if given.short else _LONG_COUNTS
+            for outcome in kills.run_all(data, work / "kills", counts, given.seed):
+                note(outcome)
+                print(f"{time.monotonic() - start:.0f} s: {len(found)}", file=sys.stderr, flush=True)
+        if given.only != "kills":
+            runs = files.make(data, work)
+            for some in (
+                files.loaded(work, data, each, generator),
+                files.reported(runs, work, each, generator),
+                files.going_on(runs, work, each, generator),
+            ):
+                for outcome in some:
+                    note(outcome)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    text = table(found)
+    print(text)
+    print(f"{len(found)} faults in {time.monotonic() - start:.0f} s")
+    if given.out is not None:
+        given.out.write_text(text)
+    if not all(outcome.result in SURVIVED for outcome in found):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The commands that are killed and starved: one entry each."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable
+
+import small_run
+
+import tff_mf
+from tff_mf.experiments import reports
+from tff_mf.experiments.datasets import sqlite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command, and what must hold after whatever was done to it.
+
+    Attributes:
+        name: Its name.
+        arguments: From data set and folder to what starts it there.
+        again: From data set and folder to what goes on there.
+        intact: Raises if something in the folder is there in part.
+        same: Raises unless the folder has what an undisturbed run has in the other.
+        computes: Whether it has a worker of TFF.
+    """
+
+    name: str
+    arguments: Callable[[pathlib.Path, pathlib.Path], list[str]]
+    again: Callable[[pathlib.Path, pathlib.Path], list[str]]
+    intact: Callable[[pathlib.Path], None]
+    same: Callable[[pathlib.Path, pathlib.Path], None]
+    computes: bool = False
+
+
+class DifferentError(Exception):
+    """Something is not as it was without a fault."""
+
+
+def _equal(name: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise DifferentError(f"{name} is {found!r}, not {expected!r}"[:500])
+
+
+def _rows(path: pathlib.Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _optimize(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    del data
+    schema = ["--rounds", "300", "--min-sep", "30", "--max-participations", "5"]
+    return ["optimize", "blt", *schema, "--buffers", "3", "--out", str(folder / "blt.safetensors")]
+
+
+def _artifact_intact(folder: pathlib.Path) -> None:
+    if (folder / "blt.safetensors").exists():
+        tff_mf.load(folder / "blt.safetensors")
+
+
+def _artifact_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    _equal("artifact", *(tff_mf.load(each / "blt.safetensors") for each in (folder, expected)))
+
+
+def _data(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    del data
+    return ["data", "pydoc", "--packages", "click", "--out", str(folder / "data.sqlite")]
+
+
+def _data_intact(folder: pathlib.Path) -> None:
+    if (folder / "data.sqlite").exists():
+        sqlite.load_word_counts(folder / "data.sqlite")
+
+
+def _data_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    _equal("data set", *((each / "data.sqlite").read_bytes() for each in (folder, expected)))
+
+
+def _train(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    return small_run.flags(data, folder / "run", mechanism="production:b100", seed=7)
+
+
+def _train_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    run = folder / "run"
+    begun = run.is_dir() and any(path.name != ".lock" for path in run.iterdir())
+    return [*_train(data, folder), *(["--resume"] if begun else [])]
+
+
+def twice(folder: pathlib.Path) -> list[int]:
+    """Returns the rounds that a ledger says ran again after they were released."""
+    path = folder / "ledger.jsonl"
+    released, again = set(), []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if entry["kind"] == "released":
+            released.add(entry["round"])
+        if entry["kind"] == "begin" and entry["round"] in released:
+            again.append(entry["round"])
+    return again
+
+
+def _run_intact(folder: pathlib.Path) -> None:
+    run = folder / "run"
+    _equal("rounds released twice", twice(run), [])
+    for name in ("run.json", "planned.json", "summary.json", "report.json", "checkpoints/run.json"):
+        if (run / name).exists():
+            json.loads((run / name).read_text())
+    if (run / "mechanism.safetensors").exists():
+        tff_mf.load(run / "mechanism.safetensors")
+
+
+def _run_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    run, whole = folder / "run", expected / "run"
+    _run_intact(folder)
+    _equal("participation", (run / "participation.csv").read_text(), (whole / "participation.csv").read_text())
+    for name in ("round", "loss"):
+        column = [[row[name] for row in _rows(each / "metrics.csv")] for each in (run, whole)]
+        _equal(name, *column)
+    kept = [json.loads((each / "summary.json").read_text()) for each in (run, whole)]
+    for summary in kept:
+        summary.pop("seconds")
+    _equal("summary", *kept)
+    findings = [sorted(f.text for f in reports.check(each) if f.severity == "critical") for each in (run, whole)]
+    _equal("critical findings", *findings)
+    _equal("checkpoints left", list((run / "checkpoints").glob("*.safetensors")), [])
+
+
+_SPEC = """
+[run]
+rounds = 4
+clients_per_round = 2
+min_sep = 2
+max_participations = 2
+delta = 1e-6
+noise_multiplier = 1.0
+model = "conv"
+vocab_size = 100
+embedding_size = 4
+units = 4
+max_examples = 1
+batch_size = 1
+evaluate_every = 4
+evaluation_examples = 10
+dataset = "sqlite:{data}"
+
+[[grid]]
+mechanism = ["identity", "tree-online"]
+"""
+
+
+def _compare(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    spec = folder / "spec.toml"
+    spec.write_text(_SPEC.format(data=data))
+    return ["compare", str(spec), "--out", str(folder / "comparison"), "--jobs", "2"]
+
+
+def _comparison_intact(folder: pathlib.Path) -> None:
+    for path in (folder / "comparison").glob("runs/*/summary.json"):
+        json.loads(path.read_text())
+    for path in (folder / "comparison").glob("*.json"):
+        json.loads(path.read_text())
+
+
+def _comparison_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    _comparison_intact(folder)
+    kept = [json.loads((each / "comparison" / "comparison.json").read_text()) for each in (folder, expected)]
+    for name in ("runs_planned", "runs_done", "runs_failed"):
+        _equal(name, *(each.get(name) for each in kept))
+
+
+COMMANDS = (
+    Command(name="optimize", arguments=_optimize, again=_optimize, intact=_artifact_intact, same=_artifact_same),
+    Command(name="data", arguments=_data, again=_data, intact=_data_intact, same=_data_same),
+    Command(name="train", arguments=_train, again=_train_again, intact=_run_intact, same=_run_same, computes=True),
+    Command(
+        name="compare",
+        arguments=_compare,
+        again=_compare,
+        intact=_comparison_intact,
+        same=_comparison_same,
+    ),
+)

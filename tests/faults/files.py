@@ -1,0 +1,398 @@
+"""Damage to each file of a run, and whether it is found out: when the run goes on, and when its report is checked.
+
+A run goes on by the command itself, in this process, up to the moment when the first round would be computed. What it
+would compute is a function of what it has read by then, which is compared with what it reads from intact files.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import click
+import numpy as np
+import small_run
+import tensorflow as tf
+import tree
+from outcomes import CRASHED, DAMAGES, DETECTED, HARMLESS, SILENT, Outcome, damage
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.errors import InputError
+from tff_mf.experiments import ledger, reports, training
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.datasets import sqlite
+from tff_mf.experiments.settings import ModelConfig
+
+_NOBODY = 65534
+
+
+class ReachedError(Exception):
+    """The first round would be computed now."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Folders of runs of the same settings.
+
+    Attributes:
+        stopped: One that was killed after a checkpoint.
+        other: Another one.
+        finished: The first one, gone on with to its end, with answers.
+        arguments: From a folder to the command that goes on there.
+        data: The data set.
+    """
+
+    stopped: pathlib.Path
+    other: pathlib.Path
+    finished: pathlib.Path
+    arguments: Callable[[pathlib.Path], list[str]]
+    data: pathlib.Path
+
+
+def make(data: pathlib.Path, work: pathlib.Path) -> Runs:
+    """Runs what all file faults are done to; only forks compute."""
+
+    def arguments(folder: pathlib.Path) -> list[str]:
+        return small_run.flags(data, folder, mechanism="identity", seed=None)
+
+    def kill_in_round(number: int) -> Callable[[], None]:
+        def prepare() -> None:
+            begin = ledger.Ledger.begin
+
+            def counted(book: Any, round_number: int, *more: Any, **given: Any) -> None:
+                begin(book, round_number, *more, **given)
+                if round_number == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            ledger.Ledger.begin = counted
+
+        return prepare
+
+    for name in ("stopped", "other"):
+        small_run.finish(arguments(work / name), work / f"{name}.log", kill_in_round(8))
+        (work / name / ".lock").unlink()
+    finished = work / "finished"
+    shutil.copytree(work / "stopped", finished)
+    small_run.answer(finished)
+    child = small_run.finish([*arguments(finished), "--resume"], work / "finished.log")
+    if child.status:
+        raise RuntimeError(child.text()[-2000:])
+    return Runs(
+        stopped=work / "stopped",
+        other=work / "other",
+        finished=finished,
+        arguments=lambda folder: [*arguments(folder), "--resume"],
+        data=data,
+    )
+
+
+class _Process:
+    """The learning process of the runs, built once: its first state is known, and no round is computed."""
+
+    def __init__(self, data: pathlib.Path) -> None:
+        model = ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4)
+        words = list(sqlite.load_word_counts(data, 100))
+        language = training.task.build_task(
+            model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
+        )
+        aggregator = aggregators.build_mf_aggregator(
+            tff_mf.Identity(), clip_norm=1.0, noise_multiplier=5.0, clients_per_round=3
+        )
+        settings = training.TrainingSettings(model=model)
+        plan = mock.Mock(rounds=small_run.ROUNDS)
+        with aggregators.tff_session():
+            process = training._learning_process(settings, plan, language, aggregator)
+            self._start = process.initialize()
+        self.words, self.parameters = words, language.parameters
+
+    def initialize(self) -> Any:
+        return self._start
+
+    def set_model_weights(self, state: Any, weights: Any) -> Any:
+        del weights
+        return state
+
+
+class Resumption:
+    """Goes on with runs, up to the first round."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs, self._process = runs, _Process(runs.data)
+        self._splits = sqlite.load(runs.data)
+        self._loaded: Any = None
+
+    def read(self, folder: pathlib.Path) -> dict[str, Any]:
+        """Returns what a run goes on from.
+
+        Raises:
+            InputError: If it refuses to, as it should if a file is damaged.
+            Exception: If it fails in any other way, as it should not.
+        """
+        self._loaded = None
+        task = types.SimpleNamespace(
+            preprocess_train=None,
+            build_evaluation=lambda dataset: None,
+            initial_weights=None,
+            parameters=self._process.parameters,
+        )
+        load = training.recovery.Recovery.load
+
+        def loaded(saved: Any, start: Any) -> Any:
+            self._loaded = load(saved, start)
+            return self._loaded
+
+        with contextlib.ExitStack() as patches:
+            for where, name, value in (
+                (training.task, "build_task", lambda *given, **more: task),
+                (training, "_learning_process", lambda *given: self._process),
+                (training, "_sentences", lambda *given: None),
+                (training.sqlite, "load", lambda path: self._splits),
+                (training.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
+                (training.sampling, "MinSepDataSource", _NoData),
+                (training.aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
+                (training.recovery.Recovery, "load", loaded),
+            ):
+                patches.enter_context(mock.patch.object(where, name, value))
+            try:
+                cli.main(self._runs.arguments(folder), standalone_mode=False)
+            except ReachedError:
+                pass
+            except click.ClickException as error:
+                raise InputErrorOfCommand(error.format_message()) from error
+        state = [np.asarray(leaf) for leaf in tree.flatten(self._loaded.state)]
+        return {
+            "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
+            "round": self._loaded.round_number,
+            "history": [sorted(row.items()) for row in self._loaded.history],
+            "participation": (folder / training.PARTICIPATION).read_text(),
+            "released": ledger.read_ledger(folder / ledger.LEDGER).released,
+            "metrics": _metrics(folder),
+            "configuration": _plain(folder / "run.json"),
+            "mechanism": tff_mf.load(folder / "mechanism.safetensors"),
+        }
+
+
+class InputErrorOfCommand(InputError):
+    """What the command line refused, as it says it."""
+
+
+class _NoData:
+    def __init__(self, *given: Any, **more: Any) -> None:
+        pass
+
+    def iterator(self, first_round: int) -> "_NoData":
+        del first_round
+        return self
+
+    def select(self) -> None:
+        raise ReachedError
+
+
+def _metrics(folder: pathlib.Path) -> list[str]:
+    # How long rounds took differs from run to run, and is nothing that anything is computed from.
+    rows = training.participation_log.csv.DictReader((folder / training.METRICS).open(newline=""))
+    return [str(sorted((name, value) for name, value in row.items() if name != "seconds")) for row in rows]
+
+
+def _plain(path: pathlib.Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def _names(message: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
+    """Returns whether a message is one that somebody can act on: short, and about this file or what it says."""
+    return len(message) < 1500 and (path.name in message or path.stem in message or str(folder) in message)
+
+
+def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
+    """Damages each file of a stopped run, and goes on with it."""
+    resumption = Resumption(runs)
+    folder = work / "damaged"
+
+    def restored() -> pathlib.Path:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(runs.stopped, folder)
+        return folder
+
+    intact = resumption.read(restored())
+    newest = max(runs.stopped.glob("checkpoints/*.safetensors"), key=lambda path: int(path.stem.split("_")[1]))
+    files = sorted(path.relative_to(runs.stopped) for path in runs.stopped.rglob("*") if path.is_file())
+    for relative in files:
+        for kind in (*DAMAGES, "from another run", "of a newer version", "read-only", "a folder in its place"):
+            times = each if kind in ("one bit changed", "truncated", "zeros at the end") else 1
+            for _ in range(times):
+                path = restored() / relative
+                if not _inflicted(path, relative, kind, runs, generator):
+                    continue
+                yield _judged(
+                    f"`{_shown(relative, newest)}`, resume",
+                    kind,
+                    lambda kind=kind: _as_nobody(kind, folder, lambda: resumption.read(folder)),
+                    lambda found: found == intact,
+                    lambda message, path=path: _names(message, path, folder),
+                )
+    for path in (newest,):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(runs.stopped, folder)
+        for each_file in folder.glob("checkpoints/*.safetensors"):
+            if each_file.name == path.name or generator.random() < 0.5:
+                each_file.unlink()
+        yield _judged(
+            "all newer checkpoints, resume", "removed", lambda: resumption.read(folder), lambda found: found == intact
+        )
+
+
+def _shown(relative: pathlib.Path, newest: pathlib.Path) -> str:
+    if relative.suffix == ".safetensors" and relative.parent.name == "checkpoints":
+        return "newest checkpoint" if relative.name == newest.name else "older checkpoint"
+    return str(relative)
+
+
+def _inflicted(path: pathlib.Path, relative: pathlib.Path, kind: str, runs: Runs, generator: random.Random) -> bool:
+    """Does it, and returns whether there is anything to do it to."""
+    if kind == "from another run":
+        other = runs.other / relative
+        if not other.exists() or other.read_bytes() == path.read_bytes():
+            return False
+        shutil.copy(other, path)
+    elif kind == "of a newer version":
+        text = path.read_bytes()
+        for old, new in ((b'"version": 1', b'"version": 9'), (b'"format_version":1', b'"format_version":9')):
+            changed = text.replace(old, new).replace(old.replace(b'"', b'\\"'), new.replace(b'"', b'\\"'))
+            if changed != text:
+                path.write_bytes(changed)
+                return True
+        return False
+    elif kind == "a folder in its place":
+        path.unlink()
+        path.mkdir()
+    elif kind != "read-only":
+        if not path.stat().st_size:
+            return False
+        damage(path, kind, generator)
+    return True
+
+
+def _as_nobody(kind: str, folder: pathlib.Path, work: Callable[[], Any]) -> Any:
+    """Does work as a user for whom read-only is read-only: root may write whatever the mode says."""
+    if kind != "read-only":
+        return work()
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, _NOBODY, _NOBODY)
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    os.seteuid(_NOBODY)
+    try:
+        return work()
+    finally:
+        os.seteuid(0)
+
+
+def _judged(
+    target: str,
+    kind: str,
+    work: Callable[[], Any],
+    same: Callable[[Any], bool],
+    clear: Callable[[str], bool] = lambda message: True,
+) -> Outcome:
+    """Returns the outcome of a fault: refused in clear words, without effect, or worse."""
+    try:
+        found = work()
+    except InputError as error:
+        result = DETECTED if clear(str(error)) else CRASHED
+        return Outcome(target=target, fault=kind, result=result, about=str(error))
+    except OSError as error:
+        # The command line makes one line of it: it names the file.
+        result = DETECTED if error.filename and error.errno is not None else CRASHED
+        return Outcome(target=target, fault=kind, result=result, about=repr(error))
+    except Exception as error:
+        return Outcome(target=target, fault=kind, result=CRASHED, about=f"{type(error).__name__}: {error}"[:500])
+    return Outcome(target=target, fault=kind, result=HARMLESS if same(found) else SILENT)
+
+
+def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
+    """Damages each file of a finished run, and checks its report: no smaller ε may come of it unnoticed."""
+    folder = work / "reported"
+    before = [finding for finding in reports.check(runs.finished) if finding.severity == "critical"]
+    if before:
+        raise RuntimeError(f"the undisturbed run has critical findings: {before}")
+    headline = reports.build(runs.finished, realised=True)["headline"]
+    names = ("run.json", "mechanism.safetensors", "ledger.jsonl", "participation.csv", "metrics.csv", "summary.json")
+    for name in (
+        *names,
+        "answers.json",
+        "report.json",
+        "report.md",
+        "planned.json",
+        "planned.md",
+        "configuration.toml",
+    ):
+        for kind in (*DAMAGES, "from another run"):
+            for _ in range(each if kind in DAMAGES[:3] else 1):
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(runs.finished, folder)
+                if not _inflicted(folder / name, pathlib.Path(name), kind, runs, generator):
+                    continue
+
+                def work() -> bool:
+                    critical = [finding for finding in reports.check(folder) if finding.severity == "critical"]
+                    if critical:
+                        raise InputErrorOfCommand(critical[0].text)
+                    return reports.build(folder, realised=True)["headline"] == headline
+
+                yield _judged(f"`{name}`, report --check", kind, work, _holds(folder, runs.finished, name))
+
+
+def _holds(folder: pathlib.Path, intact: pathlib.Path, name: str) -> Callable[[Any], bool]:
+    """Returns whether damage that was not found out matters: ε must be the same, and the file claim nothing."""
+    claims = name not in ("metrics.csv", "configuration.toml")
+    return lambda same_headline: (
+        same_headline
+        and not (claims and (folder / name).exists() and (folder / name).read_bytes() != (intact / name).read_bytes())
+    )
+
+
+def loaded(work: pathlib.Path, data: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
+    """Damages an artifact of each kind, and a data set."""
+    schema = tff_mf.MinSep(min_sep=8, max_participations=2)
+    mechanisms = {
+        "BLT": tff_mf.BLT.production("b400"),
+        "banded": tff_mf.Banded(values=np.random.default_rng(0).uniform(0.5, 1, size=(3, 16))),
+        "tree": tff_mf.Tree(16, variant="full"),
+        "optimized Toeplitz": tff_mf.optimize_banded_toeplitz(rounds=16, bands=4, participation=schema),
+    }
+    for name, mechanism in mechanisms.items():
+        path = work / "artifact.safetensors"
+        for kind in (*DAMAGES, "of a newer version"):
+            for _ in range(each if kind in DAMAGES[:3] else 1):
+                path.unlink(missing_ok=True)
+                tff_mf.save(mechanism, path)
+                if not _inflicted(path, pathlib.Path(path.name), kind, None, generator):
+                    continue
+                clear = lambda message, path=path: path.name in message  # noqa: E731
+                same = lambda found, mechanism=mechanism: found == mechanism  # noqa: E731
+                yield _judged(f"artifact ({name})", kind, lambda path=path: tff_mf.load(path), same, clear)
+    words, path = sqlite.load_word_counts(data), work / "damaged.sqlite"
+    for kind in DAMAGES:
+        for _ in range(each if kind in DAMAGES[:3] else 1):
+            shutil.copy(data, path)
+            damage(path, kind, generator)
+            clear = lambda message: path.name in message  # noqa: E731
+            # Text that changed is other text: nothing is claimed of it. What matters is that reading it ends well.
+            yield _judged("data set", kind, lambda: _read(path), lambda found: bool(words), clear)
+
+
+def _read(path: pathlib.Path) -> Any:
+    return sqlite.load_word_counts(sqlite.checked(path), 100)
+
+
+def quiet() -> None:
+    """Keeps TensorFlow's logs out of the table."""
+    tf.get_logger().setLevel("ERROR")

@@ -1,0 +1,138 @@
+"""A small run of `tff-mf train` in processes of its own, started within a fraction of a second.
+
+TFF takes ten seconds to import: this process imports it once, computes nothing with it, and each command is a fork.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+import psutil
+
+from tff_mf.experiments import cli
+
+ROUNDS = 9
+ANSWERS = {
+    "trusted": "the server's operator",
+    "unit": "one module",
+    "clients_of_one_person": 1,
+    "population": 20_000,
+    "enforcement": "the server's sampler",
+    "participation_depends_on_data": False,
+    "tuning_runs": 2,
+    "pretraining": "none",
+    "other_releases": "none",
+    "state_is_secret": True,
+}
+
+
+def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | None) -> list[str]:
+    """Returns the arguments of a run: one sentence a client, since the order of more is random."""
+    noise = (
+        ["--noise-multiplier", "5"] if seed is None else ["--noise-multiplier", "0.01", "--insecure-seed", str(seed)]
+    )
+    return [
+        *("train", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
+        *("--rounds", str(ROUNDS), "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "5"),
+        *("--delta", "1e-6", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
+        *("--max-examples", "1", "--batch-size", "1", "--evaluate-every", "4", "--evaluation-examples", "20"),
+        *("--checkpoint-every", "2"),
+    ]
+
+
+class Child:
+    """A command in a process of its own.
+
+    Attributes:
+        pid: Its process id.
+        log: What it printed.
+    """
+
+    def __init__(self, arguments: list[str], log: pathlib.Path, prepare: Callable[[], None] = lambda: None) -> None:
+        self.log = log
+        self.status: int | None = None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(arguments, log, prepare)
+
+    def ended(self) -> bool:
+        """Returns whether it has ended, without waiting."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None
+
+    def wait(self, seconds: float) -> int | None:
+        """Returns its exit status once it has ended, None if it has not after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.status
+
+    def send(self, number: int) -> None:
+        """Sends it a signal, unless it has ended."""
+        if not self.ended():
+            os.kill(self.pid, number)
+
+    def workers(self) -> list[psutil.Process]:
+        """Returns the processes that it started."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.pid).children(recursive=True)
+        return []
+
+    def text(self) -> str:
+        """Returns what it printed."""
+        return self.log.read_text(errors="replace")
+
+
+def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]) -> None:
+    status = 1
+    try:
+        os.setsid()
+        descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.argv[1:] = arguments
+        prepare()
+        cli.main()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # As Python ends: TFF's worker is ended by what was registered for it.
+        import atexit
+
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def finish(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None] = lambda: None) -> Child:
+    """Runs a command to its end, and returns it.
+
+    Raises:
+        RuntimeError: If it does not end.
+    """
+    child = Child(arguments, log, prepare)
+    if child.wait(600) is None:
+        os.killpg(child.pid, 9)
+        child.wait(10)
+        raise RuntimeError(f"{arguments[:2]} hangs: {child.text()[-1000:]}")
+    return child
+
+
+def answer(folder: pathlib.Path) -> None:
+    """Writes the answers without which no ε is stated."""
+    (folder / "answers.json").write_text(json.dumps(ANSWERS))
