@@ -36,8 +36,21 @@ class WorkerLostError(RuntimeError):
 class _Stub(tff.framework.RemoteExecutorGrpcStub):
     def dispose(self, request: Any) -> Any:
         # Runs when a reference is collected, where nobody can catch an error; the next call meets it again.
-        with contextlib.suppress(grpc.RpcError):
+        with contextlib.suppress(grpc.RpcError, ValueError):
             return super().dispose(request)
+
+
+class _UnwatchedChannel:
+    """A channel whose state nobody watches: the thread in which TFF's stub does so would outlive the channel."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+
+    def subscribe(self, callback: object, try_to_connect: bool = False) -> None:
+        """Does nothing: a call that fails says enough about the worker."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
 
 
 class Connection:
@@ -59,8 +72,8 @@ class Connection:
             grpc.channel_ready_future(channel).result(timeout=wait_seconds)
         except grpc.FutureTimeoutError:
             raise WorkerLostError(address) from None
-        # Never closed, as in TFF: a thread of the stub's goes on to watch the channel until both are collected.
-        self._stub = _Stub(channel)
+        self._channel = channel
+        self._stub = _Stub(_UnwatchedChannel(channel))
         # Values go when their last reference goes: a state may be most of the memory.
         self._executor = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
         with self._translated():
@@ -73,6 +86,7 @@ class Connection:
         self._open = False
         self._computations.clear()
         self._executor.close()
+        self._channel.close()
 
     def create(self, value: object, type_spec: tff.Type) -> Any:
         """Returns a value of the worker, sent there."""

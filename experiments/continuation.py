@@ -1,14 +1,20 @@
 """Whether the files of a run that was stopped say the same as its checkpoint: what was released is not run again."""
 
 import csv
+import io
+import logging
 import pathlib
+from collections.abc import Mapping, Sequence
 
 from tff_mf.errors import InputValueError
 
-from . import reporting
+from . import reporting, runs
 from .ledger import LEDGER, LedgerRecord, cohort_digest, read_ledger
 from .reports import file_hash
 
+_LOG = logging.getLogger(__name__)
+
+_SECONDS = "seconds"
 _REMEDY = "Put the newest checkpoint and the files of the run back, or start another run in another folder."
 
 
@@ -40,8 +46,8 @@ def check(folder: pathlib.Path, round_number: int, *, participation: pathlib.Pat
     released = max([0, *record.released, *_evaluated(metrics)])
     if released > round_number:
         raise InputValueError(
-            f"round {released} was released, and the newest checkpoint is of round {round_number}: to run rounds again "
-            f"would release them twice. {_REMEDY}"
+            f"round {released} of the run in out={str(folder)!r} was released, and its newest checkpoint is of round "
+            f"{round_number}: to run rounds again would release them twice. {_REMEDY}"
         )
     if max(logged, default=0) > max(record.attempts, default=0) + 1:
         raise InputValueError(f"ledger={str(folder / LEDGER)!r} lacks rounds that {participation.name} has. {_REMEDY}")
@@ -72,10 +78,52 @@ def _cohorts(path: pathlib.Path) -> dict[int, list[str]]:
     return found
 
 
+def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:
+    """Writes the metrics of all rounds anew, from the checkpoint, if the file says something else; that is logged.
+
+    How long a round took is then known of no round.
+
+    Args:
+        path: The metrics.
+        round_number: Last round of the newest checkpoint.
+        history: Metrics of each evaluated round, as in the checkpoint.
+    """
+    if not round_number:
+        return
+    expected = {number: {"round": str(number)} for number in range(1, round_number + 1)}
+    for row in history:
+        expected[int(row["round"])] = {name: str(value) for name, value in row.items()}
+    kept = [row for row in _metrics(path) if row["round"] in map(str, expected)]
+    found = [{name: text for name, text in row.items() if text and name != _SECONDS} for row in kept]
+    if found == list(expected.values()):
+        return
+    _LOG.warning("%r was damaged: it is written anew, from the checkpoint of round %d.", str(path), round_number)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(
+        text, ["round", _SECONDS, *dict.fromkeys(name for row in history for name in row if name != "round")]
+    )
+    writer.writeheader()
+    writer.writerows(expected.values())
+    runs.write_atomically(path, text.getvalue())
+
+
 def _evaluated(path: pathlib.Path) -> list[int]:
     """Returns the rounds of which there is more than how long they took: what was computed from the model."""
-    known = ("round", "seconds")
-    return [_round(path, row) for row in _rows(path) if any(row[name] for name in row if name not in known)]
+    known = ("round", _SECONDS)
+    rows = [row for row in _metrics(path) if any(row[name] for name in row if name not in known)]
+    return [int(row["round"]) for row in rows if row["round"].isdecimal()]
+
+
+def _metrics(path: pathlib.Path) -> list[dict[str, str]]:
+    """Returns the rows of the metrics, none if they cannot be read."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            return [row for row in reader if isinstance(row.get("round"), str) and None not in row]
+    except (FileNotFoundError, ValueError, csv.Error):
+        return []
+    except OSError as error:
+        raise InputValueError(f"path={str(path)!r} cannot be read: {error}. {_REMEDY}") from error
 
 
 def _round(path: pathlib.Path, row: dict[str, str]) -> int:

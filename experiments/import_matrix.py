@@ -58,7 +58,8 @@ def import_matrix(folder: str | os.PathLike[str], *, participation: Participatio
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If a file is missing or damaged, or C is not lower-triangular, or B·C is not A.
     """
-    encoder_file, decoder_file = _files(pathlib.Path(folder))
+    folder = folder if isinstance(folder, pathlib.Path) else pathlib.Path(folder)
+    encoder_file, decoder_file = _files(folder)
     encoder, dropped = _lower(encoder_file, _square(encoder_file))
     decoder = _square(decoder_file)
     if decoder.shape != encoder.shape:
@@ -66,9 +67,11 @@ def import_matrix(folder: str | os.PathLike[str], *, participation: Participatio
             f"{decoder_file.name} has the shape {decoder.shape} and {encoder_file.name} {encoder.shape}: "
             "they are no factorization of one workload."
         )
-    workload = _workload(pathlib.Path(folder) / _RATES, momentum)
+    workload = _workload(folder / _RATES, momentum)
     matrix = workload.matrix(len(encoder))
-    mismatch = float(np.max(np.abs(decoder @ encoder - matrix)) / np.max(np.abs(matrix)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Of numbers that are no factorization of anything; what comes of them is refused.
+        mismatch = float(np.max(np.abs(decoder @ encoder - matrix)) / np.max(np.abs(matrix)))
     if not mismatch <= _AGREE:
         raise InputValueError(
             f"{decoder_file.name} times {encoder_file.name} is not the workload {workload}: it differs by "

@@ -51,6 +51,8 @@ def read_toml(path: pathlib.Path) -> dict[str, Any]:
         raise InputValueError(f"{path}: cannot be read ({error.strerror}).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputValueError(f"{path}: is not TOML ({error}).") from error
+    except RecursionError:
+        raise InputValueError(f"{path}: nests too deeply.") from None
 
 
 def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -11,6 +11,7 @@ from tff_mf.errors import InputValueError
 from .sampling import ObservedParticipation
 
 _FIELDS = ["round", "client"]
+_MOST_DIGITS = 18
 
 
 @contextlib.contextmanager
@@ -46,27 +47,33 @@ def read_observed(path: pathlib.Path) -> ObservedParticipation:
     Raises:
         InputValueError: If the file is not such a log, or its rounds are not in order.
     """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return _observed(path, csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
+
+
+def _observed(path: pathlib.Path, reader: csv.DictReader) -> ObservedParticipation:
     last: dict[str, int] = {}
     count: dict[str, int] = {}
     separation: int | None = None
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames != _FIELDS:
-            raise InputValueError(f"path={str(path)!r} is not a participation log: it must have the columns {_FIELDS}.")
-        current = 0
-        for row in reader:
-            try:
-                round_number, client = int(row["round"]), row["client"]
-            except (TypeError, ValueError) as error:
-                raise InputValueError(f"path={str(path)!r} has the damaged line {row}.") from error
-            if round_number < current:
-                raise InputValueError(f"path={str(path)!r} has round {round_number} after round {current}.")
-            current = round_number
-            if client in last:
-                apart = round_number - last[client]
-                separation = apart if separation is None else min(separation, apart)
-            last[client] = round_number
-            count[client] = count.get(client, 0) + 1
+    if reader.fieldnames != _FIELDS:
+        raise InputValueError(f"path={str(path)!r} is not a participation log: it must have the columns {_FIELDS}.")
+    current = 0
+    for row in reader:
+        client = row["client"]
+        if client is None or None in row or not row["round"].isdecimal() or len(row["round"]) > _MOST_DIGITS:
+            raise InputValueError(f"path={str(path)!r} has the damaged line {row}.")
+        round_number = int(row["round"])
+        if round_number < current:
+            raise InputValueError(f"path={str(path)!r} has round {round_number} after round {current}.")
+        current = round_number
+        if client in last:
+            apart = round_number - last[client]
+            separation = apart if separation is None else min(separation, apart)
+        last[client] = round_number
+        count[client] = count.get(client, 0) + 1
     return ObservedParticipation(min_sep=separation, max_participations=max(count.values(), default=0))
 
 

@@ -65,7 +65,7 @@ class Recovery:
         begun = out / _FOLDER / _RUN
         # A run that was stopped before it had begun has released nothing, and begins now.
         self.fresh = not resume or not begun.is_file()
-        self._every = every
+        self._every, self._folder = every, begun.parent
         self._manager: aggregators.CheckpointManager | None = None
         if not every and not resume:
             return
@@ -90,8 +90,8 @@ class Recovery:
         kept = json.loads(saved["progress"])
         if (kept["run"], kept["round_number"]) != (self._run, version):
             raise InputValueError(
-                f"checkpoint {version} is of round {kept['round_number']} of run {kept['run'][:8]}, and not of this "
-                f"one, {self._run[:8]}: put the run's own checkpoint back."
+                f"checkpoint {version} in {str(self._folder)!r} is of round {kept['round_number']} of run "
+                f"{kept['run'][:8]}, and not of this one, {self._run[:8]}: put the run's own checkpoint back."
             )
         return Progress(
             state=saved["state"],

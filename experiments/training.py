@@ -215,6 +215,7 @@ class _Program:
         if not saved.fresh:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
             continuation.check(self.out, progress.round_number, **logs)
+            continuation.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
         managers = self._release_managers()
         first = progress.round_number + 1
         if progress.row:

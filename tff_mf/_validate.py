@@ -22,11 +22,11 @@ def whole(name: str, value: object, *, at_least: int = 1) -> int:
     return int(value)
 
 
-def listable(rounds: int) -> int:
+def listable(rounds: int, name: str = "rounds") -> int:
     """Returns `rounds` if so many numbers, one a round, may be listed in memory."""
     if rounds > MAX_LISTED_ROUNDS:
         raise InputValueError(
-            f"rounds={rounds} is more than the {MAX_LISTED_ROUNDS} whose coefficients are added up one by one."
+            f"{name}={rounds} is more than the {MAX_LISTED_ROUNDS} whose coefficients are added up one by one."
         )
     return rounds
 

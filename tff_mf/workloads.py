@@ -69,7 +69,7 @@ class PrefixSum(ToeplitzWorkload):
     kind: ClassVar[str] = "prefix_sum"
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        return np.ones(self.check(rounds))
+        return np.ones(_validate.listable(self.check(rounds)))
 
     def applied_to(self, values: np.ndarray) -> np.ndarray:
         return np.cumsum(values, axis=0)
@@ -98,7 +98,7 @@ class Momentum(ToeplitzWorkload):
         object.__setattr__(self, "momentum", _momentum(self.momentum))
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        return self.applied_to(np.eye(1, self.check(rounds))[0])
+        return self.applied_to(np.eye(1, _validate.listable(self.check(rounds)))[0])
 
     def applied_to(self, values: np.ndarray) -> np.ndarray:
         return np.cumsum(_decayed_sums(values, self.momentum), axis=0)
@@ -149,7 +149,7 @@ class LinearSchedule:
 
     def rates(self, rounds: int) -> np.ndarray:
         """Returns the learning rates, float64 `[rounds]`."""
-        rates = np.ones(self.check(rounds))
+        rates = np.ones(_validate.listable(self.check(rounds)))
         rates[: self.warmup_rounds] = np.linspace(self.warmup_from, 1, self.warmup_rounds)
         rates[rounds - self.cooldown_rounds :] = np.linspace(1, self.cooldown_to, self.cooldown_rounds)
         return rates

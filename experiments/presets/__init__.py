@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_mf.errors import InputValueError
+from tff_mf.errors import InputTypeError, InputValueError
 
 from .. import layers
 from ..layers import Layer
@@ -98,6 +98,11 @@ def _parsed(name: str, path: pathlib.Path) -> Preset:
     content = layers.read_toml(path)
     where = f"preset {name}"
     layers.check_keys(content, _KEYS, where)
+    for key in ("title", "paper", "notes", "extends"):
+        if not isinstance(content.get(key, ""), str):
+            raise InputTypeError(f"{where}: {key}={content[key]!r} must be a string.")
+    if "title" not in content:
+        raise InputValueError(f"{where}: title is missing.")
     values = layers.checked_run(content.get("run", {}), f"{where} [run]")
     sources = layers.checked_table(content.get("sources", {}), f"{where} [sources]")
     layers.check_keys(sources, values, f"{where} [sources]")
@@ -105,7 +110,10 @@ def _parsed(name: str, path: pathlib.Path) -> Preset:
     if unsourced:
         raise InputValueError(f"{where}: {unsourced[0]!r} has no source; add it to [sources].")
     layer = Layer(values=values, sources=sources)
-    rows = [_row(row, f"{where} [[row]]") for row in content.get("row", [])]
+    given = content.get("row", [])
+    if not isinstance(given, list):
+        raise InputTypeError(f"{where}: row={given!r} must be tables, each written [[row]].")
+    rows = [_row(row, f"{where} [[row]]") for row in given]
     base = load(content["extends"]) if "extends" in content else None
     return Preset(
         name=name,
@@ -119,6 +127,9 @@ def _parsed(name: str, path: pathlib.Path) -> Preset:
 
 def _row(row: Any, where: str) -> Row:
     layers.check_keys(layers.checked_table(row, where), _ROW_KEYS, where)
+    missing = [key for key in ("when", "source") if key not in row]
+    if missing:
+        raise InputValueError(f"{where}: {missing[0]} is missing.")
     return Row(
         when=layers.checked_run(row["when"], f"{where} when"),
         run=layers.checked_run(row.get("run", {}), f"{where} run"),

@@ -23,6 +23,7 @@ class Command:
         again: From data set and folder to what goes on there.
         intact: Raises if something in the folder is there in part.
         same: Raises unless the folder has what an undisturbed run has in the other.
+        durable: How often it makes something durable, about.
         computes: Whether it has a worker of TFF.
     """
 
@@ -31,6 +32,7 @@ class Command:
     again: Callable[[pathlib.Path, pathlib.Path], list[str]]
     intact: Callable[[pathlib.Path], None]
     same: Callable[[pathlib.Path, pathlib.Path], None]
+    durable: int
     computes: bool = False
 
 
@@ -173,14 +175,25 @@ def _comparison_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
 
 
 COMMANDS = (
-    Command(name="optimize", arguments=_optimize, again=_optimize, intact=_artifact_intact, same=_artifact_same),
-    Command(name="data", arguments=_data, again=_data, intact=_data_intact, same=_data_same),
-    Command(name="train", arguments=_train, again=_train_again, intact=_run_intact, same=_run_same, computes=True),
+    Command(
+        name="optimize", arguments=_optimize, again=_optimize, intact=_artifact_intact, same=_artifact_same, durable=2
+    ),
+    Command(name="data", arguments=_data, again=_data, intact=_data_intact, same=_data_same, durable=2),
+    Command(
+        name="train",
+        arguments=_train,
+        again=_train_again,
+        intact=_run_intact,
+        same=_run_same,
+        durable=45,
+        computes=True,
+    ),
     Command(
         name="compare",
         arguments=_compare,
         again=_compare,
         intact=_comparison_intact,
         same=_comparison_same,
+        durable=12,
     ),
 )

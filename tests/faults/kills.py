@@ -204,12 +204,11 @@ def let_end(child: small_run.Child, generator: random.Random) -> list[str]:
     return _ended(child)
 
 
-def full_disk(generator: random.Random) -> Callable[[], None]:
-    """ENOSPC from the n-th time that anything is made durable."""
-    last = generator.randint(1, 45)
+def full_disk(target: Target) -> Callable[[random.Random], Callable[[], None]]:
+    """ENOSPC from the n-th time on that anything is made durable."""
 
-    def prepare() -> None:
-        real, left = os.fsync, [last]
+    def prepared(generator: random.Random) -> Callable[[], None]:
+        left, real = [generator.randrange(target.command.durable)], os.fsync
 
         def fsync(descriptor: int) -> None:
             left[0] -= 1
@@ -217,9 +216,9 @@ def full_disk(generator: random.Random) -> Callable[[], None]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             real(descriptor)
 
-        os.fsync = fsync
+        return lambda: setattr(os, "fsync", fsync)
 
-    return prepare
+    return prepared
 
 
 def quota(generator: random.Random) -> Callable[[], None]:
@@ -300,7 +299,7 @@ def run_all(data: pathlib.Path, work: pathlib.Path, counts: dict[str, dict[str, 
             "Ctrl-C": (interrupt(target, 1), nothing),
             "Ctrl-C twice": (interrupt(target, 2), nothing),
             "SIGTERM": (interrupt(target, 1, signal.SIGTERM), nothing),
-            "disk full (ENOSPC)": (let_end, full_disk),
+            "disk full (ENOSPC)": (let_end, full_disk(target)),
             "file too large (quota)": (let_end, quota),
             "SIGKILL, clock set back": (kill(target), clock_set_back),
         }

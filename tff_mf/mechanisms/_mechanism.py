@@ -108,10 +108,10 @@ class ToeplitzMechanism(Mechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
 
     def encoder(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.coefficients(rounds))
+        return _matrices.lower_toeplitz(self.coefficients(_validate.dense(self.check(rounds))))
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.inverse_coefficients(rounds))
+        return _matrices.lower_toeplitz(self.inverse_coefficients(_validate.dense(self.check(rounds))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class BandedMechanism(Mechanism):
         """
 
     def encoder(self, rounds: int) -> np.ndarray:
-        rounds = self.check(rounds)
+        rounds = _validate.dense(self.check(rounds))
         matrix = np.zeros((rounds, rounds))
         for offset, diagonal in enumerate(self.diagonals(rounds)[:rounds]):
             np.fill_diagonal(matrix[offset:], diagonal)

@@ -1,0 +1,172 @@
+"""Keys and rows of noise are in checkpoints, and nowhere else: the tests look for their bytes."""
+
+import asyncio
+import base64
+import logging
+import os
+import pathlib
+import stat
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.aggregators import _checkpoint_file
+
+DIMENSION = 2000
+ROUNDS = 6
+
+
+class Watched:
+    """What a run in a folder left in files, on its outputs and in its logs, and the secrets of its state."""
+
+    def __init__(self, folder: pathlib.Path, secrets: dict[str, bytes], texts: dict[str, str]) -> None:
+        self.folder, self.secrets, self.texts = folder, secrets, texts
+
+
+def forms(number: int) -> list[bytes]:
+    """Returns a word of a key as anything might write it."""
+    raw = number.to_bytes(8, "little", signed=True)
+    return [raw, raw[::-1], str(number).encode(), raw.hex().encode(), base64.b64encode(raw)[:10]]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    factory = aggregators.build_mf_aggregator(
+        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2
+    )
+    process = aggregators.count_rejected(factory).create(tff.TensorType(np.float32, [DIMENSION]))
+    records = []
+    handler = logging.Handler(logging.DEBUG)
+    handler.emit = lambda record: records.append(record.getMessage())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    checkpoints = aggregators.CheckpointManager(folder / "checkpoints", aggregator=factory, rows="save")
+    released = tff.program.CSVFileReleaseManager(folder / "metrics.csv", key_fieldname="round")
+    board = tff.program.TensorBoardReleaseManager(folder / "tensorboard")
+    texts = {}
+    try:
+        with aggregators.resident_context():
+            state = process.initialize()
+            for number in range(1, ROUNDS + 1):
+                output = process.next(state, [np.ones(DIMENSION, np.float32), np.full(DIMENSION, np.nan, np.float32)])
+                state = output.state
+                texts[f"shown {number}"] = f"{state} {state!r} {output}"
+                for manager in (released, board):
+                    asyncio.run(manager.release(output.measurements, number))
+            asyncio.run(checkpoints.save({"state": state}, ROUNDS))
+            for name, fails in {
+                "wrong clients": lambda: process.next(state, [np.ones(3, np.float32)]),
+                "wrong state": lambda: process.next({"state": state}, []),
+                "wrong structure": lambda: asyncio.run(checkpoints.load(ROUNDS, {"a": state, "b": 1})),
+            }.items():
+                with pytest.raises(Exception) as error:
+                    fails()
+                texts[name] = f"{error.value!s} {error.value!r}"
+            noise = state.query_state.numerator_state.noise
+            keys, rows = np.asarray(noise.keys), [np.asarray(row) for row in noise.rows]
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    texts["logs"] = "\n".join(records)
+    secrets = {f"key {index}": form for index, word in enumerate(keys.ravel().tolist()) for form in forms(word)}
+    secrets |= {f"row {index}": row[100:104].tobytes() for index, row in enumerate(rows)}
+    secrets |= {f"row {index} as text": str(float(row[100]))[:9].encode() for index, row in enumerate(rows)}
+    assert len(keys) == ROUNDS
+    return Watched(folder, secrets, texts)
+
+
+def found_in(content, secrets):
+    return [name for name, secret in secrets.items() if secret in content]
+
+
+def test_the_search_finds_what_is_there(watched):
+    (checkpoint,) = watched.folder.glob("checkpoints/*.safetensors")
+    found = found_in(checkpoint.read_bytes(), watched.secrets)
+    assert any(name.startswith("key") for name in found)
+    assert any(name.startswith("row") for name in found)
+
+
+def test_no_file_but_the_checkpoint_holds_a_secret(watched):
+    files = [path for path in watched.folder.rglob("*") if path.is_file()]
+    assert {path.name.split(".")[0] for path in files} >= {"metrics", "events"}
+    for path in files:
+        if path.parent.name != "checkpoints":
+            assert found_in(path.read_bytes(), watched.secrets) == [], path
+
+
+def test_no_log_error_or_printed_state_holds_a_secret(watched):
+    assert watched.texts["logs"]
+    for name, text in watched.texts.items():
+        assert found_in(text.encode(), watched.secrets) == [], name
+
+
+def test_files_with_secrets_are_for_their_owner_alone(watched):
+    folder = watched.folder / "checkpoints"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_is_being_written_is_for_its_owner_alone_too(tmp_path, monkeypatch):
+    """A loose umask does not matter, and a failed write leaves nothing behind."""
+    before = os.umask(0)
+    modes = []
+
+    def fsync(descriptor):
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    try:
+        with pytest.raises(OSError, match="disk full"):
+            _checkpoint_file.write(tmp_path / "checkpoint_1.safetensors", [np.arange(3)], {"leaves": []})
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_others_can_read_is_said_and_closed(tmp_path, caplog):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "checkpoint_1.safetensors").touch(0o644)
+    folder.chmod(0o755)
+    with caplog.at_level(logging.WARNING):
+        aggregators.CheckpointManager(folder)
+    assert "Others could read the checkpoints" in caplog.text
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "checkpoint_1.safetensors").stat().st_mode) == 0o600
+    caplog.clear()
+    aggregators.CheckpointManager(folder)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("place", [40, 200, -1, -9])
+def test_one_bit_is_enough_to_refuse_a_checkpoint(tmp_path, place):
+    path = tmp_path / "checkpoint_1.safetensors"
+    _checkpoint_file.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
+    tensors, description = _checkpoint_file.read(path)
+    assert [tensor.tolist() for tensor in tensors] == [[0, 1, 2, 3, 4, 5], [[0, 1], [2, 3]]]
+    assert description["noise"] == "x"
+    assert len(safetensors.numpy.load_file(path)) == 2
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(tff_mf.InputError, match="checkpoint_1"):
+        _checkpoint_file.read(path)
+
+
+def test_a_checkpoint_of_a_newer_release_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint_1.safetensors"
+    monkeypatch.setattr(_checkpoint_file, "_VERSION", 2)
+    _checkpoint_file.write(path, [np.arange(6.0)], {"leaves": []})
+    monkeypatch.undo()
+    with pytest.raises(tff_mf.InputError, match="version 2 is newer"):
+        _checkpoint_file.read(path)

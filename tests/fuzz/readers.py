@@ -1,0 +1,377 @@
+"""Everything that reads a file, each with valid inputs to start from and a function from an input to what it reads."""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import json
+import pathlib
+import random
+import struct
+import tomllib
+from collections.abc import Callable, Collection
+from typing import Any
+from unittest import mock
+
+import mutations
+import numpy as np
+
+import tff_mf
+from tff_mf.artifacts import _codecs, _file, _manifest
+from tff_mf.experiments import (
+    _tensor_proto,
+    import_matrix,
+    layers,
+    ledger,
+    participation_log,
+    presets,
+    reports,
+    run_files,
+)
+from tff_mf.experiments.comparison import _spec
+from tff_mf.experiments.reports import _questions, _schema
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reader:
+    """Something that reads.
+
+    Attributes:
+        name: What it reads.
+        made: Makes an input at random.
+        read: Reads it; the only errors it may raise are input errors.
+    """
+
+    name: str
+    made: Callable[[random.Random], Any]
+    read: Callable[[Any], Any]
+
+
+def _bytes_of(valid: list[bytes]) -> Callable[[random.Random], bytes]:
+    return lambda generator: mutations.of_bytes(generator.choice(valid), generator)
+
+
+def _mechanisms() -> list[tff_mf.Mechanism]:
+    schema = tff_mf.MinSep(min_sep=4, max_participations=2)
+    generator = np.random.default_rng(0)
+    made_for = tff_mf.MadeFor(rounds=8, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
+    return [
+        tff_mf.BLT(theta=[0.9, 0.5], omega=[0.2, 0.1], made_for=made_for),
+        tff_mf.Banded(values=generator.uniform(0.5, 1, size=(2, 8)), made_for=made_for),
+        tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
+        tff_mf.BandedInverse(inverse_column=[1.0, -0.5, -0.1]),
+        tff_mf.Dense(matrix=np.tril(generator.uniform(0.1, 0.2, size=(4, 4))) + np.eye(4)),
+        tff_mf.Structured(diagonals=[[1.0] * 4], left=[[0.0]] * 4, right=[[1.0]] * 4),
+        tff_mf.Tree(8, variant="full"),
+        tff_mf.Identity(),
+    ]
+
+
+def _artifacts() -> list[Reader]:
+    valid, parts = [], []
+    for mechanism in _mechanisms():
+        tensors = {name: np.array(each) for name, each in _codecs.MECHANISMS[mechanism.kind].encode(mechanism).items()}
+        text = _manifest.describe(mechanism, tensors)
+        valid.append(_file.pack(text, tensors))
+        parts.append((json.loads(text), tensors))
+
+    def forged(generator: random.Random) -> bytes:
+        """As somebody writes it who knows how the hash is made."""
+        manifest, tensors = generator.choice(parts)
+        tensors = dict(tensors)
+        if generator.random() < 0.6:
+            manifest = mutations.of_structure(manifest, generator, (type(None), bool, int, float, str, list, dict))
+        if tensors and generator.random() < 0.6:
+            name = generator.choice(list(tensors))
+            tensor = np.array(tensors[name], dtype=np.float64)
+            tensor.reshape(-1)[generator.randrange(tensor.size)] = generator.choice(
+                [0.0, -1.0, 1.0, 2.0, 1e-320, 1e308, -1e308, np.nan, np.inf, 3e9, 1e15, 0.9999999]
+            )
+            if generator.random() < 0.3:
+                tensor = generator.choice([tensor[:1], tensor[..., :1], tensor.reshape(-1), tensor[None], tensor[:0]])
+            tensors[name] = np.ascontiguousarray(tensor)
+        if isinstance(manifest, dict):
+            unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
+            with contextlib.suppress(ValueError):
+                manifest = {**unsigned, "sha256": _manifest._digest(unsigned, tensors)}
+        return _file.pack(json.dumps(manifest), tensors)
+
+    return [
+        Reader(name="artifact", made=_bytes_of(valid), read=_load),
+        Reader(name="artifact, forged", made=forged, read=_load),
+    ]
+
+
+def _load(data: bytes) -> tff_mf.Mechanism:
+    # In place of the system's own, which every other input would have to be written to a disk for.
+    _file.read = lambda path: data
+    try:
+        return tff_mf.load("artifact.safetensors")
+    finally:
+        _file.read = _READ
+
+
+_READ = _file.read
+
+
+def _proto(matrix: np.ndarray) -> bytes:
+    def varint(value: int) -> bytes:
+        out = b""
+        while value > 127:
+            out, value = out + bytes([value & 127 | 128]), value >> 7
+        return out + bytes([value])
+
+    shape = b"".join(b"\x12" + varint(len(size)) + size for size in (b"\x08" + varint(each) for each in matrix.shape))
+    content = matrix.astype("<f8").tobytes()
+    return b"\x08\x02\x12" + varint(len(shape)) + shape + b"\x22" + varint(len(content)) + content
+
+
+def _matrices() -> list[Reader]:
+    encoder = np.tril(np.full((3, 3), 0.25)) + np.eye(3)
+    decoder = np.tril(np.ones((3, 3))) @ np.linalg.inv(encoder)
+    valid = [_proto(encoder), _proto(decoder), _proto(np.ones(3))]
+    schema = tff_mf.MinSep(min_sep=2, max_participations=2)
+
+    def folder(generator: random.Random) -> dict[str, bytes]:
+        files = {"c_matrix_tensor_pb": valid[0], "b_matrix_tensor_pb": valid[1]}
+        if generator.random() < 0.5:
+            files["lr_vector_tensor_pb"] = valid[2]
+        name = generator.choice(list(files))
+        if generator.random() < 0.5:
+            files[name] = mutations.of_bytes(files[name], generator)
+        else:
+            content = bytearray(files[name])
+            number = generator.choice([0.0, -1.0, np.nan, np.inf, 1e308, 1e-320, 1e-12, 2.0])
+            # Entries are the last bytes of the message.
+            struct.pack_into("<d", content, len(content) - 8 * generator.randint(1, 3), number)
+            files[name] = bytes(content)
+        return files
+
+    read = _tensor_proto.read
+
+    def imported(files: dict[str, bytes]) -> Any:
+        _tensor_proto.read = lambda path: _tensor_proto.parse(files[path.name])
+        try:
+            return import_matrix.import_matrix(_Folder.of(files), participation=schema)
+        finally:
+            _tensor_proto.read = read
+
+    return [
+        Reader(name="matrix", made=_bytes_of(valid), read=_tensor_proto.parse),
+        Reader(name="folder of matrices", made=folder, read=imported),
+    ]
+
+
+class _HeldPath(pathlib.PosixPath):
+    """A path whose content is held in memory, as are those made from it: no disk is written to two million times."""
+
+    content: bytes = b""
+
+    def read_bytes(self) -> bytes:
+        return self.content
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        # As a file that is opened as text: every kind of line end is one.
+        return io.TextIOWrapper(io.BytesIO(self.content), encoding=encoding, errors=errors).read()
+
+    def open(self, mode: str = "r", **more: Any) -> Any:  # type: ignore[override]
+        stream = io.BytesIO(self.content)
+        return stream if "b" in mode else io.TextIOWrapper(stream, **more)
+
+    def exists(self) -> bool:
+        return True
+
+
+class _Folder(pathlib.PosixPath):
+    """A folder that has files of some names."""
+
+    names: Collection[str] = ()
+
+    @classmethod
+    def of(cls, names: Collection[str]) -> "_Folder":
+        cls.names = names
+        return cls("folder")
+
+    def is_file(self) -> bool:
+        return self.name in self.names
+
+
+class _OneFile:
+    """From the content of a file to what a function reads from it."""
+
+    def __init__(self, read: Callable[[pathlib.Path], Any]) -> None:
+        self._read = read
+
+    def __call__(self, data: bytes) -> Any:
+        _HeldPath.content = data
+        return self._read(_HeldPath("input"))
+
+
+_RUN = b"""preset = "pydoc-light"
+[run]
+rounds = 8
+clients_per_round = 2
+delta = 1e-6
+min_sep = 2
+max_participations = 2
+mechanism = "blt"
+server_learning_rate = "proposed"
+noise_multiplier = 1.5
+"""
+_GRID = _RUN + b'[[grid]]\nmechanism = ["identity", "blt"]\nseed = [1, 2]\n[[grid]]\nsampling = "timer"\n'
+
+
+def _settings() -> list[Reader]:
+    valid = [_RUN, _GRID]
+
+    def toml(generator: random.Random) -> bytes:
+        if generator.random() < 0.5:
+            return mutations.of_bytes(generator.choice(valid), generator)
+        changed = mutations.of_structure(tomllib.loads(_GRID.decode()), generator, (bool, int, float, str, list, dict))
+        return _as_toml(changed).encode(errors="surrogatepass")
+
+    def config(path: pathlib.Path) -> Any:
+        return layers.configuration(run_files.resolve(None, path, {})[1])
+
+    files = [path.read_bytes() for path in sorted(presets._FOLDER.glob("*.toml"))]
+
+    def preset(path: pathlib.Path) -> Any:
+        # Other presets, which one may extend, are not what is fuzzed.
+        return presets._parsed("input", path)
+
+    return [
+        Reader(name="run settings (TOML)", made=toml, read=_OneFile(config)),
+        Reader(name="comparison (TOML)", made=toml, read=_OneFile(_spec.read)),
+        Reader(name="preset (TOML)", made=_bytes_of(files), read=_PresetFile(preset)),
+    ]
+
+
+class _PresetFile(_OneFile):
+    def __call__(self, data: bytes) -> Any:
+        # A preset that extends another must not read itself again.
+        with mock.patch.object(presets, "load", _load_original):
+            return super().__call__(data)
+
+
+_PRESETS = {name: presets.load(name) for name in presets.names()}
+_load_preset = presets.load
+
+
+def _load_original(name: Any) -> presets.Preset:
+    return _PRESETS[name] if isinstance(name, str) and name in _PRESETS else _load_preset(name)
+
+
+def _as_toml(value: Any) -> str:
+    if not isinstance(value, dict):
+        return repr(value)
+    lines = [f"{name} = {_toml_value(each)}" for name, each in value.items() if not isinstance(each, dict)]
+    tables = [f"[{name}]\n{_as_toml(each)}" for name, each in value.items() if isinstance(each, dict)]
+    return "\n".join([*lines, *tables]) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml_value(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    return json.dumps(value) if isinstance(value, str) else str(value)
+
+
+def _logs() -> list[Reader]:
+    entries = [
+        {"kind": "opened", "version": 1, "run": "ab" * 16, "configuration": None},
+        {"kind": "begin", "round": 1, "attempt": 1, "clients": 2, "cohort": "ab", "divisor": 2, "clip_norm": 1.0},
+        {"kind": "released", "round": 1, "attempt": 1},
+        {"kind": "restarted", "round": 2},
+        {"kind": "ended", "rounds": 1},
+    ]
+
+    def chained(found: list[Any]) -> bytes:
+        head, lines = "", []
+        for entry in found if isinstance(found, list) else [found]:
+            if not isinstance(entry, dict):
+                lines.append(json.dumps(entry) + "\n")
+                continue
+            line, head = ledger._chained(head, entry)
+            lines.append(line)
+        return "".join(lines).encode()
+
+    def forged(generator: random.Random) -> bytes:
+        return chained(mutations.of_structure(entries, generator, (type(None), bool, int, float, str, list, dict)))
+
+    log = b"round,client\n1,a\n1,b\n2,c\n4,a\n"
+    return [
+        Reader(name="ledger", made=_bytes_of([chained(entries)]), read=_OneFile(ledger.read_ledger)),
+        Reader(name="ledger, forged", made=forged, read=_OneFile(ledger.read_ledger)),
+        Reader(name="participation log", made=_bytes_of([log]), read=_OneFile(participation_log.read_observed)),
+        Reader(
+            name="participation log, to go on",
+            made=_bytes_of([log]),
+            read=_OneFile(lambda path: participation_log._lines_until(path, 3)),
+        ),
+    ]
+
+
+def _reports(folder: pathlib.Path) -> list[Reader]:
+    from tff_mf.experiments.privacy import plan_privacy
+
+    schema = tff_mf.MinSep(min_sep=3, max_participations=3)
+    plan = plan_privacy(
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=9,
+        participation=schema,
+        delta=1e-6,
+        clients_per_round=2,
+        noise_multiplier=5.0,
+    )
+    reports.write_configuration(folder, plan, clip_norm=1.0)
+    report = reports.write(folder, realised=False)
+    run = (folder / "run.json").read_bytes()
+    answers = json.dumps({question.name: None for question in _questions.QUESTIONS}).encode()
+    jsonable = (type(None), bool, int, float, str, list, dict)
+
+    def changed(value: Any) -> Callable[[random.Random], bytes]:
+        def made(generator: random.Random) -> bytes:
+            if generator.random() < 0.4:
+                return mutations.of_bytes(json.dumps(value).encode(), generator)
+            found = mutations.of_structure(value, generator, jsonable)
+            return json.dumps(found).encode()
+
+        return made
+
+    def read_report(data: bytes) -> Any:
+        try:
+            stored = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        if next(_schema.problems(stored), None) is None:
+            return reports.markdown(stored), hashlib.sha256(json.dumps(stored).encode())
+        return None
+
+    return [
+        Reader(name="report (JSON)", made=changed(report), read=read_report),
+        Reader(name="run.json", made=changed(json.loads(run)), read=_OneFile(reports.read_configuration)),
+        Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(_questions.read_answers)),
+    ]
+
+
+def _checkpoints(folder: pathlib.Path) -> list[Reader]:
+    from tff_mf.aggregators import _checkpoint_file
+
+    path, input_path = folder / "checkpoint_1.safetensors", folder / "input.safetensors"
+    leaves = {"leaves": [{"tensor": 0}, {"tensor": 1}, {"json": 3}], "replay": True, "noise": "ab"}
+    _checkpoint_file.write(path, [np.arange(6.0), np.zeros([2, 2], np.int64)], leaves)
+
+    def read(data: bytes) -> Any:
+        # Memory-mapped by the reader, and therefore a real file.
+        input_path.write_bytes(data)
+        return _checkpoint_file.read(input_path)
+
+    return [Reader(name="checkpoint", made=_bytes_of([path.read_bytes()]), read=read)]
+
+
+def all_readers(folder: pathlib.Path) -> list[Reader]:
+    """Returns every reader; `folder` is for the few that need real files."""
+    return [*_artifacts(), *_matrices(), *_settings(), *_logs(), *_reports(folder), *_checkpoints(folder)]
