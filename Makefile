@@ -8,12 +8,14 @@ CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help venv demo test test-floor1 check format clean
+.PHONY: help venv demo test test-floor1 faults faults-short fuzz check format clean
 
 help:
 	@echo "make demo    train with correlated and with independent noise, and compare (15 minutes on 2 cores)"
 	@echo "make test    run the tests"
 	@echo "make check   run what CI runs: format, lint, types, tests"
+	@echo "make faults  inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
+	@echo "make fuzz    millions of damaged inputs for all readers, wrong values for all functions (half an hour)"
 	@echo "make format  format and mend what ruff can mend"
 
 venv: $(READY)
@@ -38,8 +40,8 @@ demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-test test-floor1: export OPENBLAS_NUM_THREADS = 1
-test test-floor1: export OMP_NUM_THREADS = 1
+test test-floor1 faults faults-short fuzz: export OPENBLAS_NUM_THREADS = 1
+test test-floor1 faults faults-short fuzz: export OMP_NUM_THREADS = 1
 
 test: $(READY) test-floor1
 	$(BIN)/pytest
@@ -47,11 +49,22 @@ test: $(READY) test-floor1
 test-floor1: $(FLOOR1_READY)
 	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. tff_mf
 
+faults: $(READY)
+	$(BIN)/python tests/faults --out build/faults.md
+
+faults-short: $(READY)
+	$(BIN)/python tests/faults --short
+
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz
+	TFF_MF_FUZZ=30 $(BIN)/pytest -s tests/fuzz/test_api.py
+
 check: $(READY)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/pyrefly check
 	$(MAKE) test
+	$(MAKE) faults-short
 
 format: $(READY)
 	$(BIN)/ruff format $(CODE)

@@ -72,8 +72,10 @@ def pattern_sensitivity(
 
 def _by_length(patterns: Iterable[Sequence[int]], rounds: int) -> list[np.ndarray]:
     """Returns the distinct patterns, int64 `[patterns, length]` for each length there is."""
+    _validate.instance("patterns", patterns, Iterable, "the rounds of each client")
     groups: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for pattern in patterns:
+        _validate.instance("pattern", pattern, Iterable, "the rounds of one client")
         each = tuple(sorted(_validate.whole("round", index, at_least=0) for index in pattern))
         if not each:
             continue

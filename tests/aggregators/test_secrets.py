@@ -75,7 +75,11 @@ def watched(tmp_path_factory):
         root.removeHandler(handler)
         root.setLevel(level)
     texts["logs"] = "\n".join(records)
-    secrets = {f"key {index}": form for index, word in enumerate(keys.ravel().tolist()) for form in forms(word)}
+    secrets = {
+        f"key {index} in form {number}": form
+        for index, word in enumerate(keys.ravel().tolist())
+        for number, form in enumerate(forms(word))
+    }
     secrets |= {f"row {index}": row[100:104].tobytes() for index, row in enumerate(rows)}
     secrets |= {f"row {index} as text": str(float(row[100]))[:9].encode() for index, row in enumerate(rows)}
     assert len(keys) == ROUNDS

@@ -22,14 +22,14 @@ _LONG_COUNTS = {
     "optimize": {"SIGKILL": 20, "Ctrl-C": 5, "Ctrl-C twice": 5, "disk full (ENOSPC)": 3, "file too large (quota)": 5},
     "data": {"SIGKILL": 15, "Ctrl-C": 4, "Ctrl-C twice": 4, "disk full (ENOSPC)": 2, "file too large (quota)": 6},
     "train": {
-        "SIGKILL": 20,
-        "SIGKILL of the worker": 8,
-        "Ctrl-C": 5,
-        "Ctrl-C twice": 5,
-        "SIGTERM": 3,
-        "disk full (ENOSPC)": 8,
-        "file too large (quota)": 6,
-        "SIGKILL, clock set back": 4,
+        "SIGKILL": 16,
+        "SIGKILL of the worker": 6,
+        "Ctrl-C": 4,
+        "Ctrl-C twice": 4,
+        "SIGTERM": 2,
+        "disk full (ENOSPC)": 6,
+        "file too large (quota)": 4,
+        "SIGKILL, clock set back": 3,
         "started twice": 1,
         "readable": 1,
     },
@@ -84,6 +84,7 @@ def main() -> None:
     print(text)
     print(f"{len(found)} faults in {time.monotonic() - start:.0f} s")
     if given.out is not None:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(text)
     if not all(outcome.result in SURVIVED for outcome in found):
         sys.exit(1)

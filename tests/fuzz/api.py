@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from mutations import VALUES
 
 import tff_mf
-from tff_mf.experiments import configuration, settings
+from tff_mf.experiments import configuration, layers, settings
 
+_NAMES = tuple(configuration.FIELDS)
 _HUGE = (10**6, 10**9, 10**12, 2**63, 10**30)
 _ROUNDS = st.integers(1, 24)
 _SIGMA = st.floats(0.1, 20)
@@ -161,10 +162,7 @@ CALLS = (
     _by_type(settings.SamplingSettings),
     _by_type(settings.TrainingSettings),
     _called(
-        configuration.checked_value,
-        name=st.sampled_from(sorted(configuration.FIELDS)),
-        value=JUNK,
-        where=st.just("file"),
+        layers.checked_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3), where=st.just("file")
     ),
     _called(tff_mf.dp_event, **_SETTING, noise_multiplier=_SIGMA, slow=True),
     _called(tff_mf.amplified_epsilon, **_AMPLIFIED, noise_multiplier=_SIGMA, delta=_DELTA, slow=True),
@@ -196,6 +194,8 @@ def named(message: str, arguments: Mapping[str, Any]) -> bool:
 _FIELDS = {
     "participation": ("min_sep", "max_participations"),
     "mechanism": ("mechanism", "variant"),
-    "patterns": ("pattern",),
-    "name": tuple(configuration.FIELDS),
+    "patterns": ("pattern", "round"),
+    "table": _NAMES,
+    # Its name as a flag, and in files.
+    "kind": ("sampling",),
 }

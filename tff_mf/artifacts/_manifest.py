@@ -58,7 +58,7 @@ def parse(text: str) -> Any:
         RecursionError: If it nests too deeply.
     """
     try:
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant, parse_float=_finite_float)
     except InputValueError:
         raise
     except ValueError as error:
@@ -241,6 +241,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) != len(pairs):
         raise InputValueError("it repeats a key")
     return entries
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InputValueError(f"it holds the number {text}, which is beyond float64")
+    return value
 
 
 def _refuse_constant(name: str) -> None:

@@ -1,0 +1,194 @@
+"""A run goes on only if its files agree with its checkpoint; what was released is never run again."""
+
+import csv
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.errors import InputError
+from tff_mf.experiments import _locks, cli, continuation, ledger, participation_log, reports, runs
+from tff_mf.experiments.privacy import plan_privacy
+
+COHORTS = [["a", "b"], ["c", "d"], ["a", "c"], ["b", "d"], ["a", "d"]]
+HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run that was killed in round 5, its newest checkpoint of round 4."""
+    plan = plan_privacy(
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=9,
+        participation=tff_mf.MinSep(min_sep=2, max_participations=4),
+        delta=1e-6,
+        clients_per_round=2,
+        noise_multiplier=5.0,
+    )
+    reports.write_configuration(tmp_path, plan, clip_norm=1.0)
+    with (
+        participation_log.open_log(tmp_path / "participation.csv") as log,
+        ledger.open_ledger(tmp_path / "ledger.jsonl", configuration=tmp_path / "run.json") as book,
+    ):
+        for number, clients in enumerate(COHORTS, start=1):
+            log(number, clients)
+            book.begin(number, clients, divisor=2, clip_norm=1.0)
+            if number < 5:
+                book.released(number)
+    with (tmp_path / "metrics.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["round", "seconds", "loss"])
+        writer.writeheader()
+        for number in range(1, 5):
+            evaluated = {row["round"]: row for row in HISTORY}.get(number, {"round": number})
+            writer.writerow({**evaluated, "seconds": 1.5})
+    return tmp_path
+
+
+def check(folder, round_number=4):
+    continuation.check(folder, round_number, participation=folder / "participation.csv", metrics=folder / "metrics.csv")
+
+
+def test_an_intact_run_goes_on(folder):
+    check(folder)
+
+
+def test_what_was_released_is_not_run_again(folder):
+    with pytest.raises(InputError, match=r"round 4 .* was released, and its newest checkpoint is of round 3"):
+        check(folder, 3)
+    with pytest.raises(InputError, match="was released"):
+        check(folder, 0)
+
+
+def test_metrics_tell_of_a_release_that_a_shortened_ledger_does_not(folder):
+    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    kept = next(index for index, line in enumerate(lines) if '"released", "round": 3' in line)
+    (folder / "ledger.jsonl").write_text("".join(lines[: kept + 2]))
+    with pytest.raises(InputError, match=r"round 4 .* was released"):
+        check(folder, 3)
+
+
+def test_a_ledger_that_is_missing_or_lacks_rounds(folder):
+    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.csv").unlink()
+    (folder / "ledger.jsonl").write_text("".join(lines[:5]))
+    with pytest.raises(InputError, match="lacks rounds"):
+        check(folder, 2)
+    (folder / "ledger.jsonl").unlink()
+    for round_number in (0, 4):
+        with pytest.raises(InputError, match="missing"):
+            check(folder, round_number)
+
+
+def test_a_run_that_had_not_begun_goes_on(tmp_path):
+    check(tmp_path, 0)
+
+
+def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder):
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.write('{"kind": "released", "rou')
+    with (folder / "participation.csv").open("a") as file:
+        file.write("6")
+    check(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "reason"),
+    [
+        ("ledger.jsonl", '"round": 2', '"round": 3', "ledger"),
+        ("participation.csv", "3,c", "3,b", "other clients in round 3"),
+        ("participation.csv", "3,c", "x,c", "damaged line"),
+        ("participation.csv", "round,client", "round;client", "column round"),
+        ("run.json", '"clip_norm": 1.0', '"clip_norm": 0.5', "run.json.*changed"),
+    ],
+)
+def test_what_was_changed_is_named(folder, name, old, new, reason):
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=reason):
+        check(folder)
+
+
+@pytest.mark.parametrize("damage", ["", "round,seconds\n", "\xff", "round,seconds,loss\n1,1.5,\n2,1.5,0.5\n", None])
+def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
+    path = folder / "metrics.csv"
+    before = path.read_text()
+    continuation.restore_metrics(path, 4, HISTORY)
+    assert path.read_text() == before
+    path.unlink() if damage is None else path.write_bytes(damage.encode("latin-1"))
+    continuation.restore_metrics(path, 4, HISTORY)
+    assert "written anew" in caplog.text
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
+    assert [row["loss"] for row in rows] == ["", "0.25", "", str(0.1 + 0.2)]
+
+
+def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
+    line, _head = ledger._chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
+    path = folder / "newer.jsonl"
+    path.write_text(line)
+    assert ledger.read_ledger(path).problems[0] == "line 1 is none that this release knows"
+    with pytest.raises(InputError, match=r"newer\.jsonl"), ledger.open_ledger(path):
+        pass
+
+
+HOLD = """
+import pathlib, sys
+from tff_mf.experiments import _locks
+with _locks.alone(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_process_a_folder(tmp_path):
+    command = [sys.executable, "-c", HOLD, tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=f"in use by process {other.pid}"), _locks.alone(tmp_path):
+            pass
+        other.stdin.close()
+    with _locks.alone(tmp_path):
+        assert runs.check_new(tmp_path) == tmp_path
+
+
+def test_a_full_disk_is_one_line_and_no_fault_of_the_input(tmp_path, monkeypatch, capsys):
+    def full(*given, **more):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+
+    monkeypatch.setattr(cli.cli, "main", full)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    assert (
+        capsys.readouterr().err
+        == "tff-mf: somewhere: No space left on device; what was saved is whole (train: --resume)\n"
+    )
+
+
+def test_a_planned_report_that_was_edited_is_found(folder):
+    reports.write(folder, realised=False)
+    reports.write(folder, realised=True)
+
+    def critical():
+        return [each.text for each in reports.check(folder) if each.severity == "critical" and each.field == "report"]
+
+    assert critical() == []
+    planned = json.loads((folder / "planned.json").read_text())
+    (folder / "planned.json").write_text(json.dumps({**planned, "headline": "(0.1, 1e-9)-DP"}))
+    assert any("planned.json was edited" in text for text in critical())
+
+
+def test_a_grid_of_more_runs_than_fit_in_memory_is_refused(tmp_path):
+    path = tmp_path / "grid.toml"
+    axes = "\n".join(f"{name} = {list(range(1, 60))}" for name in ("units", "batch_size", "max_examples", "seed"))
+    path.write_text(f"[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-6\n[[grid]]\n{axes}\n")
+    result = CliRunner().invoke(cli.cli, ["compare", str(path), "--out", str(tmp_path / "out")])
+    assert isinstance(result.exception, InputError)
+    assert "combinations" in str(result.exception)

@@ -1,0 +1,36 @@
+"""Inputs that were taken badly when they were found, by reader. They must be refused, or read."""
+
+from tff_mf.artifacts import _file
+
+SEEDS: dict[str, list[object]] = {
+    # A number of the manifest that is an infinity once it is read: a ValueError of json that named nothing.
+    "artifact": [_file.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
+    # A RecursionError of tomllib.
+    "run settings (TOML)": [b"preset = " + b"[" * 3000],
+    "comparison (TOML)": [
+        b"preset = " + b"[" * 3000,
+        # More runs than fit in memory, from a small file.
+        b"[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-6\n[[grid]]\n"
+        + b"".join(
+            name + b" = [" + b", ".join(str(number).encode() for number in range(1, 60)) + b"]\n"
+            for name in (b"buffers", b"bands", b"cohort", b"units", b"batch_size", b"max_examples", b"seed")
+        ),
+    ],
+    # KeyErrors, and an AttributeError, of a preset without title, rows or conditions.
+    "preset (TOML)": [b"", b'title = "x"\nrow = 3\n', b'title = "x"\n[[row]]\nsource = "y"\n', b"title = 3\n"],
+    # A UnicodeDecodeError, a csv.Error, a client without a name, and a number of too many digits.
+    "participation log": [
+        b"round,client\n1,\xe5\n",
+        b"round,client\n1," + b"a" * 200_000 + b"\n",
+        b"round,client\n1\n",
+        b"round,client\n" + b"9" * 5000 + b",a\n",
+    ],
+    "participation log, to go on": [b"round,client\nx,a\n", b"round,client\n1,\xe5\n"],
+    # A RecursionError of json.
+    "ledger": [b"[" * 100_000, b'{"chain": ' + b"[" * 100_000],
+    "run.json": [b"[" * 100_000],
+    "answers.json": [b"[" * 100_000],
+    "report (JSON)": [b"[" * 100_000],
+    "checkpoint": [b"\xff" * 8, b"\x02" + bytes(7) + b"{}", b""],
+    "matrix": [b"\x08\x02\x12\x0b\x12\x09\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x22\x00"],
+}
