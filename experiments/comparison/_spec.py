@@ -76,6 +76,8 @@ def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) 
         configuration = layers.configuration(layer)
         configuration.training_settings()
         configuration.participation().check(configuration.rounds)
+        if configuration.epsilon is None and configuration.noise_multiplier is None:
+            raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     return _named(found, data_of or {})
 
 

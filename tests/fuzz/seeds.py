@@ -9,6 +9,8 @@ SEEDS: dict[str, list[object]] = {
     "run settings (TOML)": [b"preset = " + b"[" * 3000],
     "comparison (TOML)": [
         b"preset = " + b"[" * 3000,
+        # Neither ε nor σ: a TypeError of a format.
+        b"[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-6\nmin_sep = 2\nmax_participations = 2\n",
         # More runs than fit in memory, from a small file.
         b"[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-6\n[[grid]]\n"
         + b"".join(
