@@ -215,7 +215,9 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
 def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
     """Returns whether an entry is one that this release writes."""
     kind = entry.get("kind")
-    if not isinstance(kind, str) or first != (kind == "opened") or set(entry) != {"kind", *_KINDS.get(kind, ())}:
+    if not isinstance(kind, str) or kind not in _KINDS or first != (kind == "opened"):
+        return False
+    if set(entry) != {"kind", *_KINDS[kind]}:
         return False
     fits = all(isinstance(entry[name], types) for name, types in _KINDS[kind].items())
     return fits and (not first or entry["version"] == _VERSION)

@@ -1,5 +1,6 @@
 """The JSON schema of a report, and a check by it."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -165,4 +166,7 @@ def problems(report: Any, schema: Mapping[str, Any] = SCHEMA, where: str = "repo
 def _is(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
+    if kind == "number" and isinstance(value, int | float):
+        # JSON's numbers have no largest one, and Python reads infinities and NaN too.
+        return abs(value) <= sys.float_info.max
     return isinstance(value, _TYPES[kind])

@@ -192,3 +192,11 @@ def test_a_grid_of_more_runs_than_fit_in_memory_is_refused(tmp_path):
     result = CliRunner().invoke(cli.cli, ["compare", str(path), "--out", str(tmp_path / "out")])
     assert isinstance(result.exception, InputError)
     assert "combinations" in str(result.exception)
+
+
+def test_a_number_beyond_float64_is_none_of_a_report(folder):
+    reports.write(folder, realised=False)
+    stored = json.loads((folder / "planned.json").read_text())
+    for number in (10**400, float("inf"), float("nan")):
+        stored["clipping"]["clip_norm"] = number
+        assert any("clip_norm" in problem for problem in reports.problems(stored))

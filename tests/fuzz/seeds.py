@@ -1,6 +1,18 @@
 """Inputs that were taken badly when they were found, by reader. They must be refused, or read."""
 
 from tff_mf.artifacts import _file
+from tff_mf.experiments import ledger
+
+
+def _chained(*entries: dict[str, object]) -> bytes:
+    head, lines = "", []
+    for entry in entries:
+        line, head = ledger._chained(head, entry)
+        lines.append(line)
+    return "".join(lines).encode()
+
+
+_OPENED = {"kind": "opened", "version": 1, "run": "x", "configuration": None}
 
 SEEDS: dict[str, list[object]] = {
     # A number of the manifest that is an infinity once it is read: a ValueError of json that named nothing.
@@ -30,6 +42,13 @@ SEEDS: dict[str, list[object]] = {
     "participation log, to go on": [b"round,client\nx,a\n", b"round,client\n1,\xe5\n"],
     # A RecursionError of json.
     "ledger": [b"[" * 100_000, b'{"chain": ' + b"[" * 100_000],
+    # A chain of lines that no release writes: KeyErrors.
+    "ledger, forged": [
+        _chained(_OPENED, {"kind": "x"}),
+        _chained(_OPENED, {"kind": "begin"}),
+        _chained({"kind": "ended", "rounds": 1}),
+        _chained({"version": 1}),
+    ],
     "run.json": [b"[" * 100_000],
     "answers.json": [b"[" * 100_000],
     "report (JSON)": [b"[" * 100_000],
