@@ -57,7 +57,8 @@ faults-short: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz
-	TFF_MF_FUZZ=30 $(BIN)/pytest -s tests/fuzz/test_api.py
+	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
+	@! $(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python tests/fuzz/guided.py all -runs=100000 -verbosity=0
 
 check: $(READY)
 	$(BIN)/ruff format --check $(CODE)

@@ -15,8 +15,8 @@ from outcomes import SURVIVED, Outcome, table
 from tff_mf.experiments.datasets.pydoc import write_pydoc
 
 _SHORT_COUNTS = {
-    "optimize": {"SIGKILL": 3, "disk full (ENOSPC)": 1},
-    "train": {"SIGKILL": 2, "SIGKILL of the worker": 1, "Ctrl-C": 1, "disk full (ENOSPC)": 1},
+    "optimize": {"SIGKILL": 3, "Ctrl-C": 1, "disk full (ENOSPC)": 1},
+    "train": {"SIGKILL": 1, "SIGKILL of the worker": 1},
 }
 _LONG_COUNTS = {
     "optimize": {"SIGKILL": 20, "Ctrl-C": 5, "Ctrl-C twice": 5, "disk full (ENOSPC)": 3, "file too large (quota)": 5},
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("kills", "files"))
     parser.add_argument("--out", type=pathlib.Path, help="file for the table")
     given = parser.parse_args()
-    each = given.each or (2 if given.short else 12)
+    each = given.each or (1 if given.short else 12)
     files.quiet()
     start = time.monotonic()
     found: list[Outcome] = []

@@ -93,4 +93,5 @@ def _changed(value: Any, generator: random.Random, choices: list[Any]) -> Any:
                 value / 2 if abs(value) < 2**53 else 0.5,
             )
         )
-    return generator.choice(choices)
+    # A copy: what is changed next must not be everybody's.
+    return copy.deepcopy(generator.choice(choices))
