@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 from tff_mf.errors import InputValueError
 
 from . import session
+from ._connection import WorkerLostError
 
 _BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
 _START_SECONDS = 60.0
@@ -55,7 +56,7 @@ def running_worker(*, port: int | None = None, max_concurrent_computation_calls:
 
     Raises:
         InputValueError: If the port is taken.
-        RuntimeError: If the worker does not answer.
+        WorkerLostError: If the worker does not answer.
     """
     if port is None:
         port = _free_port()
@@ -74,7 +75,7 @@ def running_worker(*, port: int | None = None, max_concurrent_computation_calls:
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"TFF's worker did not start on port {port} (exit status {process.poll()}).")
+                raise WorkerLostError(f"{_LOOPBACK}:{port}")
             time.sleep(_POLL_SECONDS)
         yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
     process.wait()

@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--each", type=int, help="random damages of a kind to a file")
     parser.add_argument("--only", choices=("kills", "files"))
+    parser.add_argument("--command", help="kills of this command only")
+    parser.add_argument("--fault", help="kills of this kind only")
     parser.add_argument("--out", type=pathlib.Path, help="file for the table")
     given = parser.parse_args()
     each = given.each or (1 if given.short else 12)
@@ -65,7 +67,11 @@ def main() -> None:
 
         # Forks first: a process that has computed with TensorFlow must not be forked.
         if given.only != "files":
-            counts = _SHORT_COUNTS if given.short else _LONG_COUNTS
+            counts = {
+                command: {fault: times for fault, times in faults.items() if given.fault in (None, fault)}
+                for command, faults in (_SHORT_COUNTS if given.short else _LONG_COUNTS).items()
+                if given.command in (None, command)
+            }
             for outcome in kills.run_all(data, work / "kills", counts, given.seed):
                 note(outcome)
                 print(f"{time.monotonic() - start:.0f} s: {len(found)}", file=sys.stderr, flush=True)
