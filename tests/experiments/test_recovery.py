@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -207,11 +208,11 @@ def test_execution_settings_are_checked():
             ExecutionSettings(**wrong)
 
 
-FLAGS = (
-    "train --mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3 --delta 1e-6 "
-    "--noise-multiplier 0.01 --model conv --vocab-size 100 --embedding-size 4 --units 4 --max-examples 1 --batch-size 1 "
-    "--evaluate-every 4 --evaluation-examples 20 --insecure-seed 7 --checkpoint-every 2"
-).split()
+FLAGS = shlex.split(
+    """train --mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3
+    --delta 1e-6 --noise-multiplier 0.01 --insecure-seed 7 --model conv --vocab-size 100 --embedding-size 4 --units 4
+    --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2"""
+)
 
 
 def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole):
