@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import grpc
 import tensorflow_federated as tff
 
+from . import _tables
+
 _T = TypeVar("_T")
 _MAX_MESSAGE_BYTES = 2 * 1000**3
 _OPTIONS = [
@@ -34,6 +36,10 @@ class WorkerLostError(RuntimeError):
 
 
 class _Stub(tff.framework.RemoteExecutorGrpcStub):
+    def create_value(self, request: Any) -> Any:
+        _tables.share(request.value)
+        return super().create_value(request)
+
     def dispose(self, request: Any) -> Any:
         # Runs when a reference is collected, where nobody can catch an error; the next call meets it again.
         with contextlib.suppress(grpc.RpcError, ValueError):

@@ -1,6 +1,6 @@
 """What a round costs where the server's values stay in the worker: ratios within one run, as a table.
 
-python benchmarks/resident.py [server | ordinary | clients | workers | checkpoint | flat | kills] ...
+python benchmarks/resident.py [server | ordinary | workers | checkpoint | flat | kills] ...
 
 All parts but `kills`, which takes half an hour, are run if none is named.
 """
@@ -41,8 +41,8 @@ def row(name: str, value: str, goal: str = "") -> None:
     print(f"| {name} | {value} | {goal} |", flush=True)
 
 
-def median_seconds(steps: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> dict[str, float]:
-    """Returns the median of each step, all of them in turn, so that the machine's load meets all."""
+def seconds_of(steps: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> dict[str, list[float]]:
+    """Returns how long each step took, all of them in turn, so that the machine's load meets all."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for repeat in range(warmup + repeats):
         for name, step in steps.items():
@@ -50,7 +50,12 @@ def median_seconds(steps: dict[str, Callable[[], object]], repeats: int, warmup:
             step()
             if repeat >= warmup:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds
+
+
+def median_seconds(steps: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> dict[str, float]:
+    """Returns the median of each step."""
+    return {name: statistics.median(values) for name, values in seconds_of(steps, repeats, warmup).items()}
 
 
 def server_process(mechanism: tff_mf.Mechanism, dimension: int) -> tff.templates.IterativeProcess:
@@ -186,15 +191,15 @@ def _attempt(bands: int) -> str:
     return f"{how} after {time.perf_counter() - start:.0f} s: {told[-1][:140] if told else 'without a word'}"
 
 
-class _Lstm:
+class Lstm:
     """The papers' model, and real clients for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clients: int = CLIENTS) -> None:
         data = runs.data_file("pydoc")
         splits = sqlite.load(data)
         cohorts = sampling.plan_cohorts(
             client_ids=splits.train.client_ids,
-            clients_per_round=CLIENTS,
+            clients_per_round=clients,
             rounds=1,
             participation=tff_mf.SingleParticipation(),
             seed=0,
@@ -221,7 +226,7 @@ class _Lstm:
         )
 
 
-def _blt(insecure_seed: int | None = None) -> aggregators.MFAggregationFactory:
+def blt(insecure_seed: int | None = None) -> aggregators.MFAggregationFactory:
     return aggregators.build_mf_aggregator(
         tff_mf.BLT.production("b400"),
         clip_norm=1.0,
@@ -231,28 +236,13 @@ def _blt(insecure_seed: int | None = None) -> aggregators.MFAggregationFactory:
     )
 
 
-def clients() -> None:
-    lstm = _Lstm()
-    with aggregators.resident_context(max_concurrent_computation_calls=os.cpu_count() or 1):
-        steps = {
-            "blt": stepping(lstm.process(_blt()), lstm.cohorts[0]),
-            "none": stepping(lstm.process(None), lstm.cohorts[0]),
-        }
-        seconds = median_seconds(steps, 5, warmup=1)
-    row(
-        f"whole round of {CLIENTS} real clients (LSTM of {lstm.task.parameters} parameters), blt over no privacy",
-        f"{seconds['blt'] / seconds['none']:.3f} ({seconds['blt']:.2f} s, {seconds['none']:.2f} s)",
-        "≤ 1.10",
-    )
-
-
 def workers() -> None:
-    lstm = _Lstm()
+    lstm = Lstm()
     found = {}
     with aggregators.running_worker() as one, aggregators.running_worker() as two:
         for name, addresses in {"1": (one.address,), "2": (one.address, two.address)}.items():
             with aggregators.resident_context(workers=addresses):
-                process = lstm.process(_blt(insecure_seed=1))
+                process = lstm.process(blt(insecure_seed=1))
                 state = process.set_model_weights(process.initialize(), lstm.task.initial_weights)
                 seconds = []
                 for cohort in [lstm.cohorts[0]] * 4:
@@ -270,8 +260,8 @@ def workers() -> None:
 
 
 def checkpoint() -> None:
-    lstm = _Lstm()
-    aggregator = _blt()
+    lstm = Lstm()
+    aggregator = blt()
     process = lstm.process(aggregator)
     with aggregators.resident_context(), tempfile.TemporaryDirectory() as folder:
         manager = aggregators.CheckpointManager(folder, aggregator=aggregator)
@@ -357,7 +347,7 @@ def _seconds(step: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-PARTS = {part.__name__: part for part in (server, ordinary, clients, workers, checkpoint, flat, kills)}
+PARTS = {part.__name__: part for part in (server, ordinary, workers, checkpoint, flat, kills)}
 
 
 def main() -> None:

@@ -13,7 +13,10 @@ _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 
 @contextlib.contextmanager
 def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Yields a function to call after every round with its number and metrics."""
+    """Yields a function to call after every round with its number and metrics.
+
+    The time that is left is judged by the rounds of this process: a run that was resumed had its first ones elsewhere.
+    """
     if sys.stderr.isatty():
         # Searches report here too, and run where only floor 1 is installed.
         import tqdm
@@ -21,6 +24,8 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
         with tqdm.tqdm(total=total, desc=label, unit="round") as bar:
 
             def advance(round_number: int, metrics: Mapping[str, float]) -> None:
+                if not bar.n:
+                    bar.initial = bar.n = bar.last_print_n = round_number - 1
                 if _ACCURACY in metrics:
                     bar.set_postfix(accuracy=f"{metrics[_ACCURACY]:.4f}")
                 bar.update(round_number - bar.n)
@@ -28,14 +33,16 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
             yield advance
         return
     start = last = time.monotonic()
+    before: int | None = None
 
     def report(round_number: int, metrics: Mapping[str, float]) -> None:
-        nonlocal last
+        nonlocal last, before
+        before = round_number - 1 if before is None else before
         now = time.monotonic()
         if round_number < total and now - last < _SECONDS_BETWEEN_LINES:
             return
         last = now
-        left = (now - start) / round_number * (total - round_number)
+        left = (now - start) / max(1, round_number - before) * (total - round_number)
         shown = f", accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
         print(f"{label}: round {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
 

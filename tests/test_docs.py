@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import json
 import pathlib
 import re
 import shlex
@@ -124,3 +125,31 @@ def test_every_preset_and_kind_of_sampling_is_in_the_docs():
     text = (HERE / "docs" / "experiments.md").read_text()
     for name in (*presets.names(), *settings.SAMPLING_KINDS):
         assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"
+
+
+RESULTS = HERE / "docs" / "results"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_settings_of_results_are_whole_and_named_in_their_page(path):
+    from tff_mf.experiments.comparison import _spec
+
+    assert _spec.read(path)
+    assert f"docs/results/{path.name}" in (RESULTS / "pydoc.md").read_text()
+
+
+def test_figures_of_results_are_what_their_command_wrote():
+    from tff_mf.experiments.comparison import _report, _spec
+
+    page = (RESULTS / "pydoc.md").read_text()
+    result = json.loads((RESULTS / "pydoc.json").read_text())
+    assert result["runs_done"] == result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
+    _, table, *_ = _report.as_markdown(result).split("\n\n")
+    assert table in page
+    gaps = {(gap["epsilon"], gap["better"], gap["worse"]): gap for gap in result["gaps"]}
+    rows = re.findall(r"^\| ε = (\d) \| (.+) ≥ (.+) \| (−?)([\d.]+) ± ([\d.]+) \|", page, re.M)
+    assert len(rows) >= 8
+    for epsilon, upper, lower, minus, gap, half in rows:
+        pair = (lower, upper) if minus else (upper, lower)
+        found = gaps[float(epsilon), *pair]
+        assert (f"{100 * found['gap']:.2f}", f"{100 * found['half_width_95']:.2f}") == (gap, half), (upper, lower)

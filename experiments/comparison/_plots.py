@@ -37,6 +37,7 @@ def _over_rounds(found: Sequence[Level], path: pathlib.Path) -> None:
     figure, panels = pyplot.subplots(
         1, len(groups), figsize=(6 * len(groups), 4.5), sharey=True, squeeze=False, layout="constrained"
     )
+    colours = {label: f"C{index}" for index, label in enumerate(dict.fromkeys(level.label for level in found))}
     for axes, group in zip(panels[0], groups, strict=True):
         for level in group:
             by_round: dict[int, list[float]] = {}
@@ -44,8 +45,9 @@ def _over_rounds(found: Sequence[Level], path: pathlib.Path) -> None:
                 by_round.setdefault(round_number, []).append(100 * accuracy)
             drawn = [(number, *mean_and_half_width(values)) for number, values in sorted(by_round.items())]
             numbers, means, halves = (np.array(column, float) for column in zip(*drawn, strict=True))
-            (line,) = axes.plot(numbers, means, marker="o", markersize=3, label=level.label)
-            axes.fill_between(numbers, means - halves, means + halves, alpha=0.15, color=line.get_color())
+            colour = colours[level.label]
+            axes.plot(numbers, means, marker="o", markersize=3, color=colour, label=level.label)
+            axes.fill_between(numbers, means - halves, means + halves, alpha=0.1, color=colour)
         name, value = group[0].privacy
         axes.set(xlabel="round", title=f"{_AXES[name]} = {value:g}")
         axes.grid(alpha=0.3)

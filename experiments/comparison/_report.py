@@ -33,15 +33,16 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for level in result["levels"]:
-        proposed = level["proposed_rate"]
+        proposed, tried = level["proposed_rate"], len(level["validation_accuracy_by_rate"])
+        edge = " (edge)" if level["rate_at_edge"] and tried > 1 else ""
         lines.append(
             f"| {_privacy(level)} | {level['mechanism']} | {_percent(level['accuracy'], level['half_width_95'])} | "
-            f"{level['seeds']} | {level['server_learning_rate']:.4g}{' (edge)' if level['rate_at_edge'] else ''} | "
-            f"{len(level['validation_accuracy_by_rate'])} | {level['effective_rmse']:.4g} | "
+            f"{level['seeds']} | {level['server_learning_rate']:.4g}{edge} | "
+            f"{tried} | {level['effective_rmse']:.4g} | "
             f"{'–' if proposed is None else format(proposed, '.4g')} |"
         )
     lines += ["", "| privacy | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
-    for gap in result["gaps"]:
+    for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
         shown = _percent(gap["gap"], gap["half_width_95"])
         lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
     lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]

@@ -119,9 +119,12 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
 
 
 def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
-    """Returns by how much each mechanism is ahead of the next at its level, over the seeds that both have."""
+    """Returns by how much each mechanism is ahead of each below it at its level, over the seeds that both have.
+
+    `neighbours` is whether there is none between the two.
+    """
     result = []
-    for better, worse in itertools.pairwise(found):
+    for (above, better), (below, worse) in itertools.combinations(enumerate(found), 2):
         shared = sorted(better.accuracies.keys() & worse.accuracies.keys())
         if better.privacy != worse.privacy or not shared:
             continue
@@ -134,6 +137,7 @@ def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
                 "gap": mean,
                 "half_width_95": half,
                 "seeds": len(shared),
+                "neighbours": below == above + 1,
             }
         )
     return result

@@ -138,6 +138,20 @@ def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
     ]
 
 
+@pytest.mark.parametrize("first", [1, 81])
+def test_rounds_say_how_long_the_rest_takes(monkeypatch, capsys, first):
+    """Two seconds a round, also where a run was resumed, and its first rounds took their time elsewhere."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.rounds(100, "blt") as on_round:
+        for number in range(first, 101):
+            now[0] += 2.0
+            on_round(number, {progress._ACCURACY: 0.25} if number == 100 else {})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"blt: round {first + 7} of 100, {2 * (100 - first - 7)} s left"
+    assert lines[-1] == "blt: round 100 of 100, 0 s left, accuracy 0.2500"
+
+
 def test_show_draws(tmp_path):
     picture = tmp_path / "b100.png"
     shown = result_of("show", "production:b100", "--max-participations", "1", "--rounds", "300", "--plot", picture)

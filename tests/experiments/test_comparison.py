@@ -157,6 +157,18 @@ def test_gaps_are_paired_by_seed():
     assert gap["half_width_95"] == pytest.approx(0.0, abs=1e-12)
     other = [finished("identity", 1.0, 0, 0.4, 0.1, privacy=("epsilon", 8.0))]
     assert _results.gaps(_results.levels(better + other)) == []
+    third = [finished("tree", 1.0, seed, value, 0.1) for seed, value in enumerate((0.45, 0.26, 0.03))]
+    found = _results.gaps(_results.levels(better + worse + third))
+    pairs = {(gap["better"], gap["worse"]): (gap["neighbours"], gap["gap"]) for gap in found}
+    assert pairs == {
+        ("blt", "tree"): (True, pytest.approx(0.16 / 3)),
+        ("blt", "identity"): (False, pytest.approx(0.1)),
+        ("tree", "identity"): (True, pytest.approx(0.14 / 3)),
+    }
+    text = _report.as_markdown(_report.as_dict(_results.levels(better + worse + third), planned=9, done=9, failed={}))
+    assert "| blt | tree |" in text
+    assert "| blt | identity |" not in text
+    assert "(edge) |" not in text
 
 
 def test_table_data_and_pictures(tmp_path):
