@@ -8,6 +8,8 @@ from ._connection import WorkerLostError as WorkerLostError  # noqa: E402
 from ._values import ResidentValue as ResidentValue  # noqa: E402
 from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
 from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
+from .export import export_computation as export_computation  # noqa: E402
+from .export import export_process as export_process  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
 from .rejections import count_rejected as count_rejected  # noqa: E402

@@ -130,7 +130,7 @@ def _server_form(computation: tff.Computation) -> ServerForm:
 
 def _local(computation: tff.Computation) -> tff.Computation:
     block = tff.backends.mapreduce.consolidate_and_extract_local_processing(
-        computation.to_building_block(), _as_written()
+        computation.to_building_block(), as_written()
     )
     return _identified(tff.framework.ConcreteComputation.from_building_block(block))
 
@@ -150,7 +150,7 @@ def _round_form(computation: tff.Computation) -> RoundForm:
         values |= {index: server_value[position] for position, index in enumerate(server)}
         return server_value, _zipped(_applied(computation, values))
 
-    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round, _as_written())
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round, as_written())
     return RoundForm(
         server_arguments=server,
         client_arguments=clients,
@@ -188,7 +188,7 @@ def _is_placed(type_spec: tff.Type | None, placement: tff.framework.PlacementLit
     return type_spec is not None and tff.types.contains(type_spec, lambda part: isinstance(part, tff.FederatedType))
 
 
-def _as_written() -> tf.compat.v1.ConfigProto:
+def as_written() -> tf.compat.v1.ConfigProto:
     """Returns the configuration that leaves graphs alone; those of clients are optimized by `_ready`."""
     configuration = tf.compat.v1.ConfigProto()
     configuration.graph_options.rewrite_options.disable_meta_optimizer = True

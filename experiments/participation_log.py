@@ -32,6 +32,7 @@ def open_log(path: pathlib.Path, *, after_round: int | None = None) -> Iterator[
         writer = csv.writer(file)
         if not kept:
             writer.writerow(_FIELDS)
+            file.flush()
 
         def log(round_number: int, clients: Sequence[str]) -> None:
             writer.writerows((round_number, client) for client in clients)
@@ -47,17 +48,32 @@ def read_observed(path: pathlib.Path) -> ObservedParticipation:
     Raises:
         InputValueError: If the file is not such a log, or its rounds are not in order.
     """
+    last: dict[str, int] = {}
+    count: dict[str, int] = {}
+    separation: int | None = None
+    for round_number, client in read_entries(path):
+        if client in last:
+            apart = round_number - last[client]
+            separation = apart if separation is None else min(separation, apart)
+        last[client] = round_number
+        count[client] = count.get(client, 0) + 1
+    return ObservedParticipation(min_sep=separation, max_participations=max(count.values(), default=0))
+
+
+def read_entries(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Yields round and client of every line of a log.
+
+    Raises:
+        InputValueError: If the file is not such a log, or its rounds are not in order.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return _observed(path, csv.DictReader(file))
+            yield from _entries(path, csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
 
 
-def _observed(path: pathlib.Path, reader: csv.DictReader) -> ObservedParticipation:
-    last: dict[str, int] = {}
-    count: dict[str, int] = {}
-    separation: int | None = None
+def _entries(path: pathlib.Path, reader: csv.DictReader) -> Iterator[tuple[int, str]]:
     if reader.fieldnames != _FIELDS:
         raise InputValueError(f"path={str(path)!r} is not a participation log: it must have the columns {_FIELDS}.")
     current = 0
@@ -69,12 +85,7 @@ def _observed(path: pathlib.Path, reader: csv.DictReader) -> ObservedParticipati
         if round_number < current:
             raise InputValueError(f"path={str(path)!r} has round {round_number} after round {current}.")
         current = round_number
-        if client in last:
-            apart = round_number - last[client]
-            separation = apart if separation is None else min(separation, apart)
-        last[client] = round_number
-        count[client] = count.get(client, 0) + 1
-    return ObservedParticipation(min_sep=separation, max_participations=max(count.values(), default=0))
+        yield round_number, client
 
 
 def _lines_until(path: pathlib.Path, last_round: int) -> list[list[str]]:

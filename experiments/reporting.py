@@ -46,7 +46,7 @@ def plan(folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan,
         released_without_noise=[{"name": "metrics of evaluation", "of": "clients that do not train"}],
         evaluation_columns=task.METRICS,
         settings=dataclasses.asdict(settings),
-        versions=_versions(),
+        versions=versions(),
     )
     reports.write(folder, realised=False)
 
@@ -56,7 +56,8 @@ def realise(folder: pathlib.Path) -> dict[str, Any]:
     return reports.write(folder, realised=True)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that a run depends on."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -117,11 +117,11 @@ def data_file(dataset: str) -> pathlib.Path:
     return path
 
 
-def write_atomically(path: pathlib.Path, text: str) -> None:
-    """Writes a file that is there whole or not at all, whenever the program is ended."""
+def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
+    """Writes a file that is there whole or not at all, whenever the program is ended; a text in UTF-8."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with partial.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

@@ -19,6 +19,7 @@ METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_withou
 ACCURACY = METRICS[-1]
 _BATCH = 64
 _SHARDS = 2
+_ALL = 2**20
 
 Preprocess = Callable[[tf.data.Dataset], tf.data.Dataset]
 Evaluation = Callable[[tff.learning.models.ModelWeights], dict[str, float]]
@@ -125,6 +126,19 @@ def build_task(
         preprocess_train=_lean(preprocessing.create_preprocess_fn(client_spec, vocabulary)),
         preprocess_evaluation=preprocessing.create_preprocess_fn(evaluation_spec, vocabulary),
     )
+
+
+def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
+    """Returns the computation from sentences, a text `[n]` with n ≥ 1, to a batch of all of them, as models take it."""
+    spec = tff.simulation.baselines.ClientSpec(num_epochs=1, batch_size=_ALL, shuffle_buffer_size=1)
+    preprocess = _stackoverflow.word_prediction_preprocessing.create_preprocess_fn(spec, list(vocabulary))
+
+    @tff.tensorflow.computation(tff.TensorType(np.str_, [None]))
+    def tokenize(sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        texts = tf.data.Dataset.from_tensor_slices(collections.OrderedDict(tokens=sentences))
+        return preprocess(texts).get_single_element()
+
+    return tokenize
 
 
 def _lean(preprocess: Preprocess) -> Preprocess:

@@ -8,10 +8,11 @@ import logging
 import math
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -27,6 +28,8 @@ from .settings import ExecutionSettings, TrainingSettings
 METRICS = "metrics.csv"
 PARTICIPATION = "participation.csv"
 SUMMARY = "summary.json"
+MODEL = "model.safetensors"
+VOCABULARY = "vocabulary.json"
 TENSORBOARD = "tensorboard"
 
 _LOG = logging.getLogger(__name__)
@@ -67,9 +70,10 @@ def run(
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
     Files: `metrics.csv` (a row a round), `participation.csv` (round and client, written before the
-    round's model is used; clients that drop out are in it too), `summary.json`, and `tensorboard/` if asked
-    for. The guarantee covers the models of all rounds; it does not cover the evaluation metrics, which are
-    computed without noise on test and validation clients, nor the vocabulary, nor the choice of settings.
+    round's model is used; clients that drop out are in it too), `model.safetensors` (the trained model) and
+    `vocabulary.json`, `summary.json`, and `tensorboard/` if asked for. The guarantee covers the models of all rounds;
+    it does not cover the evaluation metrics, which are computed without noise on test and validation clients, nor the
+    vocabulary, nor the choice of settings.
 
     Args:
         settings: Everything but privacy.
@@ -106,21 +110,15 @@ def _run(
         participation=privacy.participation,
         seed=settings.seed,
     )
-    language_task = task.build_task(
-        settings.model,
-        vocabulary=list(sqlite.load_word_counts(data, settings.model.vocab_size)),
-        batch_size=settings.batch_size,
-        max_examples=settings.max_examples,
-        client_epochs=settings.client_epochs,
-        seed=settings.seed,
-    )
+    vocabulary = list(sqlite.load_word_counts(data, settings.model.vocab_size))
+    language_task = build_task(settings, vocabulary)
     in_secret = amplified.amplified(privacy, settings.sampling, len(splits.train.client_ids))
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     source = sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train)
     evaluate = language_task.build_evaluation(_sentences(splits.test, settings.evaluation_examples))
-    mean = _aggregator(settings, privacy)
+    process, mean = build_process(settings, privacy, language_task)
     program = _Program(
-        process=_learning_process(settings, privacy, language_task, _zeroed(settings, mean)),
+        process=process,
         cohorts=cohorts,
         source=source,
         evaluate=evaluate,
@@ -138,7 +136,6 @@ def _run(
         "cohorts": cohorts.digest,
     }
     reporting.plan(out, settings, privacy, cohorts)
-    process = program.process
     workers, restarts, resume = execution.workers, execution.restarts, execution.resume
     while True:
         saved = recovery.Recovery(out, mean, description, every=execution.checkpoint_every, resume=resume)
@@ -191,6 +188,8 @@ def _run(
     }
     if not holds:
         summary["epsilon"] = summary["epsilon_as_run"] = summary["amplified_epsilon"] = None
+    runs.write_atomically(out / VOCABULARY, json.dumps(vocabulary, ensure_ascii=False) + "\n")
+    runs.write_atomically(out / MODEL, safetensors.numpy.save({str(i): weight for i, weight in enumerate(weights)}))
     runs.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     reporting.realise(out)
     saved.finish()
@@ -271,29 +270,37 @@ def _release(managers: list[tff.program.ReleaseManager], progress: recovery.Prog
         asyncio.run(manager.release(progress.row, progress.round_number))
 
 
-def _learning_process(
-    settings: TrainingSettings,
-    privacy: PrivacyPlan,
-    language_task: task.Task,
-    aggregator: tff.aggregators.UnweightedAggregationFactory,
-) -> tff.learning.templates.LearningProcess:
-    return tff.learning.algorithms.build_unweighted_fed_avg(
-        language_task.model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
-        server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
-        model_aggregator=aggregator,
-        metrics_aggregator=_no_metrics,
+def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Task:
+    """Returns the task of a run, for the words that its model knows."""
+    return task.build_task(
+        settings.model,
+        vocabulary=vocabulary,
+        batch_size=settings.batch_size,
+        max_examples=settings.max_examples,
+        client_epochs=settings.client_epochs,
+        seed=settings.seed,
     )
 
 
-def _aggregator(settings: TrainingSettings, privacy: PrivacyPlan) -> aggregators.MFAggregationFactory:
-    return aggregators.build_mf_aggregator(
+def build_process(
+    settings: TrainingSettings, privacy: PrivacyPlan, language_task: task.Task
+) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
+    """Returns the learning process of a run, and the aggregator in it that adds the noise."""
+    mean = aggregators.build_mf_aggregator(
         privacy.mechanism,
         clip_norm=settings.clip_norm,
         noise_multiplier=privacy.noise_multiplier_as_run,
         clients_per_round=privacy.clients_per_round,
         insecure_seed=privacy.insecure_seed,
     )
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        language_task.model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
+        server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
+        model_aggregator=_zeroed(settings, mean),
+        metrics_aggregator=_no_metrics,
+    )
+    return process, mean
 
 
 def _zeroed(

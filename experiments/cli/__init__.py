@@ -19,12 +19,15 @@ _COMMANDS = {
     "data": "Write the embedded data set.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment and say what to do.",
+    "export": "Write a deployment as files: graphs, artifact, report, policy.",
+    "export-model": "Write a trained model, with its privacy report.",
     "import-matrix": "Check published matrices and save them as an artifact.",
     "optimize": "Find a mechanism for a setting, and save it.",
     "plan": "Compare all mechanisms for a deployment, and recommend one.",
     "report": "State what a run guarantees, and check it against its files.",
     "show": "What an artifact holds.",
     "train": "Train a language model with federated learning and differential privacy.",
+    "verify": "Check that a bundle is what it says, and run it.",
     "worker": "Run a worker of TFF, for a run over several machines.",
 }
 

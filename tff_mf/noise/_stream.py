@@ -164,6 +164,9 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return tf.while_loop(lambda index, _: index < count, add, [tf.constant(0), start], parallel_iterations=1)[1]
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:
+        repeated = _keys.repeated_key(step)
+        if repeated is not None:
+            return repeated
         if self._insecure_seed is None:
             with tf.control_dependencies([step]):
                 return _keys.system_key()

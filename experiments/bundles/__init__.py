@@ -1,0 +1,11 @@
+"""Deployments as files: what is in a bundle, how it is made, run without TFF, and checked.
+
+Nothing here imports TensorFlow Federated before it is needed: a server that runs a bundle does not have it.
+"""
+
+from ._checks import Refusal as Refusal
+from ._checks import refusals as refusals
+from ._manifest import Manifest as Manifest
+from ._manifest import read_manifest as read_manifest
+from ._policy import ParticipationPolicy as ParticipationPolicy
+from ._policy import read_policy as read_policy

@@ -1,0 +1,120 @@
+"""What is exported: a run that was simulated, or a file of settings."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from tff_mf.errors import InputValueError
+
+from .. import layers, reports, run_files, runs
+from ..configuration import RunConfiguration
+from ..privacy import PrivacyPlan, plan_privacy
+from ..settings import ModelConfig, SamplingSettings, TrainingSettings
+from ._manifest import VOCABULARY
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Settings of a deployment, before it is one.
+
+    Attributes:
+        settings: Everything but privacy.
+        privacy: Mechanism, noise and participation of the deployment, with the whole cohort and all of its noise.
+        vocabulary: The words that the model knows.
+        configuration: The settings as they were given.
+    """
+
+    settings: TrainingSettings
+    privacy: PrivacyPlan
+    vocabulary: Sequence[str]
+    configuration: layers.Layer
+
+
+def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Source:
+    """Returns the deployment of a run's folder, or of a TOML file of settings.
+
+    A simulation may stand for a larger cohort, with less noise (`cohort`). A deployment has the large cohort and the
+    noise that the guarantee is for.
+
+    Args:
+        path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
+        insecure_seed: Makes the noise repeatable. TEST ONLY.
+
+    Raises:
+        InputError: If there is no such run or file, or its settings do not fit each other.
+    """
+    if not path.exists():
+        raise InputValueError(f"run={str(path)!r} does not exist: name the folder of a run, or a TOML file.")
+    file = path / run_files.CONFIGURATION if path.is_dir() else path
+    if not file.is_file():
+        raise InputValueError(
+            f"run={str(path)!r} has no {run_files.CONFIGURATION}: it is no folder of tff-mf train; name the TOML file "
+            "of its settings."
+        )
+    _, layer = run_files.resolve(None, file, {})
+    configuration = layers.configuration(layer)
+    begun = runs.begun_mechanism(path) if path.is_dir() else None
+    simulated = configuration.privacy_plan(begun or configuration.build_mechanism(), insecure_seed)
+    privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
+    return Source(
+        settings=configuration.training_settings(configuration.chosen_rate(privacy)),
+        privacy=privacy,
+        vocabulary=_vocabulary(path, configuration),
+        configuration=layer,
+    )
+
+
+def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan, list[str]]:
+    """Returns settings, privacy and vocabulary of what is in a folder, from `run.json` and the files beside it.
+
+    Raises:
+        InputError: If a file is missing or damaged.
+    """
+    run = reports.read_configuration(folder)
+    mechanism = runs.begun_mechanism(folder)
+    if mechanism is None:
+        raise InputValueError(f"run={str(folder)!r} has no artifact of a mechanism.")
+    privacy = plan_privacy(
+        mechanism=mechanism,
+        rounds=run.rounds,
+        participation=run.schema,
+        delta=run.delta,
+        clients_per_round=run.clients_per_round,
+        cohort=run.cohort,
+        noise_multiplier=run.noise_multiplier,
+        insecure_seed=run.insecure_seed,
+    )
+    return _settings(run.settings), privacy, read_vocabulary(folder)
+
+
+def read_vocabulary(folder: pathlib.Path) -> list[str]:
+    """Returns the words of a run's or a bundle's model.
+
+    Raises:
+        InputValueError: If the file is missing or damaged.
+    """
+    try:
+        words = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError("it is no list of words")
+        return words
+    except (OSError, ValueError) as error:
+        raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
+
+
+def _settings(given: dict[str, Any]) -> TrainingSettings:
+    try:
+        sampling, model = SamplingSettings(**given["sampling"]), ModelConfig(**given["model"])
+        return TrainingSettings(**{**given, "model": model, "sampling": sampling})
+    except (KeyError, TypeError) as error:
+        raise InputValueError(f"run.json has no settings of tff-mf train: {error}") from error
+
+
+def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence[str]:
+    if path.is_dir() and (path / VOCABULARY).is_file():
+        return read_vocabulary(path)
+    from ..datasets import sqlite
+
+    return list(sqlite.load_word_counts(runs.data_file(configuration.dataset), configuration.vocab_size))

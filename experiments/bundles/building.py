@@ -1,0 +1,102 @@
+"""Makes a bundle: everything that a server and its devices need, and a manifest of it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import secrets
+import shutil
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from ... import aggregators
+from .. import reporting, reports, run_files, task, training
+from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
+from ._policy import ParticipationPolicy, write_policy
+from ._source import Source
+
+SAMPLER = "devices with a timer and a count of rounds, checked by the server"
+
+
+def export(source: Source, out: pathlib.Path, *, round_minutes: float, population: int | None = None) -> str:
+    """Writes the bundle of a deployment, whole or not at all, and returns its digest.
+
+    Args:
+        source: What is deployed.
+        out: The bundle's folder: a new one, or an empty one.
+        round_minutes: The longest that a round takes, as planned: the device's timer is `min_sep` of them.
+        population: Number of devices that can take part, if known, for the report.
+
+    Raises:
+        InputError: If an argument is out of range, or `out` holds something or cannot be written.
+    """
+    policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
+    if population is not None:
+        _validate.whole("population", population)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
+    aside = out.absolute().with_name(f".{out.absolute().name}.{secrets.token_hex(8)}.partial")
+    try:
+        aside.mkdir(parents=True)
+        digest = _write(source, aside, policy, population)
+        # Takes the place of an empty folder, and of nothing else.
+        aside.rename(out.absolute())
+    except OSError as error:
+        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return digest
+
+
+def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, population: int | None) -> str:
+    settings, privacy = source.settings, source.privacy
+    versions = reporting.versions()
+    reports.write_configuration(
+        folder,
+        privacy,
+        clip_norm=settings.clip_norm,
+        sampler=SAMPLER,
+        population=population,
+        settings=dataclasses.asdict(settings),
+        versions=versions,
+    )
+    reports.write(folder, realised=False)
+    run_files.write(source.configuration, folder)
+    write_policy(folder, policy)
+    vocabulary = list(source.vocabulary)
+    (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
+    language_task = training.build_task(settings, vocabulary)
+    process, _ = training.build_process(settings, privacy, language_task)
+    exported = aggregators.export_process(
+        process,
+        folder,
+        initial_weights=language_task.initial_weights,
+        batch_size=settings.batch_size,
+        client_epochs=settings.client_epochs,
+        max_examples=settings.max_examples,
+    )
+    aggregators.export_computation(
+        task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="examples"
+    )
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+    manifest = Manifest(
+        process=exported["process"],
+        stages=exported["stages"],
+        forms=exported["forms"],
+        lite=exported["lite"],
+        local_data={name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
+        test_only=privacy.insecure,
+        versions=versions,
+        files=file_hashes(folder),
+    )
+    return write_manifest(folder, manifest)
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""`tff-mf export`: a deployment as files."""
+
+import pathlib
+
+import click
+
+from . import _options
+
+
+@click.command()
+@click.argument("source", metavar="RUN|CONFIG")
+@click.option("--out", required=True, help="Folder of the bundle; must be new or empty.")
+@click.option(
+    "--round-minutes",
+    type=float,
+    default=15.0,
+    show_default=True,
+    help="The longest that a round takes: devices wait for min-sep of them.",
+)
+@click.option("--population", type=int, help="Number of devices that can take part, for the report.")
+@click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
+@_options.as_json
+def export(
+    source: str, out: str, round_minutes: float, population: int | None, insecure_seed: int | None, as_json: bool
+) -> None:
+    """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
+
+    RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts anew, with the whole
+    cohort and all of its noise. The digest that is printed stands for the whole bundle: keep it, for `tff-mf verify`.
+    """
+    from tff_mf import _requires
+
+    _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    from .. import bundles
+    from ..bundles import _source
+
+    found = _source.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
+
+    from ..bundles import building
+
+    folder = pathlib.Path(out)
+    digest = building.export(found, folder, round_minutes=round_minutes, population=population)
+    manifest, _ = bundles.read_manifest(folder)
+    policy = bundles.read_policy(folder)
+    result = {
+        "out": str(folder),
+        "digest": digest,
+        "test_only": manifest.test_only,
+        "clients_per_round": found.privacy.clients_per_round,
+        "noise_multiplier": found.privacy.noise_multiplier,
+        "epsilon": found.privacy.epsilon,
+        "delta": found.privacy.delta,
+        "min_sep": policy.min_sep,
+        "max_participations": policy.max_participations,
+        "timer_hours": policy.timer_hours,
+        "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
+        "lite": manifest.lite["path"],
+        "lite_reason": manifest.lite["reason"] or None,
+    }
+    _options.report(result, as_json=as_json)

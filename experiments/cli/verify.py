@@ -1,0 +1,48 @@
+"""`tff-mf verify`: whether a bundle is what it says."""
+
+import dataclasses
+import json
+import pathlib
+
+import click
+
+
+@click.command()
+@click.argument("bundle", metavar="DIR")
+@click.option("--digest", help="What tff-mf export printed, if you have it: finds out a bundle that was written anew.")
+@click.option("--rounds", type=int, default=3, show_default=True, help="Rounds to run in TensorFlow and in TFF.")
+@click.option(
+    "--files-only", is_flag=True, help="Check files against each other, and run nothing: needs no TensorFlow."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
+def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_json: bool) -> None:
+    """Check a bundle: hashes, types, report, policy, and a few rounds of it against TFF.
+
+    Exit status 1 if it must not be deployed; the file that is wrong is named.
+    """
+    from tff_mf import _requires, _validate
+
+    from .. import bundles
+
+    rounds = _validate.whole("rounds", rounds)
+    folder = pathlib.Path(bundle)
+    if files_only:
+        found = bundles.refusals(folder, digest=digest)
+    else:
+        # What is wrong with a file is said before TensorFlow is loaded.
+        found = bundles.refusals(folder, digest=digest)
+        if not found:
+            _requires.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+            from ..bundles import verification
+
+            found = verification.verify(folder, rounds=rounds, digest=digest)
+    if as_json:
+        click.echo(json.dumps({"verified": not found, "refused": [dataclasses.asdict(each) for each in found]}))
+    else:
+        for each in found:
+            click.echo(f"refused: {each.file}: {each.reason}")
+        if not found:
+            ran = "files only" if files_only else f"files, and {rounds} rounds in TensorFlow and in TFF"
+            click.echo(f"verified: {ran}; digest {bundles.read_manifest(folder)[1]}")
+    if found:
+        raise SystemExit(1)

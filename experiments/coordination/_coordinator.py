@@ -1,0 +1,199 @@
+"""The server of a deployment: rounds, a state that is stepped once, and a ledger."""
+
+import asyncio
+import dataclasses
+import json
+import math
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import safetensors.numpy
+
+from tff_mf.errors import InputValueError
+
+from ... import aggregators
+from .. import _locks, ledger, participation_log, reporting, reports, runs
+from ..bundles import ParticipationPolicy, read_policy, refusals
+from ..bundles._manifest import VOCABULARY
+from ..bundles.stages import Stages, Tensors
+from ._devices import Fleet, Report
+
+PARTICIPATION = "participation.csv"
+MODEL = "model.safetensors"
+_STATE = "state"
+_LOCK = ".coordinator"
+_WEIGHTS = "state__global_model_weights__trainable__"
+_COPIED = (reporting.CONFIGURATION, "mechanism.safetensors", "answers.json", VOCABULARY)
+_WAIT_HOURS = 0.25
+_PATIENCE_HOURS = 24.0 * 30
+_MINUTES = 60
+_SUMS = 2
+
+OnRound = Callable[[int], None]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Tally:
+    """What happened in the rounds that this process ran.
+
+    Attributes:
+        rounds: Rounds that were finished.
+        reports: Reports that count.
+        refused_devices: Devices that the server did not let take part: sooner, or more often, than the policy says.
+        refused_reports: Reports for another round, of a device that was not chosen, or a second one.
+    """
+
+    rounds: int = 0
+    reports: int = 0
+    refused_devices: int = 0
+    refused_reports: int = 0
+
+
+class Coordinator:
+    """Runs the rounds of a bundle, from where an earlier process was stopped.
+
+    Files in `out` are those of a run (`tff-mf report` reads them), with the server's secret state in `state/`.
+
+    Formal guarantee: a state is on disk before the model in it is shown, and the ledger has the round as released
+    from then on; so that no round that was shown is ever run again, whenever the process is killed. Rounds that were
+    not shown may be: with a fresh key, and other devices. Only one process at a time can hold `out`, and a state that
+    is older than the ledger is refused. A device takes part only if its own record and the server's log allow it.
+
+    Args:
+        bundle: A bundle of `tff-mf export`.
+        out: Folder of the deployment; made if need be.
+        fleet: The devices.
+        seed: Of the choice of devices and of the clock.
+
+    Raises:
+        InputValueError: If the bundle is not what it says, or `out` belongs to another one.
+    """
+
+    def __init__(self, bundle: pathlib.Path, out: pathlib.Path, fleet: Fleet, *, seed: int = 0) -> None:
+        wrong = refusals(bundle)
+        if wrong:
+            raise InputValueError(f"bundle={str(bundle)!r} must not be deployed: {wrong[0].file}: {wrong[0].reason}.")
+        out.mkdir(parents=True, exist_ok=True)
+        for name in _COPIED:
+            if (bundle / name).exists() and not (out / name).exists():
+                runs.write_atomically(out / name, (bundle / name).read_bytes())
+        if (bundle / reporting.CONFIGURATION).read_bytes() != (out / reporting.CONFIGURATION).read_bytes():
+            raise InputValueError(f"out={str(out)!r} holds another deployment: name another folder.")
+        self._run = reports.read_configuration(out)
+        self._policy: ParticipationPolicy = read_policy(bundle)
+        self._stages, self._out, self._fleet, self._seed = Stages(bundle), out, fleet, seed
+
+    def run(self, on_round: OnRound = lambda round_number: None) -> Tally:
+        """Runs the rounds that are left, and writes the model and the realised report.
+
+        Args:
+            on_round: Called when a round is on disk and may be seen.
+
+        Raises:
+            InputValueError: If another process runs this deployment, or the state is older than what was released.
+        """
+        with _locks.held(self._out / _LOCK, self._refuse_second):
+            tally, state = self._run_rounds(on_round)
+            names = sorted((name for name in state if name.startswith(_WEIGHTS)), key=_place)
+            weights = {str(index): np.asarray(state[name]) for index, name in enumerate(names)}
+            runs.write_atomically(self._out / MODEL, safetensors.numpy.save(weights))
+            reporting.realise(self._out)
+            # Whoever has the keys takes the noise off the models, and no round needs them any more.
+            shutil.rmtree(self._out / _STATE, ignore_errors=True)
+        return tally
+
+    def _run_rounds(self, on_round: OnRound) -> tuple[Tally, Tensors]:
+        states = aggregators.CheckpointManager(self._out / _STATE)
+        start = self._stages.initialize()
+        saved, _ = asyncio.run(states.load_latest({"state": start, "progress": ""}))
+        begun, tally = self._out / ledger.LEDGER, Tally()
+        if begun.exists() and ledger.read_ledger(begun).ended:
+            if saved is None:
+                raise InputValueError(f"out={str(self._out)!r} holds a deployment that has ended.")
+            # Only what comes after the last round is missing.
+            return tally, saved["state"]
+        progress = json.loads(saved["progress"]) if saved else {"round": 0, "hour": 0.0}
+        state, done, hour = saved["state"] if saved else start, progress["round"], progress["hour"]
+        with (
+            ledger.open_ledger(begun, configuration=self._out / reporting.CONFIGURATION) as book,
+            participation_log.open_log(self._out / PARTICIPATION, after_round=done) as log,
+        ):
+            self._check_not_older(done)
+            # The process may have been stopped between the state and the ledger's word for it.
+            book.released_until(done)
+            past = self._logged()
+            for number in range(done + 1, self._run.rounds + 1):
+                chance = np.random.default_rng([self._seed, number])
+                sent = self._stages.prepare(state)
+                chosen, hour = self._choose(number, hour, past, chance, tally)
+                log(number, chosen)
+                book.begin(number, chosen, divisor=self._run.divisor or 1, clip_norm=self._run.clip_norm)
+                total = self._total(number, chosen, self._fleet.train(chosen, number, hour, sent, chance), tally)
+                state, _ = self._stages.update(state, self._stages.report(total))
+                hour += self._policy.round_minutes / _MINUTES * chance.uniform(0.5, 1.0)
+                kept = {"state": state, "progress": json.dumps({"round": number, "hour": hour})}
+                asyncio.run(states.save(kept, number))
+                book.released_until(number)
+                for device in chosen:
+                    past.setdefault(device, []).append(number)
+                tally.rounds += 1
+                on_round(number)
+            book.ended()
+        return tally, state
+
+    def _choose(
+        self, number: int, hour: float, past: Mapping[str, list[int]], chance: np.random.Generator, tally: Tally
+    ) -> tuple[list[str], float]:
+        """Returns devices for a round, and the hour at which there were enough."""
+        waited = 0.0
+        refused: set[str] = set()
+        while waited <= _PATIENCE_HOURS:
+            allowed = []
+            for device in self._fleet.volunteers(number, hour + waited, chance):
+                # A server knows of rounds, and nothing of a device's timer.
+                if self._policy.allows(past.get(device, []), round_number=number, hours_since=math.inf):
+                    allowed.append(device)
+                else:
+                    refused.add(device)
+            if len(allowed) >= self._run.clients_per_round:
+                tally.refused_devices += len(refused)
+                chosen = chance.choice(len(allowed), self._run.clients_per_round, replace=False)
+                return [allowed[index] for index in chosen], hour + waited
+            waited += _WAIT_HOURS
+        raise RuntimeError(f"Round {number} found no {self._run.clients_per_round} devices in {_PATIENCE_HOURS} hours.")
+
+    def _total(self, number: int, chosen: list[str], arrived: list[Report], tally: Tally) -> Tensors:
+        """Returns the sum of the reports that count: for this round, of a device that was chosen, and its first."""
+        sums: list[Tensors] = [self._stages.zero() for _ in range(_SUMS)]
+        missing = set(chosen)
+        for index, report in enumerate(arrived):
+            if report.round_number != number or report.device not in missing:
+                tally.refused_reports += 1
+                continue
+            missing.remove(report.device)
+            tally.reports += 1
+            sums[index % _SUMS] = self._stages.accumulate(sums[index % _SUMS], report.update)
+        return self._stages.merge(*sums)
+
+    def _logged(self) -> dict[str, list[int]]:
+        past: dict[str, list[int]] = {}
+        for number, device in participation_log.read_entries(self._out / PARTICIPATION):
+            past.setdefault(device, []).append(number)
+        return past
+
+    def _check_not_older(self, done: int) -> None:
+        last = max(ledger.read_ledger(self._out / ledger.LEDGER).released, default=0)
+        if last > done:
+            raise InputValueError(
+                f"out={str(self._out)!r} has the state of round {done}, and round {last} was released: going on would "
+                "release rounds twice. Put the newest state back, or end the deployment here."
+            )
+
+    def _refuse_second(self) -> None:
+        raise InputValueError(f"out={str(self._out)!r} is run by another process: a state must be stepped once.")
+
+
+def _place(name: str) -> int:
+    return int(name.removeprefix(_WEIGHTS).split("__")[0])

@@ -1,0 +1,152 @@
+"""Simulated devices: each keeps its own record of when it took part, and refuses what its policy forbids."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from ..bundles import ParticipationPolicy
+
+_DAY_HOURS = 24.0
+
+Work = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings:
+    """How simulated devices behave.
+
+    Attributes:
+        dropout: Probability that a chosen device never reports.
+        late: Probability that its report arrives when its round is over.
+        at_night: Probability that a device is idle and charging in the middle of its night.
+        by_day: The same at noon.
+        seed: Of all of that; the devices' data and the noise do not depend on it.
+    """
+
+    dropout: float = 0.0
+    late: float = 0.0
+    at_night: float = 0.9
+    by_day: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dropout", "late", "at_night", "by_day"):
+            if not 0 <= _validate.real(name, getattr(self, name)) <= 1:
+                raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1].")
+        _validate.whole("seed", self.seed, at_least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a device sends: its update, and the round that it is for.
+
+    Attributes:
+        device: The device.
+        round_number: The round, counted from 1.
+        update: Its clipped update.
+    """
+
+    device: str
+    round_number: int
+    update: Mapping[str, Any]
+
+
+class Fleet:
+    """Devices with timers, nights, drop-outs and late reports.
+
+    Each device's record is on disk before it trains, as on a real one: no failure of the server makes it forget. A
+    chosen device has taken part, whether its report arrives or not.
+
+    Args:
+        record: File of all devices' records; read if there is one.
+        examples: What each device trains on, by its name.
+        policy: What every device keeps to.
+        work: From examples, and what the server sent, to a clipped update.
+        settings: How devices behave.
+        broken: Devices that ignore their policy, as one that was tampered with does.
+    """
+
+    def __init__(
+        self,
+        record: pathlib.Path,
+        *,
+        examples: Mapping[str, Mapping[str, np.ndarray]],
+        policy: ParticipationPolicy,
+        work: Work,
+        settings: DeviceSettings | None = None,
+        broken: frozenset[str] = frozenset(),
+    ) -> None:
+        self._record, self._examples, self._policy, self._work = record, examples, policy, work
+        self._settings = DeviceSettings() if settings is None else settings
+        self._broken = broken
+        self._names = sorted(examples)
+        self._zones = np.random.default_rng(self._settings.seed).uniform(0, _DAY_HOURS, len(self._names))
+        self._past: dict[str, list[tuple[int, float]]] = {}
+        self._late: list[Report] = []
+        lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+        for entry in map(json.loads, lines):
+            self._past.setdefault(entry["device"], []).append((entry["round"], entry["hour"]))
+
+    def volunteers(self, round_number: int, hour: float, chance: np.random.Generator) -> list[str]:
+        """Returns the devices that are idle, and whose own policy lets them take part in a round."""
+        settings = self._settings
+        noon = 0.5 - 0.5 * np.cos(2 * math.pi * (hour + self._zones) / _DAY_HOURS)
+        idle = chance.random(len(self._names)) < settings.at_night + (settings.by_day - settings.at_night) * noon
+        return [
+            name
+            for name, is_idle in zip(self._names, idle, strict=True)
+            if is_idle and self._may(name, round_number, hour)
+        ]
+
+    def train(
+        self,
+        chosen: Sequence[str],
+        round_number: int,
+        hour: float,
+        sent: Mapping[str, Any],
+        chance: np.random.Generator,
+    ) -> list[Report]:
+        """Returns what arrives at the server in a round: reports of chosen devices, and late ones of rounds before."""
+        arrived, self._late = self._late, []
+        fates = chance.random(len(chosen))
+        model = _digest(sent)
+        for device in chosen:
+            self._remember(device, round_number, hour, model)
+        for device, fate in zip(chosen, fates, strict=True):
+            if fate < self._settings.dropout:
+                continue
+            report = Report(device=device, round_number=round_number, update=self._work(self._examples[device], sent))
+            is_late = fate < self._settings.dropout + self._settings.late
+            (self._late if is_late else arrived).append(report)
+        return arrived
+
+    def _may(self, device: str, round_number: int, hour: float) -> bool:
+        past = self._past.get(device, [])
+        since = hour - past[-1][1] if past else math.inf
+        rounds = [number for number, _ in past]
+        return device in self._broken or self._policy.allows(rounds, round_number=round_number, hours_since=since)
+
+    def _remember(self, device: str, round_number: int, hour: float, model: str) -> None:
+        self._past.setdefault(device, []).append((round_number, hour))
+        entry = {"device": device, "round": round_number, "hour": hour, "model": model}
+        with self._record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _digest(tensors: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode() + np.ascontiguousarray(tensors[name]).tobytes())
+    return digest.hexdigest()
