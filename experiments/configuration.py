@@ -188,10 +188,14 @@ def checked_value(name: str, value: Any, where: str) -> Any:
 
     Raises:
         InputTypeError: If it is of another type.
+        InputValueError: If it is a number beyond float64.
     """
     kinds = FIELDS[name]
     number = float in kinds and isinstance(value, int | float) and not isinstance(value, bool)
     if number or (type(value) in kinds):
-        return float(value) if number else value
+        try:
+            return float(value) if number else value
+        except OverflowError:
+            raise InputValueError(f"{where}: {name} is a number of too many digits.") from None
     words = {int: "a whole number", float: "a number", str: "a string"}
     raise InputTypeError(f"{where}: {name}={value!r} must be {' or '.join(words[kind] for kind in kinds)}.")

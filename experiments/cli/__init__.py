@@ -1,5 +1,6 @@
 """The `tff-mf` command: each subcommand is imported when it runs, with what it needs."""
 
+import contextlib
 import errno
 import importlib
 import os
@@ -31,6 +32,8 @@ _COMMANDS = {
     "worker": "Run a worker of TFF, for a run over several machines.",
 }
 
+
+_INTERRUPTED = "tff-mf: interrupted"
 
 # What the machine is short of, which is no fault of the program: a line says it better than a traceback.
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
@@ -68,8 +71,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # A shell starts what runs in the background with interrupts ignored, which is passed on to TFF's worker, and
     # TFF ends the worker by an interrupt and waits for it for ever. A handler is not passed on.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: None)
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -83,9 +86,25 @@ def main() -> NoReturn:
         click.echo(f"tff-mf: {where}{error.strerror}; what was saved is whole (train: --resume)", err=True)
         sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("tff-mf: interrupted", err=True)
+        click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
     sys.exit(0)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """Unwinds, so that what has begun is ended in order; the next interrupt does not wait for that."""
+    signal.signal(signal.SIGINT, _end_now)
+    raise KeyboardInterrupt
+
+
+def _end_now(number: int, frame: object) -> NoReturn:
+    """Ends this process at once, and those that it started."""
+    with contextlib.suppress(Exception):
+        # Loaded if anything was started that would not end by itself.
+        for child in sys.modules["psutil"].Process().children(recursive=True):
+            child.kill()
+    os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
+    os._exit(1)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -4,9 +4,11 @@ import csv
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -200,3 +202,34 @@ def test_a_number_beyond_float64_is_none_of_a_report(folder):
     for number in (10**400, float("inf"), float("nan")):
         stored["clipping"]["clip_norm"] = number
         assert any("clip_norm" in problem for problem in reports.problems(stored))
+
+
+INTERRUPTED = """
+import signal, subprocess, sys, time
+import psutil
+from tff_mf.experiments import cli
+
+def main(**given):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    print(child.pid, flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        print("unwinding", flush=True)
+        time.sleep(60)
+
+cli.cli.main = main
+cli.main()
+"""
+
+
+def test_a_second_interrupt_ends_at_once_without_a_traceback():
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "unwinding\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 1
+        assert process.stderr.read() == "tff-mf: interrupted\n"
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

@@ -1,6 +1,8 @@
 """Injects faults, prints a table, and fails if any was not survived: `make faults`, `make faults-short`."""
 
 import argparse
+import dataclasses
+import json
 import pathlib
 import random
 import shutil
@@ -22,18 +24,18 @@ _LONG_COUNTS = {
     "optimize": {"SIGKILL": 20, "Ctrl-C": 5, "Ctrl-C twice": 5, "disk full (ENOSPC)": 3, "file too large (quota)": 5},
     "data": {"SIGKILL": 15, "Ctrl-C": 4, "Ctrl-C twice": 4, "disk full (ENOSPC)": 2, "file too large (quota)": 6},
     "train": {
-        "SIGKILL": 16,
-        "SIGKILL of the worker": 6,
-        "Ctrl-C": 4,
-        "Ctrl-C twice": 4,
+        "SIGKILL": 8,
+        "SIGKILL of the worker": 4,
+        "Ctrl-C": 3,
+        "Ctrl-C twice": 3,
         "SIGTERM": 2,
-        "disk full (ENOSPC)": 6,
-        "file too large (quota)": 4,
-        "SIGKILL, clock set back": 3,
+        "disk full (ENOSPC)": 4,
+        "file too large (quota)": 3,
+        "SIGKILL, clock set back": 2,
         "started twice": 1,
         "readable": 1,
     },
-    "compare": {"SIGKILL": 4, "Ctrl-C": 2, "SIGTERM": 1},
+    "compare": {"SIGKILL": 3, "Ctrl-C": 1},
 }
 
 
@@ -44,9 +46,17 @@ def main() -> None:
     parser.add_argument("--each", type=int, help="random damages of a kind to a file")
     parser.add_argument("--only", choices=("kills", "files"))
     parser.add_argument("--command", help="kills of this command only")
-    parser.add_argument("--fault", help="kills of this kind only")
+    parser.add_argument("--fault", action="append", help="kills of this kind only; may be repeated")
+    parser.add_argument("--save", type=pathlib.Path, help="file to add each outcome to, as a line of JSON")
+    parser.add_argument(
+        "--table", type=pathlib.Path, nargs="+", help="print the table of saved outcomes, and do nothing"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="file for the table")
     given = parser.parse_args()
+    if given.table:
+        lines = [line for path in given.table for line in path.read_text().splitlines()]
+        print(table(Outcome(**json.loads(line)) for line in lines))
+        return
     each = given.each or (1 if given.short else 12)
     files.quiet()
     start = time.monotonic()
@@ -60,6 +70,9 @@ def main() -> None:
 
         def note(outcome: Outcome) -> None:
             found.append(outcome)
+            if given.save is not None:
+                with given.save.open("a") as file:
+                    file.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
             if outcome.result not in SURVIVED:
                 print(
                     f"{outcome.result}: {outcome.fault}, {outcome.target}: {outcome.about}", file=sys.stderr, flush=True
@@ -68,7 +81,7 @@ def main() -> None:
         # Forks first: a process that has computed with TensorFlow must not be forked.
         if given.only != "files":
             counts = {
-                command: {fault: times for fault, times in faults.items() if given.fault in (None, fault)}
+                command: {fault: times for fault, times in faults.items() if fault in (given.fault or faults)}
                 for command, faults in (_SHORT_COUNTS if given.short else _LONG_COUNTS).items()
                 if given.command in (None, command)
             }

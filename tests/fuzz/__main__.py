@@ -22,10 +22,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=2_000_000, help="of all readers together")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="a reader's name")
+    parser.add_argument("--only", action="append", help="a reader's name; may be repeated")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None) as folder:
-        readers = [each for each in all_readers(pathlib.Path(folder)) if given.only in (None, each.name)]
+        readers = [each for each in all_readers(pathlib.Path(folder)) if each.name in (given.only or [each.name])]
         print("| reader | inputs | read | refused | anything else | slowest, ms | growth, MiB | inputs a second |")
         print("|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
         total = bad = 0

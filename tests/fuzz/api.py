@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.experiments import configuration, layers, settings
 
 _NAMES = tuple(configuration.FIELDS)
-_HUGE = (10**6, 10**9, 10**12, 2**63, 10**30)
+_HUGE = (10**8, 10**9, 10**12, 2**63, 10**30)
 _ROUNDS = st.integers(1, 24)
 _SIGMA = st.floats(0.1, 20)
 _DELTA = st.floats(1e-12, 0.1)

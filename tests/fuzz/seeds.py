@@ -18,7 +18,11 @@ SEEDS: dict[str, list[object]] = {
     # A number of the manifest that is an infinity once it is read: a ValueError of json that named nothing.
     "artifact": [_file.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
     # A RecursionError of tomllib.
-    "run settings (TOML)": [b"preset = " + b"[" * 3000],
+    "run settings (TOML)": [
+        b"preset = " + b"[" * 3000,
+        # An OverflowError of float.
+        b"[run]\nserver_learning_rate = 1" + b"0" * 400 + b"\n",
+    ],
     "comparison (TOML)": [
         b"preset = " + b"[" * 3000,
         # Neither ε nor σ: a TypeError of a format.
