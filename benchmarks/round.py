@@ -63,10 +63,10 @@ def main() -> None:
     with aggregators.resident_context(max_concurrent_computation_calls=os.cpu_count() or 1):
         steps = {name: stepping(lstm.process(aggregator(name, arguments.clients)), lstm.cohorts[0]) for name in names}
         seconds = seconds_of(steps, arguments.rounds, warmup=2)
-    # Round by round: what slows a turn down slows down all of it.
     row(f"round of {arguments.clients} clients, {lstm.task.parameters:,} parameters", "over plain mean", "must be")
     row("---", "---", "---")
     for name in names:
+        # Turn by turn: what slows the machine down meets both.
         ratios = [one / base for one, base in zip(seconds[name], seconds[WITHOUT], strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}, {statistics.median(seconds[name]):.2f} s"
         note = f"; {NOTES[name]}" if name in NOTES else ""

@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 _AXES = {"epsilon": "ε", "noise_multiplier": "σ"}
+_ASIDE = 1.02
 
 
 def draw(found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float) -> list[pathlib.Path]:
@@ -41,15 +42,21 @@ def _over_rounds(found: Sequence[Level], path: pathlib.Path) -> None:
     for axes, group in zip(panels[0], groups, strict=True):
         for level in group:
             by_round: dict[int, list[float]] = {}
-            for round_number, accuracy in itertools.chain.from_iterable(run.history for run in level.best):
-                by_round.setdefault(round_number, []).append(100 * accuracy)
-            drawn = [(number, *mean_and_half_width(values)) for number, values in sorted(by_round.items())]
-            numbers, means, halves = (np.array(column, float) for column in zip(*drawn, strict=True))
-            colour = colours[level.label]
-            axes.plot(numbers, means, marker="o", markersize=3, color=colour, label=level.label)
-            axes.fill_between(numbers, means - halves, means + halves, alpha=0.1, color=colour)
+            for run in level.best:
+                for round_number, accuracy in run.history:
+                    by_round.setdefault(round_number, []).append(100 * accuracy)
+                axes.plot(
+                    [round_number for round_number, _ in run.history],
+                    [100 * accuracy for _, accuracy in run.history],
+                    linewidth=0.6,
+                    alpha=0.4,
+                    color=colours[level.label],
+                )
+            numbers = sorted(by_round)
+            means = [statistics.fmean(by_round[number]) for number in numbers]
+            axes.plot(numbers, means, marker="o", markersize=3, color=colours[level.label], label=level.label)
         name, value = group[0].privacy
-        axes.set(xlabel="round", title=f"{_AXES[name]} = {value:g}")
+        axes.set(xlabel="round", title=f"{_AXES[name]} = {value:g}; each seed, and their mean")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     panels[0][0].set(ylabel="accuracy, known words (%)", ylim=(0, None))
@@ -58,11 +65,14 @@ def _over_rounds(found: Sequence[Level], path: pathlib.Path) -> None:
 
 def _over_privacy(found: Sequence[Level], path: pathlib.Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for label in dict.fromkeys(level.label for level in found):
+    labels = list(dict.fromkeys(level.label for level in found))
+    for index, label in enumerate(labels):
         own = sorted((level for level in found if level.label == label), key=lambda level: level.privacy)
         drawn = [mean_and_half_width([100 * value for value in level.accuracies.values()]) for level in own]
+        # Beside each other, so that intervals can be told apart.
+        aside = _ASIDE ** (index - (len(labels) - 1) / 2)
         axes.errorbar(
-            [level.privacy[1] for level in own],
+            [level.privacy[1] * aside for level in own],
             [mean for mean, _ in drawn],
             yerr=[half or 0.0 for _, half in drawn],
             marker="o",
@@ -70,7 +80,12 @@ def _over_privacy(found: Sequence[Level], path: pathlib.Path) -> None:
             capsize=3,
             label=label,
         )
-    axes.set(xlabel=_AXES[found[0].privacy[0]], ylabel="accuracy, known words (%)", xscale="log")
+    axes.set(xlabel=_AXES[found[0].privacy[0]], ylabel="accuracy, known words (%), 95 % interval over seeds")
+    levels = sorted({level.privacy[1] for level in found})
+    if levels[0] > 0:
+        axes.set_xscale("log")
+    axes.set_xticks(levels, [f"{value:g}" for value in levels])
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     _save(figure, path)
