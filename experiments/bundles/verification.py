@@ -135,7 +135,7 @@ def _original(
     """Yields the state after each round of the process in TFF."""
     names = list(manifest.stages["initialize"]["outputs"])
     local = manifest.local_data
-    with aggregators.tff_session():
+    with aggregators.resident_context():
         weights = [start[name] for name in names if "__global_model_weights__" in name]
         state = process.initialize()
         state = process.set_model_weights(state, tff.learning.models.ModelWeights(weights, []))
