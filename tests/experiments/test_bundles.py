@@ -144,15 +144,30 @@ def test_a_bundle_that_was_written_anew_is_found_out(case, copy, bundle):
     assert json.loads(finished.stdout)["refused"][0]["file"] == file
 
 
-def test_graphs_with_less_noise_than_is_claimed_are_found_out(copy):
-    """Every file fits every other one, and only the graphs do something else: TFF shows it."""
-    set_in(copy / "run.json", noise_multiplier=16.0)
+# Every file fits every other one, and only the graphs do something else than run.json says.
+OTHER_GRAPHS = {
+    "less noise": ({"noise_multiplier": 16.0}, ["server/update"], "round 1"),
+    # The noise is the same: only what devices send may be twice as large.
+    "a larger clip norm": (
+        {"clip_norm": 0.5, "noise_multiplier": 16.0},
+        ["device/work", "device/work.tflite"],
+        "above clip_norm=0.5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_GRAPHS)
+def test_graphs_that_do_something_else_are_found_out(case, copy):
+    changes, files, reason = OTHER_GRAPHS[case]
+    settings = json.loads((copy / "run.json").read_text())["settings"]
+    settings["clip_norm"] = changes.get("clip_norm", settings["clip_norm"])
+    set_in(copy / "run.json", **changes, settings=settings)
     reports.write(copy, realised=False)
     written_anew(copy)
     assert bundles.refusals(copy) == []
-    (found,) = verification.verify(copy, rounds=1)
-    assert found.file == "server/update"
-    assert "round 1" in found.reason
+    found = verification.verify(copy, rounds=1)
+    assert [each.file for each in found] == files
+    assert all(reason in each.reason for each in found)
 
 
 def test_verify_by_command(bundle, tmp_path):
