@@ -12,6 +12,8 @@ from .export import export_computation as export_computation  # noqa: E402
 from .export import export_process as export_process  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
+from .lite import LiteModel as LiteModel  # noqa: E402
+from .lite import convert_to_lite as convert_to_lite  # noqa: E402
 from .rejections import count_rejected as count_rejected  # noqa: E402
 from .resident import ResidentContext as ResidentContext  # noqa: E402
 from .resident import resident_context as resident_context  # noqa: E402

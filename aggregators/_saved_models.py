@@ -1,8 +1,6 @@
-"""Stages on disk: as SavedModels, and as TensorFlow Lite where it can convert them."""
+"""Stages on disk as SavedModels."""
 
-import dataclasses
 import pathlib
-import re
 from typing import Any
 
 import tensorflow as tf
@@ -10,20 +8,6 @@ import tensorflow as tf
 from ._stage_graphs import StageGraph
 
 SIGNATURE = "serving_default"
-_REASON_LENGTH = 500
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Lite:
-    """A stage for TensorFlow Lite, or why there is none.
-
-    Attributes:
-        content: The file, or `None`.
-        reason: Why there is none, or an empty text.
-    """
-
-    content: bytes | None
-    reason: str = ""
 
 
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
@@ -48,25 +32,6 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
         "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
         "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},
     }
-
-
-def lite(folder: pathlib.Path) -> Lite:
-    """Returns a SavedModel converted for TensorFlow Lite, with the operations that it needs TensorFlow for."""
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
-    converter.experimental_enable_resource_variables = True
-    try:
-        return Lite(content=converter.convert())
-    # The converter raises whatever its parts raise, and whatever it is, there is no file.
-    except Exception as error:
-        return Lite(content=None, reason=_reason(str(error)))
-
-
-def _reason(message: str) -> str:
-    custom = re.search(r"^Custom ops: (.*)$", message, re.MULTILINE)
-    if custom:
-        return f"TensorFlow Lite has no {custom[1]}, and SELECT_TF_OPS does not have it either."
-    return message.strip().splitlines()[0][:_REASON_LENGTH] if message.strip() else "TensorFlow Lite does not say why."
 
 
 def _type(tensor: tf.Tensor) -> dict[str, Any]:

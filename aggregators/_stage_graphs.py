@@ -1,7 +1,8 @@
 """TensorFlow graphs of TFF computations, with a name for every input and output."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,7 @@ _LARGE_BYTES = 2**12
 
 # How the parts of a parameter or a result are called: by one word with the path behind it, or part by part; None is a
 # part that must be empty.
-Label = str | None | Sequence["Label"]
+Label = str | None | tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,7 @@ def _run_before_readers(graph_def: tf.compat.v1.GraphDef, initialize: str) -> No
         nodes[name].input.append(f"^{node_name(initialize)}")
 
 
-def _leaves(binding: object, type_spec: tff.Type, label: Label) -> Iterator[tuple[str, str]]:
+def _leaves(binding: Any, type_spec: tff.Type, label: Label) -> Iterator[tuple[str, str]]:
     """Yields name and tensor of each part of a parameter or a result."""
     kind = binding.WhichOneof("binding")
     if isinstance(type_spec, tff.StructType):

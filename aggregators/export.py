@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
-from . import _checkpoint_file, _forms, _saved_models
+from . import _checkpoint_file, _forms, _saved_models, lite
 from ._stage_graphs import (
     SEPARATOR,
     Label,
@@ -119,7 +119,7 @@ def export_process(
         }
     _checkpoint_file.make_private(folder / "server")
     _write_private(folder / INITIAL, fed)
-    converted = _saved_models.lite(folder / "device" / "work")
+    converted = lite.convert_to_lite(folder / "device" / "work")
     if converted.content is not None:
         (folder / LITE).write_bytes(converted.content)
     return {

@@ -83,6 +83,15 @@ def _end(workers: list[psutil.Process]) -> None:
             time.sleep(_POLL_SECONDS)
 
 
+class _Ended(tff.framework.SyncContext):
+    """Stands where TFF's default context stood: left until Python takes its modules apart, that reports an error."""
+
+    def invoke(self, comp: object, arg: object) -> object:
+        raise RuntimeError("The program has ended, and TFF's context with it.")
+
+
 @atexit.register
 def _end_all() -> None:
     _end(_workers())
+    tff.framework.get_context_stack().set_default_context(_Ended())
+    gc.collect()

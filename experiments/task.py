@@ -112,19 +112,23 @@ def build_task(
     for name, masked in masks.items():
         metrics[name] = functools.partial(_keras_metrics.MaskedCategoricalAccuracy, name=name, masked_tokens=masked)
     words = tf.TensorSpec([None, SEQUENCE_LENGTH], tf.int64)
-    build_keras_model = functools.partial(
-        models.build_keras_model,
-        config,
-        extended_vocab_size=len(vocabulary) + special.get_number_of_special_tokens(),
-        seed=seed,
-    )
-    keras_model = build_keras_model()
+    build = functools.partial(build_keras_model, config, vocabulary=vocabulary, seed=seed)
+    keras_model = build()
     return Task(
-        model=models.build_tff_model(config, build_keras_model, input_spec=(words, words)),
-        measured_model=models.build_tff_model(config, build_keras_model, input_spec=(words, words), metrics=metrics),
+        model=models.build_tff_model(config, build, input_spec=(words, words)),
+        measured_model=models.build_tff_model(config, build, input_spec=(words, words), metrics=metrics),
         initial_weights=tff.learning.models.ModelWeights.from_model(keras_model),
         preprocess_train=_lean(preprocessing.create_preprocess_fn(client_spec, vocabulary)),
         preprocess_evaluation=preprocessing.create_preprocess_fn(evaluation_spec, vocabulary),
+    )
+
+
+def build_keras_model(config: models.ModelConfig, *, vocabulary: Sequence[str], seed: int) -> tf.keras.Model:
+    """Returns the model that knows the words of a vocabulary, with the weights that training starts from."""
+    words = vocabulary[: config.vocab_size]
+    special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(words))
+    return models.build_keras_model(
+        config, extended_vocab_size=len(words) + special.get_number_of_special_tokens(), seed=seed
     )
 
 

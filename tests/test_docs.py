@@ -76,6 +76,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.amplified",
     "tff_mf.experiments.auditing._adversary",
     "tff_mf.experiments.auditing._canaries",
+    "tff_mf.experiments.bundles._policy",
     "tff_mf.experiments.configuration",
     "tff_mf.experiments.deployment",
     "tff_mf.experiments.layers",

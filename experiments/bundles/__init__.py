@@ -9,3 +9,5 @@ from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
 from ._policy import ParticipationPolicy as ParticipationPolicy
 from ._policy import read_policy as read_policy
+from ._source import Source as Source
+from ._source import read_source as read_source

@@ -106,8 +106,11 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
 
 def _settings(given: dict[str, Any]) -> TrainingSettings:
     try:
-        sampling, model = SamplingSettings(**given["sampling"]), ModelConfig(**given["model"])
-        return TrainingSettings(**{**given, "model": model, "sampling": sampling})
+        parts: dict[str, Any] = {
+            "sampling": SamplingSettings(**given["sampling"]),
+            "model": ModelConfig(**given["model"]),
+        }
+        return TrainingSettings(**{**given, **parts})
     except (KeyError, TypeError) as error:
         raise InputValueError(f"run.json has no settings of tff-mf train: {error}") from error
 

@@ -2,16 +2,13 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import secrets
-import shutil
 
 from tff_mf import _validate
-from tff_mf.errors import InputValueError
 
 from ... import aggregators
 from .. import reporting, reports, run_files, task, training
+from ._folders import new_folder
 from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
 from ._policy import ParticipationPolicy, write_policy
 from ._source import Source
@@ -34,19 +31,8 @@ def export(source: Source, out: pathlib.Path, *, round_minutes: float, populatio
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         _validate.whole("population", population)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
-    aside = out.absolute().with_name(f".{out.absolute().name}.{secrets.token_hex(8)}.partial")
-    try:
-        aside.mkdir(parents=True)
-        digest = _write(source, aside, policy, population)
-        # Takes the place of an empty folder, and of nothing else.
-        aside.rename(out.absolute())
-    except OSError as error:
-        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return digest
+    with new_folder(out) as aside, aggregators.tff_session():
+        return _write(source, aside, policy, population)
 
 
 def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, population: int | None) -> str:
@@ -79,8 +65,6 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     aggregators.export_computation(
         task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="examples"
     )
-    for path in (*folder.rglob("*"), folder):
-        _sync(path)
     manifest = Manifest(
         process=exported["process"],
         stages=exported["stages"],
@@ -92,11 +76,3 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
         files=file_hashes(folder),
     )
     return write_manifest(folder, manifest)
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

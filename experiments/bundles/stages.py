@@ -105,7 +105,7 @@ class Stages:
         )
         return {name: found[name] for name in described["outputs"]}
 
-    def _signature(self, path: str) -> Callable[..., dict[str, tf.Tensor]]:
+    def _signature(self, path: str) -> Any:
         # A signature does not keep its model alive.
         if path not in self._loaded:
             self._loaded[path] = tf.saved_model.load(str(self._folder / path))

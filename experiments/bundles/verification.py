@@ -21,6 +21,8 @@ from .stages import Stages, Tensors
 # Sums are in another order, and TensorFlow Lite has kernels of its own: relative to the largest number of a tensor.
 _TOLERANCE = 1e-5
 _LITE_TOLERANCE = 1e-3
+_NORM_ROUNDING = 1e-6
+_SCALES = (1.0, 1e2, 1e4, 1e8, np.inf)
 _CLIENTS = 3
 _KEYS = "__noise__keys"
 
@@ -30,11 +32,12 @@ _Examples = dict[str, np.ndarray]
 def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) -> list[Refusal]:
     """Returns why a bundle must not be deployed; nothing if it may.
 
-    First come the files (see `refusals`), then the types of every SavedModel and of TFF's forms. Then the bundle runs:
+    First come the files (see `refusals`), then the types of every SavedModel and of TFF's forms, and whether a device's
+    work clips, from models that make updates as large as they can be. Then the bundle runs:
     clients, two sums that are merged, and the server's update with keys of its own. The learning process is built anew
     from `run.json`, the artifact and the vocabulary, and run by TFF with the same keys and examples. After every round
-    the whole state must be the same, rows of noise and model, up to rounding: so the graphs clip, add the noise of the
-    artifact and divide as `run.json` says.
+    the whole state must be the same, rows of noise and model, up to rounding: so the graphs add the noise of
+    the artifact and divide as `run.json` says.
 
     Args:
         folder: The bundle.
@@ -57,6 +60,9 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     if found:
         return found
     data = _examples(manifest, len(vocabulary), min(rounds, privacy.rounds))
+    clipping = _clipping(manifest, stages, data[0][0], settings.clip_norm)
+    if clipping:
+        return clipping
     states, lite = _plain(manifest, stages, data)
     if lite:
         return [Refusal(file=manifest.lite["path"], reason=lite)]
@@ -109,6 +115,29 @@ def _examples(manifest: Manifest, words: int, rounds: int) -> list[list[_Example
     return [[one() for _ in range(_CLIENTS)] for _ in range(rounds)]
 
 
+def _clipping(manifest: Manifest, stages: Stages, examples: _Examples, clip_norm: float) -> list[Refusal]:
+    """Returns the works that send more than the clip norm, of models that are scaled up until they overflow."""
+    sent = _arrays(stages.prepare(stages.initialize()))
+    works = {manifest.stages["work"]["path"]: stages.work}
+    if manifest.lite["path"]:
+        works[manifest.lite["path"]] = stages.lite_work
+    found = []
+    for path, work in works.items():
+        for scale in _SCALES:
+            with np.errstate(invalid="ignore", over="ignore"):
+                scaled = {
+                    name: value * np.float32(scale) if "__trainable__" in name else value
+                    for name, value in sent.items()
+                }
+            update = _arrays(work(examples, scaled)).values()
+            norm = float(np.sqrt(sum(np.sum(np.square(value, dtype=np.float64)) for value in update)))
+            # Written so that NaN is refused too.
+            if not norm <= clip_norm * (1 + _NORM_ROUNDING):
+                found.append(Refusal(file=path, reason=f"sends an update of norm {norm}, above clip_norm={clip_norm}"))
+                break
+    return found
+
+
 def _plain(manifest: Manifest, stages: Stages, data: list[list[_Examples]]) -> tuple[list[dict[str, np.ndarray]], str]:
     """Returns the state before each round and after the last, and how TensorFlow Lite differs, if it does."""
     state: Tensors = stages.initialize()
@@ -135,7 +164,7 @@ def _original(
     """Yields the state after each round of the process in TFF."""
     names = list(manifest.stages["initialize"]["outputs"])
     local = manifest.local_data
-    with aggregators.tff_session():
+    with aggregators.resident_context():
         weights = [start[name] for name in names if "__global_model_weights__" in name]
         state = process.initialize()
         state = process.set_model_weights(state, tff.learning.models.ModelWeights(weights, []))

@@ -32,9 +32,8 @@ def export(
 
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles
-    from ..bundles import _source
 
-    found = _source.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
+    found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
 
     from ..bundles import building
 

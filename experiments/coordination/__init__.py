@@ -1,6 +1,6 @@
 """A reference coordinator: drives a bundle over simulated devices, for tests and for reading.
 
-A production server talks to real devices, which it has to authenticate, and keeps its state on several machines. What it
+A production server has to authenticate real devices, and keeps its state on several machines. What it
 must not do otherwise is what is here: one state once, on disk before it is shown, and participation checked twice.
 """
 

@@ -1,6 +1,16 @@
+import dataclasses
 import pathlib
 
 import pytest
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """A bundle that was exported, what was exported, and the digest that was printed."""
+
+    folder: pathlib.Path
+    config: pathlib.Path
+    digest: str
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +21,19 @@ def small_data(tmp_path_factory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("data") / "small.sqlite"
     write_pydoc(path, ["scipy"], progress=False)
     return path
+
+
+@pytest.fixture(scope="session")
+def bundle(small_data, tmp_path_factory) -> Bundle:
+    """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of."""
+    from tff_mf.experiments.bundles import building, read_source
+
+    root = tmp_path_factory.mktemp("bundle")
+    config = root / "settings.toml"
+    config.write_text(
+        f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "tree-full"\nrounds = 200\nclients_per_round = 2\n'
+        "cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\n"
+        'model = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\nmax_examples = 4\n'
+    )
+    digest = building.export(read_source(config), root / "bundle", round_minutes=15.0, population=80)
+    return Bundle(folder=root / "bundle", config=config, digest=digest)

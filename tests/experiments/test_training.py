@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import psutil
 import pytest
+import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import demo, reports, training
@@ -64,6 +65,10 @@ def test_files_of_a_run(finished):
     assert json.loads((out / training.SUMMARY).read_text()) == result.summary
     log = rows(out / training.PARTICIPATION)
     assert len(log) == 15
+    model = safetensors.numpy.load_file(out / training.MODEL)
+    for index, weight in enumerate(result.weights):
+        np.testing.assert_array_equal(model[str(index)], weight)
+    assert len(json.loads((out / training.VOCABULARY).read_text())) == SMALL.model.vocab_size
 
 
 def test_summary_and_statement_say_what_ran(finished):

@@ -41,6 +41,22 @@ def test_folding_a_second_time_gives_another_key():
     assert not np.any(first.numpy() == second.numpy())
 
 
+def test_keys_are_repeated_inside_of_the_block_and_nowhere_else():
+    import tff_mf
+    from tff_mf.noise import build_stream
+
+    stream = build_stream(tff_mf.BLT.production("b400"), dimension=3, stddev=1.0)
+    drawn = stream.next(stream.next(stream.init())[1])[1]
+    with _keys.repeated(drawn.keys.numpy()):
+        compiled = tf.function(lambda: stream.next(stream.next(stream.init())[1])[1])
+        again = compiled()
+    np.testing.assert_array_equal(again.keys, drawn.keys)
+    for row, other in zip(again.rows, drawn.rows, strict=True):
+        np.testing.assert_allclose(row, other, rtol=1e-6)
+    fresh = stream.next(stream.init())[1]
+    assert not np.any(fresh.keys[0].numpy() == drawn.keys[0].numpy())
+
+
 def test_tensorflows_non_deterministic_ints_are_worth_32_bits():
     """Why `system_key` exists: 312 words give away all that follow and all before, down to a seed of 32 bits."""
     # In a process of its own: others have drawn from the generator of this one, and stepping back takes long.

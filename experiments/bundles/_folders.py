@@ -1,0 +1,43 @@
+"""Folders that are there whole or not at all."""
+
+import contextlib
+import os
+import pathlib
+import secrets
+import shutil
+from collections.abc import Iterator
+
+from tff_mf.errors import InputValueError
+
+
+@contextlib.contextmanager
+def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a folder to write to, and gives it the name `out` once it is written and on disk.
+
+    Raises:
+        InputValueError: If `out` holds something, or cannot be written.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
+    place = out.absolute()
+    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}.partial")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        for path in (*aside.rglob("*"), aside):
+            _sync(path)
+        # Takes the place of an empty folder, and of nothing else.
+        aside.rename(place)
+        _sync(place.parent)
+    except OSError as error:
+        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,91 @@
+"""A trained model as files, with its realised privacy report, and nothing of the server's state."""
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import safetensors.numpy
+import tensorflow as tf
+
+from tff_mf.errors import InputValueError
+
+from ... import aggregators
+from .. import reports, task, training
+from ._folders import new_folder
+from ._manifest import VOCABULARY
+from ._source import deployed_again
+
+SAVED_MODEL = "model"
+LITE = "model.tflite"
+REPORT, REPORT_TEXT = "report.json", "report.md"
+TOKENIZE = "tokenize"
+# TensorFlow keeps this folder of a SavedModel for whoever serves it.
+_INSIDE = "assets.extra"
+
+
+def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
+    """Writes the trained model of a run, or of a deployment, whole or not at all.
+
+    | file | what it is |
+    |---|---|
+    | `model/` | SavedModel from words `[n, 20]` to logits `[n, 20, words]`, with the report in `assets.extra/` |
+    | `model.tflite` | the same for TensorFlow Lite, where that can convert it |
+    | `tokenize/` | SavedModel from sentences `[n]` to the words that the model takes |
+    | `vocabulary.json`, `report.json`, `report.md` | the words it knows, and what the training guarantees |
+
+    Formal guarantee: what is written depends on the run's released model, its report and its vocabulary alone: no
+    rows of noise, no keys, and no optimizer's state are read.
+
+    Args:
+        run: Folder of a run that has ended.
+        out: Folder to write: a new one, or an empty one.
+
+    Returns:
+        What was written: `parameters`, `headline` of the report, and why there is no file for TensorFlow Lite if so.
+
+    Raises:
+        InputError: If the run has no model or no report, its report does not follow from its files, or `out` holds
+            something.
+    """
+    for name in (training.MODEL, REPORT):
+        if not (run / name).is_file():
+            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")
+    wrong = [each for each in reports.check(run) if each.severity == "critical" and each.field == "report"]
+    if wrong:
+        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0].text}.")
+    with new_folder(out) as aside, aggregators.tff_session():
+        return _write(run, aside)
+
+
+def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
+    settings, _, vocabulary = deployed_again(run)
+    report = (run / REPORT).read_bytes()
+    keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
+    weights = safetensors.numpy.load_file(run / training.MODEL)
+    keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
+    words = tf.TensorSpec([None, task.SEQUENCE_LENGTH], tf.int64, name="words")
+
+    @tf.function(input_signature=[words], autograph=False)
+    def predict(words: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"logits": keras_model(words, training=False)}
+
+    module = tf.Module()
+    module.model, module.predict = keras_model, predict
+    tf.saved_model.save(module, str(folder / SAVED_MODEL), signatures={"serving_default": predict})
+    (folder / SAVED_MODEL / _INSIDE).mkdir()
+    (folder / SAVED_MODEL / _INSIDE / REPORT).write_bytes(report)
+    aggregators.export_computation(
+        task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="words"
+    )
+    for name in (REPORT, REPORT_TEXT, VOCABULARY):
+        shutil.copyfile(run / name, folder / name)
+    lite = aggregators.convert_to_lite(folder / SAVED_MODEL)
+    if lite.content is not None:
+        (folder / LITE).write_bytes(lite.content)
+    return {
+        "parameters": keras_model.count_params(),
+        "headline": json.loads(report)["headline"],
+        "lite": None if lite.content is None else LITE,
+        "lite_reason": lite.reason or None,
+    }

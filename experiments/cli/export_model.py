@@ -1,0 +1,25 @@
+"""`tff-mf export-model`: a trained model as files."""
+
+import pathlib
+
+import click
+
+from . import _options
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--out", required=True, help="Folder of the model; must be new or empty.")
+@_options.as_json
+def export_model(run: str, out: str, as_json: bool) -> None:
+    """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its realised privacy report.
+
+    RUN is a folder of `tff-mf train`, or of a deployment, that has ended. Nothing of the server's state is written.
+    """
+    from tff_mf import _requires
+
+    _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    from ..bundles import publishing
+
+    result = publishing.export_model(pathlib.Path(run), pathlib.Path(out))
+    _options.report({"out": out, **result}, as_json=as_json)

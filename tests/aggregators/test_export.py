@@ -1,0 +1,235 @@
+"""Exported stages, run by TensorFlow in a process that has neither TFF nor tff-mf, against TFF."""
+
+import collections
+import json
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+
+ROUNDS, CLIENTS, EXAMPLES = 20, 2, 6
+MECHANISMS = {
+    "blt": lambda: tff_mf.BLT.production("b400"),
+    "banded": lambda: tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)])),
+    "tree": lambda: tff_mf.Tree(ROUNDS, variant="full"),
+    "identity": tff_mf.Identity,
+}
+
+# What an operator's own server could look like: TensorFlow, NumPy, safetensors and the bundle's files.
+RUN = """
+import json, pathlib, sys
+for name in ("tensorflow_federated", "tensorflow_privacy", "tff_mf"):
+    sys.modules[name] = None
+import numpy as np, safetensors.numpy, tensorflow as tf
+# Optimizing such small graphs in every call takes longer than running them.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+root, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+data = {name: list(value) for name, value in np.load(root / "data.npz").items()}
+for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+    stages = json.loads((folder / "stages.json").read_text())["stages"]
+    loaded = {name: tf.saved_model.load(str(folder / stage["path"])) for name, stage in stages.items()}
+
+    def run(stage, values):
+        taken = {name: tf.convert_to_tensor(values[name]) for name in stages[stage]["inputs"]}
+        return loaded[stage].signatures["serving_default"](**taken)
+
+    state = run("initialize", safetensors.numpy.load_file(folder / "server" / "initial.safetensors"))
+    for _ in range(rounds):
+        sent, sums = run("prepare", state), [run("zero", {}), run("zero", {})]
+        for client in range(len(data["features"])):
+            examples = {"examples__x": data["features"][client], "examples__y": data["targets"][client]}
+            sums[client % 2] = run("accumulate", {**sums[client % 2], **run("work", {**examples, **sent})})
+        other = {name.replace("sum", "other", 1): value for name, value in sums[1].items()}
+        result = run("update", {**state, **run("report", run("merge", {**sums[0], **other}))})
+        state = {name: value for name, value in result.items() if name.startswith("state__")}
+    arrays = {name: value.numpy() for name, value in state.items() if value.dtype != tf.string}
+    safetensors.numpy.save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, folder / "end")
+"""
+
+
+def model():
+    layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(3, "tanh"), tf.keras.layers.Dense(1)]
+    spec = collections.OrderedDict(x=tf.TensorSpec([None, 5]), y=tf.TensorSpec([None, 1]))
+    return tff.learning.models.functional_model_from_keras(
+        tf.keras.Sequential(layers), tf.keras.losses.MeanSquaredError(), input_spec=spec
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = np.random.default_rng(1)
+    features = generator.normal(size=(CLIENTS, EXAMPLES, 5)).astype(np.float32)
+    return features, features.sum(axis=2, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, data):
+    """A folder with an export of each mechanism, and its process and initial weights."""
+    root = tmp_path_factory.mktemp("exported")
+    np.savez(root / "data.npz", features=data[0], targets=data[1])
+    learned = model()
+    weights = tff.learning.models.ModelWeights(*learned.initial_weights)
+    processes = {}
+    for name, mechanism in MECHANISMS.items():
+        processes[name] = process(learned, mechanism())
+        description = aggregators.export_process(
+            processes[name], root / name, initial_weights=weights, batch_size=4, client_epochs=2, max_examples=10
+        )
+        (root / name / "stages.json").write_text(json.dumps(description))
+    return root, processes, weights
+
+
+def process(learned, mechanism, **changes):
+    arguments = {"clip_norm": 0.5, "noise_multiplier": 0.5, "clients_per_round": CLIENTS, "insecure_seed": 3, **changes}
+    return tff.learning.algorithms.build_unweighted_fed_avg(
+        learned,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.5),
+        model_aggregator=aggregators.build_mf_aggregator(mechanism, **arguments),
+    )
+
+
+@pytest.fixture(scope="module")
+def ended(exported):
+    """The state of each after all rounds, by TensorFlow alone."""
+    root, _, _ = exported
+    with (root / "log").open("w") as log:
+        command = [sys.executable, "-c", RUN, root, str(ROUNDS)]
+        subprocess.run(command, check=True, stdout=log, stderr=log, timeout=900)
+    return {name: safetensors.numpy.load_file(root / name / "end") for name in MECHANISMS}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_without_tff_the_model_is_that_of_tff(name, exported, ended, data):
+    _, processes, weights = exported
+    clients = []
+    for features, targets in zip(*data, strict=True):
+        examples = tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=features, y=targets))
+        clients.append(examples.repeat(2).take(10).batch(4))
+    state = processes[name].set_model_weights(processes[name].initialize(), weights)
+    with aggregators.resident_context():
+        for _ in range(ROUNDS):
+            state = processes[name].next(state, clients).state
+        expected = [np.asarray(weight) for weight in processes[name].get_model_weights(state).trainable]
+    found = [ended[name][f"state__global_model_weights__trainable__{index}"] for index in range(len(expected))]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert any(np.abs(one - np.asarray(start)).max() > 0.1 for one, start in zip(found, weights.trainable, strict=True))
+
+
+def secrets(state):
+    """Bytes that say something about the noise or the server: every key, and the beginnings of rows and momentum."""
+    for name, value in state.items():
+        if name.endswith("__noise__keys"):
+            yield from (key.tobytes() for key in value)
+        elif "__rows__" in name or "__accumulator__" in name or "__coefficients__" in name:
+            yield value.tobytes()[:12]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_devices_are_given_no_key_and_no_state(name, exported, ended):
+    root, _, _ = exported
+    on_device = b"".join(path.read_bytes() for path in sorted((root / name / "device").rglob("*")) if path.is_file())
+    searched = [secret for secret in secrets(ended[name]) if secret.strip(b"\0")]
+    assert len(searched) > ROUNDS
+    in_state = (root / name / "end").read_bytes()
+    assert all(secret in in_state for secret in searched)
+    assert not any(secret in on_device for secret in searched)
+    assert b"urandom" not in on_device
+    assert b"noise__" not in on_device
+    description = json.loads((root / name / "stages.json").read_text())
+    assert not any("state" in given or "noise" in given for given in description["stages"]["work"]["inputs"])
+
+
+def test_files_of_an_export(exported):
+    root, _, weights = exported
+    description = json.loads((root / "banded" / "stages.json").read_text())
+    assert max(stage["graph_bytes"] for stage in description["stages"].values()) < 5e6
+    initial = root / "banded" / "server" / "initial.safetensors"
+    assert stat.S_IMODE(initial.stat().st_mode) == 0o600
+    fed = safetensors.numpy.load_file(initial)
+    # The matrix is no part of a graph, and neither is the model.
+    assert fed["constant__0"].size >= 6 * 600
+    np.testing.assert_array_equal(fed["model__trainable__0"], weights.trainable[0])
+    for name, stage in description["stages"].items():
+        graph = (root / "banded" / stage["path"] / "saved_model.pb").read_bytes()
+        assert fed["constant__0"].tobytes()[:200] not in graph, name
+    for name in (*description["forms"], "map_reduce/update", "distribute_aggregate/server_result"):
+        assert (root / "banded" / "forms" / f"{name}.pb").stat().st_size < 5e6
+
+
+def test_the_device_trains_the_same_in_tensorflow_lite(exported, data):
+    root, _, _ = exported
+    description = json.loads((root / "identity" / "stages.json").read_text())
+    runner = tf.lite.Interpreter(str(root / "identity" / description["lite"]["path"])).get_signature_runner()
+    work = tf.saved_model.load(str(root / "identity" / "device" / "work"))
+    fed = {
+        name: np.random.default_rng(2).normal(size=spec["shape"]).astype(spec["dtype"])
+        for name, spec in description["stages"]["work"]["inputs"].items()
+        if name.startswith("sent__")
+    }
+    fed |= {"examples__x": data[0][0], "examples__y": data[1][0]}
+    expected = work.signatures["serving_default"](**{name: tf.constant(value) for name, value in fed.items()})
+    for name, value in runner(**fed).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_converted_says_why(tmp_path):
+    @tff.tensorflow.computation(tff.TensorType(np.int32, [None]))
+    def shuffled(x):
+        return tf.data.Dataset.from_tensor_slices(x).shuffle(3).reduce(0, lambda a, b: 2 * a + b)
+
+    described = aggregators.export_computation(shuffled, tmp_path / "shuffled", inputs="x", outputs="y")
+    assert described == {
+        "inputs": {"x": {"dtype": "int32", "shape": [None]}},
+        "outputs": {"y": {"dtype": "int32", "shape": []}},
+    }
+    lite = aggregators.convert_to_lite(tmp_path / "shuffled")
+    assert lite.content is None
+    assert "ShuffleDataset" in lite.reason
+
+
+def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
+    _, processes, weights = exported
+    with pytest.raises(tff_mf.InputError, match="process"):
+        aggregators.export_process(processes["blt"].next, tmp_path / "a", initial_weights=weights, batch_size=4)
+    with pytest.raises(tff_mf.InputError, match="batch_size"):
+        aggregators.export_process(processes["blt"], tmp_path / "a", initial_weights=weights, batch_size=0)
+    fewer = tff.learning.models.ModelWeights(weights.trainable[:1], [])
+    with pytest.raises(tff_mf.InputError, match="initial_weights has 1 tensors"):
+        aggregators.export_process(processes["blt"], tmp_path / "b", initial_weights=fewer, batch_size=4)
+    secure = process(model(), tff_mf.Identity(), record_aggregation_factory=tff.aggregators.SecureSumFactory(1.0, -1.0))
+    with pytest.raises(tff_mf.InputError, match="secure sums"):
+        aggregators.export_process(secure, tmp_path / "c", initial_weights=weights, batch_size=4)
+
+
+def test_a_process_that_sends_its_noise_is_refused(tmp_path, exported):
+    _, processes, weights = exported
+    inner = processes["blt"]
+    state_type = inner.next.type_signature.parameter[0]
+
+    @tff.tensorflow.computation(state_type.member)
+    def with_a_row(state):
+        weights = state.global_model_weights
+        row = state.aggregator.query_state.numerator_state.noise.rows[0]
+        first, *rest = weights.trainable
+        leak = tff.learning.models.ModelWeights((first + row[0], *rest), ())
+        return state._replace(global_model_weights=leak) if hasattr(state, "_replace") else state
+
+    @tff.federated_computation(state_type, inner.next.type_signature.parameter[1])
+    def leaking(state, data):
+        return inner.next(tff.federated_map(with_a_row, state), data)
+
+    other = tff.learning.templates.LearningProcess(
+        inner.initialize, leaking, inner.get_model_weights, inner.set_model_weights
+    )
+    with pytest.raises(tff_mf.InputError, match="noise__rows__0, which is secret"):
+        aggregators.export_process(other, tmp_path / "out", initial_weights=weights, batch_size=4)

@@ -1,0 +1,214 @@
+"""Bundles: what is in them, that they are refused when anything is wrong, and that a model is published alone."""
+
+import dataclasses
+import json
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.experiments import bundles, reports, runs
+from tff_mf.experiments.bundles import _manifest, verification
+from tff_mf.experiments.cli import cli
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def copy(bundle, tmp_path):
+    shutil.copytree(bundle.folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def written_anew(folder):
+    """Makes the manifest fit the files, as somebody would who changed a bundle on purpose."""
+    manifest, _ = bundles.read_manifest(folder)
+    _manifest.write_manifest(folder, dataclasses.replace(manifest, files=_manifest.file_hashes(folder)))
+
+
+def set_in(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
+    run = reports.read_configuration(bundle.folder)
+    assert (run.clients_per_round, run.cohort, run.divisor) == (4, 4, 4)
+    assert run.noise_multiplier == 8.0
+    assert not run.simulation
+    planned = json.loads((bundle.folder / "planned.json").read_text())
+    assert planned["accountant"]["epsilon_as_run"] == pytest.approx(
+        tff_mf.epsilon(tff_mf.Tree(200, variant="full"), 200, run.schema, noise_multiplier=8.0, delta=1e-6), rel=1e-9
+    )
+    policy = bundles.read_policy(bundle.folder)
+    assert (policy.min_sep, policy.max_participations, policy.timer_hours) == (10, 12, 2.5)
+
+
+def test_it_says_what_is_in_it(bundle):
+    manifest, digest = bundles.read_manifest(bundle.folder)
+    assert digest == bundle.digest
+    assert set(manifest.stages) == {
+        *("initialize", "prepare", "work", "zero", "accumulate", "merge", "report", "update")
+    }
+    assert manifest.lite["path"] == "device/work.tflite"
+    assert len(manifest.forms) == 12
+    assert max(stage["graph_bytes"] for stage in manifest.stages.values()) < 5e6
+    assert stat.S_IMODE((bundle.folder / "server" / "initial.safetensors").stat().st_mode) == 0o600
+    assert set(manifest.files) == set(_manifest.file_hashes(bundle.folder))
+    assert [path.name for path in bundle.folder.parent.iterdir() if "partial" in path.name] == []
+
+
+def test_it_is_what_it_says(bundle):
+    assert verification.verify(bundle.folder, rounds=2, digest=bundle.digest) == []
+
+
+def test_one_byte_changed_in_any_file_is_found(copy):
+    for path in sorted(path for path in copy.rglob("*") if path.is_file() and path.stat().st_size):
+        content = path.read_bytes()
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        assert [each.file for each in bundles.refusals(copy)] == [path.relative_to(copy).as_posix()]
+        path.write_bytes(content)
+    assert bundles.refusals(copy) == []
+
+
+def test_files_too_many_or_too_few_are_found(copy):
+    (copy / "device" / "more").write_text("")
+    (copy / "planned.md").unlink()
+    assert [each.file for each in bundles.refusals(copy)] == ["device/more", "planned.md"]
+
+
+def another_report(folder):
+    other = folder.parent / "other"
+    run = json.loads((folder / "run.json").read_text())
+    other.mkdir()
+    runs.keep_mechanism(other, tff_mf.Tree(200, variant="online"))
+    digest = _manifest.file_hashes(other)["mechanism.safetensors"]
+    (other / "run.json").write_text(json.dumps({**run, "mechanism_sha256": digest}))
+    reports.write(other, realised=False)
+    for name in ("planned.json", "planned.md"):
+        shutil.copyfile(other / name, folder / name)
+
+
+def smaller_epsilon(folder):
+    report = json.loads((folder / "planned.json").read_text())
+    report["accountant"]["planned"]["epsilon"] /= 2
+    (folder / "planned.json").write_text(json.dumps(report))
+
+
+WRONG = {
+    "another artifact's report": (another_report, "planned.json", "report of another artifact"),
+    "an edited report": (smaller_epsilon, "planned.json", "another accountant"),
+    "an edited text": (lambda folder: (folder / "planned.md").write_text("ε = 0"), "planned.md", "something else"),
+    "a shorter separation": (
+        lambda folder: set_in(folder / "participation.json", min_sep=9),
+        "participation.json",
+        "min_sep=9 is less than the 10",
+    ),
+    "more participations": (
+        lambda folder: set_in(folder / "participation.json", max_participations=13),
+        "participation.json",
+        "max_participations=13 is more than the 12",
+    ),
+    "a shorter timer": (
+        lambda folder: set_in(folder / "participation.json", timer_hours=2.0),
+        "participation.json",
+        "timer_hours=2.0 is shorter",
+    ),
+    "another artifact": (
+        lambda folder: tff_mf.save(tff_mf.Tree(200, variant="online"), folder / "mechanism.safetensors"),
+        "mechanism.safetensors",
+        "another artifact",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_bundle_that_was_written_anew_is_found_out(case, copy, bundle):
+    change, file, reason = WRONG[case]
+    if file == "mechanism.safetensors":
+        (copy / file).unlink()
+    change(copy)
+    written_anew(copy)
+    first = bundles.refusals(copy)[0]
+    assert first.file == file
+    assert reason in first.reason
+    assert bundles.refusals(copy, digest=bundle.digest)[0].file == "manifest.json"
+    finished = call("verify", copy, "--json")
+    assert finished.exit_code == 1
+    assert json.loads(finished.stdout)["refused"][0]["file"] == file
+
+
+# Every file fits every other one, and only the graphs do something else than run.json says.
+OTHER_GRAPHS = {
+    "less noise": ({"noise_multiplier": 16.0}, ["server/update"], "round 1"),
+    # The noise is the same: only what devices send may be twice as large.
+    "a larger clip norm": (
+        {"clip_norm": 0.5, "noise_multiplier": 16.0},
+        ["device/work", "device/work.tflite"],
+        "above clip_norm=0.5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_GRAPHS)
+def test_graphs_that_do_something_else_are_found_out(case, copy):
+    changes, files, reason = OTHER_GRAPHS[case]
+    settings = json.loads((copy / "run.json").read_text())["settings"]
+    settings["clip_norm"] = changes.get("clip_norm", settings["clip_norm"])
+    set_in(copy / "run.json", **changes, settings=settings)
+    reports.write(copy, realised=False)
+    written_anew(copy)
+    assert bundles.refusals(copy) == []
+    found = verification.verify(copy, rounds=1)
+    assert [each.file for each in found] == files
+    assert all(reason in each.reason for each in found)
+
+
+def test_verify_by_command(bundle, tmp_path):
+    finished = call("verify", bundle.folder, "--files-only", "--digest", bundle.digest)
+    assert finished.exit_code == 0
+    assert bundle.digest in finished.stdout
+    (tmp_path / "empty").mkdir()
+    program = f"import sys; sys.argv = ['tff-mf', 'verify', {str(tmp_path / 'empty')!r}]\n"
+    program += "sys.modules['tensorflow'] = None\nfrom tff_mf.experiments.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no manifest.json" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_cannot_be_exported_is_refused_and_nothing_is_lost(bundle, tmp_path):
+    for path, field in ((tmp_path / "none", "run="), (tmp_path, "configuration.toml")):
+        with pytest.raises(tff_mf.InputError, match=field):
+            bundles.read_source(path)
+    from tff_mf.experiments.bundles import building
+
+    source = bundles.read_source(bundle.config)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").write_text("kept")
+    with pytest.raises(tff_mf.InputError, match=r"out=.*empty"):
+        building.export(source, full, round_minutes=15.0)
+    with pytest.raises(tff_mf.InputError, match="round_minutes"):
+        building.export(source, tmp_path / "new", round_minutes=0.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert (full / "mine").read_text() == "kept"
+
+
+def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copyfile(bundle.config, run / "configuration.toml")
+    runs.keep_mechanism(run, tff_mf.Tree(200, variant="online"))
+    (run / "vocabulary.json").write_text(json.dumps(["of", "the"]))
+    source = bundles.read_source(run, insecure_seed=5)
+    assert source.privacy.mechanism == tff_mf.Tree(200, variant="online")
+    assert source.vocabulary == ["of", "the"]
+    assert source.privacy.insecure
+    assert source.privacy.noise_multiplier_as_run == 8.0

@@ -1,0 +1,245 @@
+"""The coordinator: 200 rounds of devices that drop out, and a server that is killed five times."""
+
+import itertools
+import json
+import shutil
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import tff_mf
+from tff_mf.experiments import bundles, coordination, ledger, reports
+from tff_mf.experiments.bundles import publishing
+from tff_mf.experiments.bundles.stages import Stages
+
+ROUNDS, DEVICES, MIN_SEP, MOST = 200, 80, 10, 12
+KILL_AFTER = (17, 58, 101, 140, 186)
+
+# Imports once, and runs each server in a process of its own, which it kills when it is told to by the ledger.
+SERVERS = """
+import json, os, pathlib, random, signal, sys, time
+from tff_mf.experiments import bundles, coordination, ledger
+bundle, out = map(pathlib.Path, sys.argv[1:3])
+kills, released = json.loads(sys.argv[3]), out / "ledger.jsonl"
+
+def serve():
+    from tff_mf.experiments.bundles.stages import Stages
+    stages = Stages(bundle)
+    texts = ["of the function", "a value is the array", "returns an array of values"]
+    examples = {f"device{index}": stages.tokenize(texts[: 1 + index % 3]) for index in range(DEVICES)}
+    settings = coordination.DeviceSettings(dropout=0.2, late=0.05)
+    policy = bundles.read_policy(bundle)
+    fleet = coordination.Fleet(
+        out.parent / "devices.jsonl", examples=examples, policy=policy, work=stages.lite_work, settings=settings
+    )
+    coordination.Coordinator(bundle, out, fleet).run()
+
+for target in [*kills, None]:
+    child = os.fork()
+    if not child:
+        try:
+            serve()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    if target is not None:
+        while not released.exists() or released.read_text().count('"released"') < target:
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    print("ended", status, flush=True)
+""".replace("DEVICES", str(DEVICES))
+
+
+@pytest.fixture(scope="module")
+def deployment(bundle, tmp_path_factory):
+    """Folder of a deployment whose server was killed five times, and what the servers ended with."""
+    root = tmp_path_factory.mktemp("deployment")
+    with (root / "log").open("w") as log, (root / "errors").open("w") as errors:
+        command = [sys.executable, "-c", SERVERS, bundle.folder, root / "run", json.dumps(KILL_AFTER)]
+        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
+    return root / "run", [int(line.split()[1]) for line in (root / "log").read_text().splitlines()]
+
+
+def device_records(run):
+    return [json.loads(line) for line in (run.parent / "devices.jsonl").read_text().splitlines()]
+
+
+def test_no_round_that_was_released_is_run_again(deployment):
+    run, ends = deployment
+    assert ends == [9] * len(KILL_AFTER) + [0]
+    record = ledger.read_ledger(run / ledger.LEDGER)
+    assert record.problems == []
+    assert record.ended
+    assert record.released == dict.fromkeys(range(1, ROUNDS + 1), 1)
+    # What devices saw, by their own records: one model a round, however often the round was begun.
+    seen = {(entry["round"], entry["model"]) for entry in device_records(run)}
+    assert sorted(number for number, _ in seen) == list(range(1, ROUNDS + 1))
+    assert len({model for _, model in seen}) == ROUNDS
+
+
+def test_min_sep_is_never_violated(deployment):
+    run, _ = deployment
+    past = {}
+    for entry in device_records(run):
+        past.setdefault(entry["device"], []).append((entry["round"], entry["hour"]))
+    assert all(len(rounds) <= MOST for rounds in past.values())
+    for (earlier, before), (later, after) in itertools.chain(*map(itertools.pairwise, past.values())):
+        assert later - earlier >= MIN_SEP
+        assert after - before >= MIN_SEP * 0.25 - 1e-9
+
+
+def test_the_realised_report_is_finite_and_matches_the_ledger(deployment):
+    run, _ = deployment
+    (run / "answers.json").write_text(
+        json.dumps(
+            {
+                "trusted": "the operator",
+                "unit": "a device",
+                "clients_of_one_person": 1,
+                "population": DEVICES,
+                "enforcement": "a timer and a count of rounds on the device, and the server's log",
+                "participation_depends_on_data": False,
+                "tuning_runs": 0,
+                "pretraining": "none",
+                "other_releases": "none",
+                "state_is_secret": True,
+            }
+        )
+    )
+    report = reports.write(run, realised=True)
+    assert [each for each in reports.check(run) if each.severity == "critical"] == []
+    assert "ε≤" in report["headline"]
+    assert not report["headline"].startswith("Simulated")
+    realised, planned = report["accountant"]["realised"], report["accountant"]["planned"]
+    assert 0 < realised["epsilon"] <= planned["epsilon"] * (1 + 1e-9)
+    record = ledger.read_ledger(run / ledger.LEDGER)
+    assert report["ledger_head"] == record.head
+    assert report["rounds"]["released"] == ROUNDS
+    assert report["rounds"]["divisor"] == 4
+    assert report["participation"]["observed_min_sep"] >= MIN_SEP
+
+
+def test_a_server_that_has_ended_keeps_no_secret_and_does_not_go_on(deployment, bundle, tmp_path):
+    run, _ = deployment
+    assert not (run / "state").exists()
+    assert set(safetensors.numpy.load_file(run / "model.safetensors")) == {"0", "1", "2", "3", "4"}
+    with pytest.raises(tff_mf.InputError, match="has ended"):
+        coordination.Coordinator(bundle.folder, run, fleet(bundle, tmp_path / "devices")).run()
+
+
+def test_a_model_is_published_with_its_report_and_nothing_else(deployment, tmp_path):
+    import tensorflow as tf
+
+    run, _ = deployment
+    out = tmp_path / "published"
+    assert publishing.export_model(run, out)["lite"] == "model.tflite"
+    inside = out / "model" / "assets.extra" / "report.json"
+    assert inside.read_bytes() == (out / "report.json").read_bytes() == (run / "report.json").read_bytes()
+    tokenize, model = (
+        tf.saved_model.load(str(out / name)).signatures["serving_default"] for name in ("tokenize", "model")
+    )
+    words = tokenize(sentences=tf.constant(["of the function"]))["words__0"]
+    logits = model(words=words)["logits"].numpy()
+    assert logits.shape == (1, 20, 64)
+    lite = tf.lite.Interpreter(str(out / "model.tflite")).get_signature_runner()
+    np.testing.assert_allclose(lite(words=words.numpy())["logits"], logits, rtol=1e-3, atol=1e-4)
+    # d numbers, and no more: no momentum, no rows of noise.
+    weights = safetensors.numpy.load_file(run / "model.safetensors").values()
+    kept = tf.train.load_checkpoint(str(out / "model" / "variables" / "variables"))
+    numbers = [int(np.prod(shape)) for name, shape in kept.get_variable_to_shape_map().items() if "VALUE" in name]
+    assert sum(numbers) == sum(weight.size for weight in weights)
+
+
+def fleet(bundle, record, kind=coordination.Fleet, **more):
+    """Devices without data to speak of: what they send does not matter here."""
+    stages = Stages(bundle.folder)
+    examples = stages.tokenize(["of the function"])
+    return kind(
+        record,
+        examples={f"device{index}": examples for index in range(60)},
+        policy=bundles.read_policy(bundle.folder),
+        work=stages.lite_work,
+        **more,
+    )
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after(last):
+    def on_round(number):
+        if number == last:
+            raise StoppedError
+
+    return on_round
+
+
+def test_the_server_refuses_devices_that_come_back_too_soon(bundle, tmp_path):
+    broken = frozenset(f"device{index}" for index in range(30))
+    devices = fleet(bundle, tmp_path / "devices", broken=broken)
+    coordinator = coordination.Coordinator(bundle.folder, tmp_path / "run", devices)
+    with pytest.raises(StoppedError):
+        coordinator.run(stop_after(15))
+    past = {}
+    for entry in map(json.loads, (tmp_path / "devices").read_text().splitlines()):
+        past.setdefault(entry["device"], []).append(entry["round"])
+    assert broken & set(past)
+    assert all(b - a >= MIN_SEP for rounds in past.values() for a, b in itertools.pairwise(rounds))
+
+
+def test_reports_count_for_their_own_round_once(bundle, tmp_path, monkeypatch):
+    sent, counted = [], []
+
+    class Eager(coordination.Fleet):
+        """Sends what arrived before once more, and something of a device that nobody chose."""
+
+        def train(self, chosen, round_number, *arguments):
+            arrived, before = super().train(chosen, round_number, *arguments), list(sent)
+            stranger = coordination.Report(device="?", round_number=round_number, update=arrived[0].update)
+            sent[:] = arrived
+            return [*before, *arrived, *arrived[:1], stranger]
+
+    devices = fleet(bundle, tmp_path / "devices", kind=Eager)
+    coordinator = coordination.Coordinator(bundle.folder, tmp_path / "run", devices)
+    accumulate = Stages.accumulate
+    monkeypatch.setattr(Stages, "accumulate", lambda *given: (counted.append(given[2]), accumulate(*given))[1])
+    with pytest.raises(StoppedError):
+        coordinator.run(stop_after(3))
+    assert len(counted) == 3 * 4
+
+
+def test_an_older_state_is_refused(bundle, tmp_path):
+    devices = fleet(bundle, tmp_path / "devices")
+    run = tmp_path / "run"
+    with pytest.raises(StoppedError):
+        coordination.Coordinator(bundle.folder, run, devices).run(stop_after(3))
+    states = sorted((run / "state").glob("*.safetensors"))
+    assert stat.S_IMODE(states[-1].stat().st_mode) == 0o600
+    states[-1].unlink()
+    with pytest.raises(tff_mf.InputError, match="state of round 2, and round 3 was released"):
+        coordination.Coordinator(bundle.folder, run, devices).run()
+
+
+def test_one_deployment_has_one_server_and_one_bundle(bundle, tmp_path):
+    devices = fleet(bundle, tmp_path / "devices")
+    run = tmp_path / "run"
+    first, second = (coordination.Coordinator(bundle.folder, run, devices) for _ in range(2))
+    with pytest.raises(tff_mf.InputError, match="another process"):
+        first.run(lambda number: second.run())
+    shutil.copytree(bundle.folder, tmp_path / "changed")
+    (tmp_path / "changed" / "run.json").write_text("{}")
+    with pytest.raises(tff_mf.InputError, match=r"must not be deployed: run\.json"):
+        coordination.Coordinator(tmp_path / "changed", tmp_path / "other", devices)
+
+
+def test_settings_of_devices_are_checked():
+    with pytest.raises(tff_mf.InputError, match=r"dropout=1\.5"):
+        coordination.DeviceSettings(dropout=1.5)
