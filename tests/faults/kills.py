@@ -17,8 +17,8 @@ import small_run
 from commands import COMMANDS, Command, DifferentError, twice
 from outcomes import CRASHED, DETECTED, LOST, RESUMED, TWICE, Outcome
 
-_PATIENCE = 300.0
-_ORPHANS_SECONDS = 60.0
+_PATIENCE = 600.0
+_ORPHANS_SECONDS = 120.0
 
 
 class Target:

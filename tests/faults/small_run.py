@@ -3,6 +3,7 @@
 TFF takes ten seconds to import: this process imports it once, computes nothing with it, and each command is a fork.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -108,15 +109,17 @@ def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]
             print(end.code, file=sys.stderr)
         status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
     finally:
-        # As Python ends: TFF's worker is ended by what was registered for it.
-        import atexit
-
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        # Nothing gets past this point, whatever fails: a fork must never go on with what its parent does.
+        try:
+            # As Python ends: TFF's worker is ended by what was registered for it.
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
 
 
 def finish(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None] = lambda: None) -> Child:
