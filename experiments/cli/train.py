@@ -70,11 +70,14 @@ def train(
     mechanism = runs.begun_mechanism(runs.resumable_folder(path)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
+    if not resume:
+        # First: what would be refused must not wait for a data set.
+        runs.check_new(runs.made_folder(path))
     data = runs.data_file(configuration.dataset)
     if resume:
         run_files.check_same(layer, path)
     else:
-        with _locks.alone(runs.made_folder(path)):
+        with _locks.alone(path):
             runs.check_new(path)
             runs.keep_mechanism(path, privacy.mechanism)
             run_files.write(layer, path)
