@@ -88,6 +88,12 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
+    except Exception:
+        # TensorFlow's own code may turn an interrupt into an error of another kind.
+        if signal.getsignal(signal.SIGINT) is not _end_now:
+            raise
+        click.echo(_INTERRUPTED, err=True)
+        sys.exit(1)
     sys.exit(0)
 
 

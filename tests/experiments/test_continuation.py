@@ -233,3 +233,23 @@ def test_a_second_interrupt_ends_at_once_without_a_traceback():
         assert process.wait(20) == 1
         assert process.stderr.read() == "tff-mf: interrupted\n"
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+TURNED = """
+import signal
+from tff_mf.experiments import cli
+
+def main(**given):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise SystemError("returned a result with an exception set") from error
+
+cli.cli.main = main
+cli.main()
+"""
+
+
+def test_an_interrupt_that_native_code_turned_into_an_error_is_one_line():
+    done = subprocess.run([sys.executable, "-c", TURNED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "tff-mf: interrupted\n")

@@ -36,6 +36,7 @@ _LONG_COUNTS = {
         "readable": 1,
     },
     "compare": {"SIGKILL": 3, "Ctrl-C": 1},
+    "export": {"SIGKILL": 4, "Ctrl-C": 2, "disk full (ENOSPC)": 3, "file too large (quota)": 3},
 }
 
 

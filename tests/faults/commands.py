@@ -9,7 +9,7 @@ from collections.abc import Callable
 import small_run
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.datasets import sqlite
 
 
@@ -174,6 +174,47 @@ def _comparison_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
         _equal(name, *(each.get(name) for each in kept))
 
 
+_DEPLOYMENT = """
+[run]
+mechanism = "production:b100"
+rounds = 9
+clients_per_round = 3
+min_sep = 2
+max_participations = 5
+delta = 1e-6
+noise_multiplier = 5.0
+model = "conv"
+vocab_size = 100
+embedding_size = 4
+units = 4
+dataset = "sqlite:{data}"
+"""
+
+
+def _export(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    settings = folder / "deployment.toml"
+    settings.write_text(_DEPLOYMENT.format(data=data))
+    return ["export", str(settings), "--out", str(folder / "bundle")]
+
+
+def _export_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    if (folder / "bundle").exists():
+        return ["verify", str(folder / "bundle"), "--files-only"]
+    return _export(data, folder)
+
+
+def _bundle_intact(folder: pathlib.Path) -> None:
+    if (folder / "bundle").exists():
+        _equal("refusals", bundles.refusals(folder / "bundle"), [])
+
+
+def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    _bundle_intact(folder)
+    policies = [bundles.read_policy(each / "bundle") for each in (folder, expected)]
+    _equal("policy", *policies)
+    _equal("files", *(sorted(bundles.read_manifest(each / "bundle")[0].files) for each in (folder, expected)))
+
+
 COMMANDS = (
     Command(
         name="optimize", arguments=_optimize, again=_optimize, intact=_artifact_intact, same=_artifact_same, durable=2
@@ -195,5 +236,13 @@ COMMANDS = (
         intact=_comparison_intact,
         same=_comparison_same,
         durable=12,
+    ),
+    Command(
+        name="export",
+        arguments=_export,
+        again=_export_again,
+        intact=_bundle_intact,
+        same=_bundle_same,
+        durable=60,
     ),
 )
