@@ -211,8 +211,8 @@ from tff_mf.experiments import cli
 
 def main(**given):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    print(child.pid, flush=True)
     try:
+        print(child.pid, flush=True)
         time.sleep(60)
     finally:
         print("unwinding", flush=True)
