@@ -19,6 +19,7 @@ from outcomes import CRASHED, DETECTED, LOST, RESUMED, TWICE, Outcome
 
 _PATIENCE = 600.0
 _ORPHANS_SECONDS = 120.0
+_MISSES = 100
 
 
 class Target:
@@ -66,8 +67,11 @@ def chain(
         prepare: Makes what runs in the new process before the command.
     """
     found: list[Outcome] = []
-    command = target.command
+    command, starts = target.command, 0
     while len(found) < count:
+        starts += 1
+        if starts > count + _MISSES:
+            raise RuntimeError(f"{fault}: {command.name} ends sooner than it is struck, {_MISSES} times")
         folder, began = target.folder("struck"), len(found)
         arguments = command.arguments(target.data, folder)
         while len(found) < count:
@@ -171,7 +175,7 @@ def interrupt(target: Target, times: int, number: int = signal.SIGINT) -> Callab
     """Ctrl-C, once or several times."""
 
     def strike(child: small_run.Child, generator: random.Random) -> list[str]:
-        if not _struck(child, max(0.2, _moment(target)(generator))):
+        if not _struck(child, _moment(target)(generator)):
             return _ended(child)
         others = child.workers()
         for _ in range(times):

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -95,6 +96,8 @@ class Child:
 
 def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]) -> None:
     status = 1
+    # Until the command has handlers of its own, an interrupt ends it as it would end any program that starts.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         os.setsid()
         descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
