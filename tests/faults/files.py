@@ -104,13 +104,15 @@ class _Process:
         language = training.task.build_task(
             model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
         )
-        aggregator = aggregators.build_mf_aggregator(
-            tff_mf.Identity(), clip_norm=1.0, noise_multiplier=5.0, clients_per_round=3
+        plan = mock.Mock(
+            mechanism=tff_mf.Identity(),
+            noise_multiplier_as_run=5.0,
+            rounds=small_run.ROUNDS,
+            clients_per_round=3,
+            insecure_seed=None,
         )
-        settings = training.TrainingSettings(model=model)
-        plan = mock.Mock(rounds=small_run.ROUNDS)
         with aggregators.tff_session():
-            process = training._learning_process(settings, plan, language, aggregator)
+            process, self.mean = training.build_process(training.TrainingSettings(model=model), plan, language)
             self._start = process.initialize()
         self.words, self.parameters = words, language.parameters
 
@@ -153,7 +155,7 @@ class Resumption:
         with contextlib.ExitStack() as patches:
             for where, name, value in (
                 (training.task, "build_task", lambda *given, **more: task),
-                (training, "_learning_process", lambda *given: self._process),
+                (training, "build_process", lambda *given: (self._process, self._process.mean)),
                 (training, "_sentences", lambda *given: None),
                 (training.sqlite, "load", lambda path: self._splits),
                 (training.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
