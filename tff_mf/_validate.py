@@ -22,8 +22,9 @@ def whole(name: str, value: object, *, at_least: int = 1) -> int:
     return int(value)
 
 
-def listable(rounds: int, name: str = "rounds") -> int:
-    """Returns `rounds` if so many numbers, one a round, may be listed in memory."""
+def listable(rounds: object, name: str = "rounds") -> int:
+    """Returns `rounds` as an `int` if so many numbers, one a round, may be listed in memory."""
+    rounds = whole(name, rounds)
     if rounds > MAX_LISTED_ROUNDS:
         raise InputValueError(
             f"{name}={rounds} is more than the {MAX_LISTED_ROUNDS} whose coefficients are added up one by one."

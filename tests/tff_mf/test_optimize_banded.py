@@ -305,6 +305,7 @@ BAD = [
     ({"bands": 2.0}, r"bands=2\.0 must be a whole number"),
     ({"bands": 2053}, "bands=2053 is more than rounds=2052"),
     ({"rounds": 0}, "rounds=0 must be at least 1"),
+    ({"rounds": None}, "rounds=None must be a whole number"),
     ({"rounds": 1710}, "rounds=1710; at most max_participations=5 fits"),
     ({"participation": 6}, "participation=6 must be a Participation"),
     ({"workload": 1}, "workload=1 must be a"),

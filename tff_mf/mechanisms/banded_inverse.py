@@ -51,9 +51,7 @@ class BandedInverse(ToeplitzMechanism):
             InputTypeError: If `bands` is not a whole number.
             InputValueError: If `bands` is below 1.
         """
-        return cls(
-            inverse_column=_series.square_root(_validate.listable(_validate.whole("bands", bands), "bands")).tolist()
-        )
+        return cls(inverse_column=_series.square_root(_validate.listable(bands, "bands")).tolist())
 
     @property
     def bands(self) -> int:
@@ -62,11 +60,11 @@ class BandedInverse(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`, in O(rounds · bands)."""
-        return _series.reciprocal(self.inverse_column, _validate.listable(_validate.whole("rounds", rounds)))
+        return _series.reciprocal(self.inverse_column, _validate.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
-        return _series.padded(self.inverse_column, _validate.listable(_validate.whole("rounds", rounds)))
+        return _series.padded(self.inverse_column, _validate.listable(rounds))
 
     def as_run(self) -> Self:
         return dataclasses.replace(self, inverse_column=_series.float32(self.inverse_column))

@@ -54,9 +54,7 @@ class BandedToeplitz(ToeplitzMechanism):
             InputTypeError: If `bands` is not a whole number.
             InputValueError: If `bands` is below 1.
         """
-        return cls(
-            column=_series.inverse_square_root(_validate.listable(_validate.whole("bands", bands), "bands")).tolist()
-        )
+        return cls(column=_series.inverse_square_root(_validate.listable(bands, "bands")).tolist())
 
     @property
     def bands(self) -> int:
@@ -65,11 +63,11 @@ class BandedToeplitz(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`."""
-        return _series.padded(self.column, _validate.listable(_validate.whole("rounds", rounds)))
+        return _series.padded(self.column, _validate.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C⁻¹, float64 `[rounds]`, in O(rounds · bands)."""
-        return _series.reciprocal(self.column, _validate.listable(_validate.whole("rounds", rounds)))
+        return _series.reciprocal(self.column, _validate.listable(rounds))
 
     def as_run(self) -> Self:
         return dataclasses.replace(self, column=_series.float32(self.column))

@@ -123,7 +123,7 @@ def _numbers(name: str, values: object) -> tuple[float, ...]:
 
 
 def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
-    rounds = _validate.listable(_validate.whole("rounds", rounds))
+    rounds = _validate.listable(rounds)
     column = np.ones(rounds)
     powers = np.arange(rounds - 1)
     column[1:] = sum(

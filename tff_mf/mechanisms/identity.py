@@ -22,7 +22,7 @@ class Identity(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`."""
-        column = np.zeros(_validate.listable(_validate.whole("rounds", rounds)))
+        column = np.zeros(_validate.listable(rounds))
         column[0] = 1.0
         return column
 
