@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import grpc
 import tensorflow_federated as tff
 
-from . import _tables
+from . import _datasets
 
 _T = TypeVar("_T")
 _MAX_MESSAGE_BYTES = 2 * 1000**3
@@ -37,7 +37,7 @@ class WorkerLostError(RuntimeError):
 
 class _Stub(tff.framework.RemoteExecutorGrpcStub):
     def create_value(self, request: Any) -> Any:
-        _tables.share(request.value)
+        _datasets.lighten(request.value)
         return super().create_value(request)
 
     def dispose(self, request: Any) -> Any:

@@ -39,7 +39,7 @@ def measured(rounds: int, clients: int, dataset: str, table: pathlib.Path | None
         model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=8, units=8),
         max_examples=4,
         batch_size=4,
-        evaluate_every=50,
+        evaluate_every=25,
         evaluation_examples=200,
     )
     privacy = plan_privacy(

@@ -223,6 +223,7 @@ class Lstm:
             client_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
             server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
             model_aggregator=aggregator,
+            loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
         )
 
 
