@@ -63,7 +63,7 @@ def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
     with tempfile.TemporaryDirectory() as name, aggregators.tff_session():
         folder = pathlib.Path(name)
         begin = time.perf_counter()
-        process, _ = training.build_process(settings, privacy, task)
+        process, _ = training.build_process(settings, privacy, task, loop=training.DEVICE_LOOP)
         built = time.perf_counter()
         exported = aggregators.export_process(
             process, folder / "out", initial_weights=task.initial_weights, batch_size=settings.batch_size

@@ -31,6 +31,10 @@ SUMMARY = "summary.json"
 MODEL = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 TENSORBOARD = "tensorboard"
+# TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
+# worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
+SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
+DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
 
 _LOG = logging.getLogger(__name__)
 
@@ -283,9 +287,21 @@ def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Ta
 
 
 def build_process(
-    settings: TrainingSettings, privacy: PrivacyPlan, language_task: task.Task
+    settings: TrainingSettings,
+    privacy: PrivacyPlan,
+    language_task: task.Task,
+    *,
+    loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
-    """Returns the learning process of a run, and the aggregator in it that adds the noise."""
+    """Returns the learning process of a run, and the aggregator in it that adds the noise.
+
+    Args:
+        settings: How to train.
+        privacy: The mechanism and its noise.
+        language_task: The model.
+        loop: How a client goes over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for what leaves TFF. They give the
+            same model to the bit.
+    """
     mean = aggregators.build_mf_aggregator(
         privacy.mechanism,
         clip_norm=settings.clip_norm,
@@ -299,9 +315,7 @@ def build_process(
         server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
         model_aggregator=_zeroed(settings, mean),
         metrics_aggregator=_no_metrics,
-        # The same model to the bit. `DATASET_REDUCE`, TFF's default, compiles the step for each client anew: rounds
-        # take up to three times as long, and the worker's memory grows with each client.
-        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+        loop_implementation=loop,
     )
     return process, mean
 

@@ -53,7 +53,7 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     vocabulary = list(source.vocabulary)
     (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
     language_task = training.build_task(settings, vocabulary)
-    process, _ = training.build_process(settings, privacy, language_task)
+    process, _ = training.build_process(settings, privacy, language_task, loop=training.DEVICE_LOOP)
     exported = aggregators.export_process(
         process,
         folder,

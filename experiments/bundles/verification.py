@@ -73,7 +73,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
         return [Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: no noise is secret")]
     with _keys.repeated(keys):
         language_task = training.build_task(settings, vocabulary)
-        process, _ = training.build_process(settings, privacy, language_task)
+        process, _ = training.build_process(settings, privacy, language_task, loop=training.DEVICE_LOOP)
     reason = _compared(manifest, states, _original(process, states[0], data, manifest))
     return [Refusal(file=manifest.stages["update"]["path"], reason=reason)] if reason else []
 

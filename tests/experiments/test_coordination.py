@@ -49,6 +49,8 @@ for target in [*kills, None]:
             os._exit(1)
     if target is not None:
         while not released.exists() or released.read_text().count('"released"') < target:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                sys.exit("a server ended before it was killed")
             time.sleep(0.005)
         time.sleep(random.uniform(0, 0.05))
         os.kill(child, signal.SIGKILL)

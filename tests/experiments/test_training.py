@@ -1,6 +1,7 @@
 """Training from end to end on a little real text: files, statement, cohorts, and the demo."""
 
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,8 +12,10 @@ import numpy as np
 import psutil
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 import tff_mf
+from tff_mf import aggregators
 from tff_mf.experiments import demo, reports, training
 from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import plan_privacy
@@ -53,6 +56,27 @@ def finished(small_data, tmp_path_factory):
     seen = []
     result = training.run(SMALL, privacy(), data=small_data, out=out, on_round=lambda *given: seen.append(given))
     return result, out, seen
+
+
+@pytest.mark.parametrize("architecture", ["conv", "lstm"])
+def test_both_loops_train_the_same_model_to_the_bit(architecture):
+    settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
+    language_task = training.build_task(settings, [f"word{number}" for number in range(60)])
+    words = np.random.default_rng(0).integers(0, 60, (3, 10, 21))
+    cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
+    trained = []
+    for loop in (training.SIMULATION_LOOP, training.DEVICE_LOOP):
+        process, _ = training.build_process(settings, privacy(insecure_seed=1), language_task, loop=loop)
+        with aggregators.resident_context():
+            state = process.set_model_weights(process.initialize(), language_task.initial_weights)
+            for _ in range(2):
+                state = process.next(state, cohort).state
+            trained.append([np.asarray(weight) for weight in process.get_model_weights(state).trainable])
+    moved = [
+        not np.array_equal(*pair) for pair in zip(trained[0], language_task.initial_weights.trainable, strict=True)
+    ]
+    assert all(moved)
+    assert all(np.array_equal(*pair) for pair in zip(*trained, strict=True))
 
 
 def test_files_of_a_run(finished):
