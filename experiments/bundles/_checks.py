@@ -90,7 +90,7 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     try:
         stored = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
         shown = (folder / PLANNED_TEXT).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
     if next(reports.problems(stored), None) is not None:
         return [Refusal(file=PLANNED, reason=f"is no report: {next(reports.problems(stored))}")]

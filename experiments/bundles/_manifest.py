@@ -15,9 +15,15 @@ PLANNED_TEXT = "planned.md"
 POLICY = "participation.json"
 VOCABULARY = "vocabulary.json"
 TOKENIZE = "device/tokenize"
+LITE = "device/work.tflite"
+STAGES = {
+    **{name: f"server/{name}" for name in ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update")},
+    "work": "device/work",
+}
 
 _VERSION = 1
 _CHUNK_BYTES = 2**20
+_SIGNATURE = ("inputs", "outputs")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,13 +81,62 @@ def read_manifest(folder: pathlib.Path) -> tuple[Manifest, str]:
             raise InputValueError(f"bundle={str(folder)!r} is of another version of this package: {MANIFEST}.")
         if digest != _digest(content):
             raise InputValueError(f"{MANIFEST} was changed: its digest is not that of what it says")
-        return Manifest(**{name: value for name, value in content.items() if name != "version"}), digest
+        manifest = Manifest(**{name: value for name, value in content.items() if name != "version"})
+        _check(manifest)
+        return manifest, digest
     except FileNotFoundError as error:
         raise InputValueError(f"bundle={str(folder)!r} has no {MANIFEST}: it is no bundle of tff-mf export.") from error
     except InputValueError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputValueError(f"{MANIFEST} is damaged: {error}") from error
+
+
+def _check(manifest: Manifest) -> None:
+    """Raises an input error unless every field is of its form, and every path is one that export writes."""
+    _texts("forms", manifest.forms)
+    _texts("versions", manifest.versions)
+    _texts("files", manifest.files)
+    _require("process", isinstance(manifest.process, str))
+    _require("test_only", isinstance(manifest.test_only, bool))
+    _require("stages", isinstance(manifest.stages, dict) and set(manifest.stages) == set(STAGES))
+    for name, stage in manifest.stages.items():
+        _require(f"stages.{name}", isinstance(stage, dict) and stage.keys() == {"path", "graph_bytes", *_SIGNATURE})
+        _require(f"stages.{name}.path", stage["path"] == STAGES[name])
+        _require(f"stages.{name}.graph_bytes", _is_whole(stage["graph_bytes"]))
+        for kind in _SIGNATURE:
+            types = stage[kind]
+            _require(f"stages.{name}.{kind}", isinstance(types, dict) and all(map(_is_type, types.values())))
+    for name in manifest.forms:
+        _require(f"forms.{name}", f"forms/{name}.pb" in manifest.files)
+    lite = manifest.lite
+    _require("lite", isinstance(lite, dict) and lite.keys() == {"path", "reason"})
+    _require("lite.path", lite["path"] is None or (lite["path"] == LITE and LITE in manifest.files))
+    local = manifest.local_data
+    _require("local_data", isinstance(local, dict) and local.keys() == {"batch_size", "client_epochs", "max_examples"})
+    for name, value in local.items():
+        _require(f"local_data.{name}", _is_whole(value) or (name == "max_examples" and value is None))
+
+
+def _require(name: str, holds: bool) -> None:
+    if not holds:
+        raise InputValueError(f"{MANIFEST} is damaged: {name} is not as tff-mf export writes it")
+
+
+def _texts(name: str, value: object) -> None:
+    _require(name, isinstance(value, dict) and all(isinstance(text, str) for text in value.values()))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_type(value: object) -> bool:
+    if not isinstance(value, dict) or value.keys() != {"dtype", "shape"}:
+        return False
+    shape = value["shape"]
+    sizes = isinstance(shape, list) and all(size is None or (isinstance(size, int) and size >= 0) for size in shape)
+    return isinstance(value["dtype"], str) and sizes
 
 
 def _digest(content: Mapping[str, Any]) -> str:

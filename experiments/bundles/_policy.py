@@ -50,7 +50,7 @@ class ParticipationPolicy:
             _validate.whole(name, getattr(self, name))
         for name in ("round_minutes", "timer_hours"):
             _validate.positive(name, getattr(self, name))
-        needed = self.min_sep * self.round_minutes / _MINUTES
+        needed = _validate.real("min_sep", self.min_sep) * self.round_minutes / _MINUTES
         if self.timer_hours < needed:
             raise InputValueError(
                 f"timer_hours={self.timer_hours} is shorter than min_sep={self.min_sep} rounds of round_minutes="
@@ -65,7 +65,7 @@ class ParticipationPolicy:
             min_sep=participation.separation,
             max_participations=participation.limit,
             round_minutes=minutes,
-            timer_hours=participation.separation * minutes / _MINUTES,
+            timer_hours=_validate.real("min_sep", participation.separation) * minutes / _MINUTES,
         )
 
     def allows(self, past: list[int], *, round_number: int, hours_since: float) -> bool:
@@ -104,5 +104,5 @@ def read_policy(folder: pathlib.Path) -> ParticipationPolicy:
     try:
         given: Any = json.loads((folder / POLICY).read_text(encoding="utf-8"))
         return ParticipationPolicy(**given)
-    except (OSError, ValueError, TypeError, InputError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, InputError) as error:
         raise InputValueError(f"{POLICY} is no participation policy: {error}") from error

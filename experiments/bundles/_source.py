@@ -100,7 +100,7 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ValueError("it is no list of words")
         return words
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
 
 

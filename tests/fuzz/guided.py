@@ -30,7 +30,7 @@ _BYTES = (
     "ledger",
     "participation log",
 )
-_BYTES += ("report (JSON)", "run.json", "answers.json", "checkpoint")
+_BYTES += ("report (JSON)", "run.json", "answers.json", "checkpoint", "bundle", "policy of a bundle", "vocabulary")
 _VALID = 40
 
 

@@ -28,6 +28,8 @@ from tff_mf.experiments import (
     reports,
     run_files,
 )
+from tff_mf.experiments.bundles import _manifest as _bundle_manifest
+from tff_mf.experiments.bundles import _policy, _source
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.reports import _questions, _schema
 
@@ -372,6 +374,54 @@ def _checkpoints(folder: pathlib.Path) -> list[Reader]:
     return [Reader(name="checkpoint", made=_bytes_of([path.read_bytes()]), read=read)]
 
 
+def _bundles() -> list[Reader]:
+    types = {
+        "examples__0": {"dtype": "int64", "shape": [None, 20]},
+        "sent__trainable__0": {"dtype": "float32", "shape": []},
+    }
+    stages = {
+        name: {"path": path, "graph_bytes": 1000, "inputs": types, "outputs": types}
+        for name, path in _bundle_manifest.STAGES.items()
+    }
+    manifest = {
+        "version": _bundle_manifest._VERSION,
+        "process": "( -> int32)",
+        "stages": stages,
+        "forms": {"map_reduce/work": "(int32 -> int32)"},
+        "lite": {"path": _bundle_manifest.LITE, "reason": None},
+        "local_data": {"batch_size": 4, "client_epochs": 1, "max_examples": None},
+        "test_only": False,
+        "versions": {"python": "3.11"},
+        "files": {"forms/map_reduce/work.pb": "ab" * 32, _bundle_manifest.LITE: "cd" * 32},
+    }
+    jsonable = (type(None), bool, int, float, str, list, dict)
+
+    def signed(content: Any) -> bytes:
+        if isinstance(content, dict):
+            content = {**content, "digest": _bundle_manifest._digest(content)}
+        return json.dumps(content).encode()
+
+    def forged(value: Any, encode: Callable[[Any], bytes]) -> Callable[[random.Random], bytes]:
+        return lambda generator: encode(mutations.of_structure(value, generator, jsonable))
+
+    def plain(value: Any) -> bytes:
+        return json.dumps(value).encode()
+
+    policy = {"min_sep": 10, "max_participations": 12, "round_minutes": 15.0, "timer_hours": 2.5}
+    words = ["the", "of", "a"]
+    read_manifest, read_policy, read_words = map(
+        _OneFile, (_bundle_manifest.read_manifest, _policy.read_policy, _source.read_vocabulary)
+    )
+    return [
+        Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=read_manifest),
+        Reader(name="bundle, forged", made=forged(manifest, signed), read=read_manifest),
+        Reader(name="policy of a bundle", made=_bytes_of([plain(policy)]), read=read_policy),
+        Reader(name="policy of a bundle, forged", made=forged(policy, plain), read=read_policy),
+        Reader(name="vocabulary", made=_bytes_of([plain(words)]), read=read_words),
+        Reader(name="vocabulary, forged", made=forged(words, plain), read=read_words),
+    ]
+
+
 def all_readers(folder: pathlib.Path) -> list[Reader]:
     """Returns every reader; `folder` is for the few that need real files."""
-    return [*_artifacts(), *_matrices(), *_settings(), *_logs(), *_reports(folder), *_checkpoints(folder)]
+    return [*_artifacts(), *_matrices(), *_settings(), *_logs(), *_reports(folder), *_bundles(), *_checkpoints(folder)]
