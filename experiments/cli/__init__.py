@@ -67,6 +67,8 @@ def main() -> NoReturn:
     """
     # TensorFlow reports missing GPUs as errors, on every start.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # AutoGraph goes on without what it cannot write, with a full disk say, and then loops over data never end.
+    os.environ.setdefault("AUTOGRAPH_STRICT_CONVERSION", "1")
     # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # A shell starts what runs in the background with interrupts ignored, which is passed on to TFF's worker, and
@@ -79,16 +81,15 @@ def main() -> NoReturn:
         _refuse(error.format_message())
     except InputError as error:
         _refuse(str(error))
-    except OSError as error:
-        if error.errno not in _SHORTAGES:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"tff-mf: {where}{error.strerror}; what was saved is whole (train: --resume)", err=True)
-        sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
-    except Exception:
+    except Exception as error:
+        shortage = _shortage(error)
+        if shortage is not None:
+            where = f"{shortage.filename}: " if shortage.filename else ""
+            click.echo(f"tff-mf: {where}{shortage.strerror}; what was saved is whole (train: --resume)", err=True)
+            sys.exit(1)
         # TensorFlow's own code may turn an interrupt into an error of another kind.
         if signal.getsignal(signal.SIGINT) is not _end_now:
             raise
@@ -111,6 +112,13 @@ def _end_now(number: int, frame: object) -> NoReturn:
             child.kill()
     os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
     os._exit(1)
+
+
+def _shortage(error: BaseException | None) -> OSError | None:
+    """Returns the lack of space, or the like, that an error comes from: TensorFlow raises errors of its own on one."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in _SHORTAGES):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _refuse(message: str) -> NoReturn:

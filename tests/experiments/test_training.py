@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 
@@ -176,6 +177,23 @@ def workers():
     """Workers of this environment: another checkout's tests may run beside these."""
     executables = {process.pid: process.info["exe"] or "" for process in psutil.process_iter(["exe"])}
     return {pid for pid, exe in executables.items() if exe.startswith(sys.prefix) and "worker_binary" in exe}
+
+
+def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tmp_path):
+    # TensorFlow writes the code that it makes of loops to a file, of more than this, and would go on without it.
+    def full_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    command = [
+        *(COMMAND, "train", "--dataset", small_data, "--mechanism", "identity", "--rounds", "2", "--min-sep", "2"),
+        *("--clients-per-round", "2", "--max-participations", "1", "--noise-multiplier", "5", "--delta", "1e-5"),
+        *("--model", "conv", "--units", "4", "--embedding-size", "4", "--vocab-size", "100", "--max-examples", "2"),
+        *("--evaluation-examples", "20", "--out", tmp_path / "run"),
+    ]
+    found = subprocess.run(command, preexec_fn=full_disk, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 1
+    assert found.stderr.splitlines()[-1] == "tff-mf: File too large; what was saved is whole (train: --resume)"
+    assert "Traceback" not in found.stderr
 
 
 def test_train_by_command_through_a_pipe(small_data, tmp_path):
