@@ -146,8 +146,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
         return _each_noise(self._with_rows, loaded, structure) if replays else loaded
 
     async def remove_all(self) -> None:
-        """Deletes every checkpoint."""
-        for version in self._versions():
+        """Deletes every checkpoint, the newest last: what is left is the newest one at any moment."""
+        for version in sorted(self._versions()):
             self._path(version).unlink()
 
     def _versions(self) -> list[int]:

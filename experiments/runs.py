@@ -10,6 +10,7 @@ from tff_mf.errors import InputValueError
 from . import _locks
 
 _SUMMARY = "summary.json"
+_WRITTEN_LAST = (_SUMMARY, "report.json", "report.md")
 _MECHANISM = "mechanism.safetensors"
 _SQLITE = "sqlite:"
 _COMPARISON = ".comparison"
@@ -44,7 +45,8 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     """
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start it without --resume.")
-    if (path / _SUMMARY).is_file():
+    # A run may have been stopped after its last round, and before all was written and its keys were deleted.
+    if all((path / name).is_file() for name in _WRITTEN_LAST) and not any(path.glob("checkpoints/checkpoint_*")):
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
     if (path / "participation.csv").is_file() and not (path / "checkpoints" / "run.json").is_file():
         raise InputValueError(

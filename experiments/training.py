@@ -224,6 +224,9 @@ class _Program:
         if progress.row:
             # It may have been saved and not released. Released again, it is the same.
             _release(managers, progress)
+        if progress.round_number == self.privacy.rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
+            # Stopped after its last round: only what is written at the end is missing.
+            return progress
         iterator = self.source.iterator(progress.round_number)
         start = time.perf_counter() - progress.seconds
         resumed = None if saved.fresh else progress.round_number

@@ -168,6 +168,31 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
 
 
+def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(small_data, tmp_path, monkeypatch, whole):
+    def stopped(*given):
+        raise StoppedError
+
+    def no_more_files(number, metrics):
+        if number == ROUNDS:
+            monkeypatch.setattr(training.runs, "write_atomically", stopped)
+
+    out = tmp_path / "run"
+    with pytest.raises(StoppedError):
+        run(small_data, out, on_round=no_more_files)
+    monkeypatch.undo()
+    for module, name in ((training.reporting, "realise"), (aggregators.CheckpointManager, "remove_all")):
+        assert runs.resumable_folder(out) == out
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, stopped)
+            with pytest.raises(StoppedError):
+                run(small_data, out, resume=True)
+    assert runs.resumable_folder(out) == out
+    assert_same(run(small_data, out, resume=True), out, *whole)
+    assert (out / "report.json").is_file()
+    with pytest.raises(tff_mf.InputError, match="has ended"):
+        runs.resumable_folder(out)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
