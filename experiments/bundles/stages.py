@@ -14,7 +14,7 @@ from tff_mf.errors import InputValueError
 from ._manifest import TOKENIZE, read_manifest
 
 Tensors = Mapping[str, Any]
-_INITIAL = "server/initial.safetensors"
+INITIAL = "server/initial.safetensors"
 _SIGNATURE = "serving_default"
 
 
@@ -41,7 +41,7 @@ class Stages:
 
     def initialize(self) -> dict[str, tf.Tensor]:
         """Returns the server's state before the first round."""
-        return self._run("initialize", safetensors.numpy.load_file(self._folder / _INITIAL))
+        return self._run("initialize", safetensors.numpy.load_file(self._folder / INITIAL))
 
     def prepare(self, state: Tensors) -> dict[str, tf.Tensor]:
         """Returns what the devices of a round are sent: all that they may see of the state."""

@@ -16,7 +16,7 @@ from .. import training
 from ._checks import Refusal, refusals
 from ._manifest import MANIFEST, Manifest, read_manifest
 from ._source import deployed_again
-from .stages import Stages, Tensors
+from .stages import INITIAL, Stages, Tensors
 
 # Sums are in another order, and TensorFlow Lite has kernels of its own: relative to the largest number of a tensor.
 _TOLERANCE = 1e-5
@@ -25,6 +25,7 @@ _NORM_ROUNDING = 1e-6
 _SCALES = (1.0, 1e2, 1e4, 1e8, np.inf)
 _CLIENTS = 3
 _KEYS = "__noise__keys"
+_WEIGHTS = "__global_model_weights__"
 
 _Examples = dict[str, np.ndarray]
 
@@ -33,11 +34,11 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     """Returns why a bundle must not be deployed; nothing if it may.
 
     First come the files (see `refusals`), then the types of every SavedModel and of TFF's forms, and whether a device's
-    work clips, from models that make updates as large as they can be. Then the bundle runs:
-    clients, two sums that are merged, and the server's update with keys of its own. The learning process is built anew
-    from `run.json`, the artifact and the vocabulary, and run by TFF with the same keys and examples. After every round
-    the whole state must be the same, rows of noise and model, up to rounding: so the graphs add the noise of
-    the artifact and divide as `run.json` says.
+    work clips, from models that make updates as large as they can be. Then the bundle runs: clients, two sums that are
+    merged, and the server's update with keys of its own. The learning process is built anew from `run.json`, the
+    artifact and the vocabulary, must start from the same model, and is run by TFF with the same keys and examples.
+    After every round the whole state must be the same, rows of noise and model, up to rounding: so the graphs add the
+    noise of the artifact and divide as `run.json` says.
 
     Args:
         folder: The bundle.
@@ -74,8 +75,17 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     with _keys.repeated(keys):
         language_task = training.build_task(settings, vocabulary)
         process, _ = training.build_process(settings, privacy, language_task, loop=training.DEVICE_LOOP)
+    if not _starts_from(states[0], language_task.initial_weights):
+        return [Refusal(file=INITIAL, reason="is another model than the seed of run.json makes")]
     reason = _compared(manifest, states, _original(process, states[0], data, manifest))
     return [Refusal(file=manifest.stages["update"]["path"], reason=reason)] if reason else []
+
+
+def _starts_from(state: Mapping[str, np.ndarray], weights: tff.learning.models.ModelWeights) -> bool:
+    """Returns whether a state has this model; TFF's order of the state's tensors is that of the weights."""
+    found = [value for name, value in state.items() if _WEIGHTS in name]
+    expected = [np.asarray(weight) for weight in (*weights.trainable, *weights.non_trainable)]
+    return len(found) == len(expected) and all(map(np.array_equal, found, expected))
 
 
 def _types(folder: pathlib.Path, manifest: Manifest, stages: Stages) -> Iterator[Refusal]:
@@ -165,7 +175,7 @@ def _original(
     names = list(manifest.stages["initialize"]["outputs"])
     local = manifest.local_data
     with aggregators.resident_context():
-        weights = [start[name] for name in names if "__global_model_weights__" in name]
+        weights = [start[name] for name in names if _WEIGHTS in name]
         state = process.initialize()
         state = process.set_model_weights(state, tff.learning.models.ModelWeights(weights, []))
         for cohort in data:

@@ -170,6 +170,18 @@ def test_graphs_that_do_something_else_are_found_out(case, copy):
     assert all(reason in each.reason for each in found)
 
 
+def test_a_bundle_starts_from_the_model_of_its_seed(copy):
+    settings = json.loads((copy / "run.json").read_text())["settings"]
+    set_in(copy / "run.json", settings={**settings, "seed": settings["seed"] + 1})
+    reports.write(copy, realised=False)
+    written_anew(copy)
+    (found,) = verification.verify(copy, rounds=1)
+    assert (found.file, found.reason) == (
+        "server/initial.safetensors",
+        "is another model than the seed of run.json makes",
+    )
+
+
 def test_verify_by_command(bundle, tmp_path):
     finished = call("verify", bundle.folder, "--files-only", "--digest", bundle.digest)
     assert finished.exit_code == 0
