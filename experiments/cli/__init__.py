@@ -34,6 +34,7 @@ _COMMANDS = {
 
 
 _INTERRUPTED = "tff-mf: interrupted"
+_AGAIN_SECONDS = 0.01
 
 # What the machine is short of, which is no fault of the program: a line says it better than a traceback.
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
@@ -75,6 +76,7 @@ def main() -> NoReturn:
     # TFF ends the worker by an interrupt and waits for it for ever. A handler is not passed on.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
+    sys.unraisablehook = _raise_again
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -102,6 +104,20 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     """Unwinds, so that what has begun is ended in order; the next interrupt does not wait for that."""
     signal.signal(signal.SIGINT, _end_now)
     raise KeyboardInterrupt
+
+
+def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Raises an interrupt again that Python dropped, since it came while an object was being freed."""
+    error = dropped.exc_value
+    if not isinstance(error, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(dropped)
+        return
+
+    def raise_it(number: int, frame: object) -> NoReturn:
+        raise error
+
+    signal.signal(signal.SIGALRM, raise_it)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
 
 def _end_now(number: int, frame: object) -> NoReturn:

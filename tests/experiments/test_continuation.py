@@ -255,3 +255,30 @@ cli.main()
 def test_an_interrupt_that_native_code_turned_into_an_error_is_one_line():
     done = subprocess.run([sys.executable, "-c", TURNED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "tff-mf: interrupted\n")
+
+
+DROPPED = """
+import os, signal, sys, time
+from tff_mf.experiments import cli
+
+class Freed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.NUMBER)
+        for _ in range(1000):
+            pass
+
+def main(**given):
+    Freed()
+    print("dropped", flush=True)
+    time.sleep(60)
+
+cli.cli.main = main
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "status", "said"), [("SIGINT", 1, "tff-mf: interrupted\n"), ("SIGTERM", 143, "")])
+def test_an_interrupt_while_an_object_is_freed_is_not_lost(number, status, said):
+    command = [sys.executable, "-c", DROPPED.replace("NUMBER", number)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "dropped\n", said)

@@ -195,7 +195,8 @@ def _ended(child: small_run.Child) -> list[str]:
     text = child.text()
     if child.status == 0 or "Traceback" not in text:
         return []
-    return [f"a traceback: {text.strip().splitlines()[-1][:300]}"]
+    before, _, after = text.partition("Traceback")
+    return [f"a traceback: {before[-200:]}Traceback{after[:3000]}"]
 
 
 def let_end(child: small_run.Child, generator: random.Random) -> list[str]:
