@@ -1,0 +1,82 @@
+"""Time of a training round with each of TFF's loops over a client's batches, and whether the models are the same.
+
+python benchmarks/loops.py [--clients N] [--sentences N] [--rounds N]
+
+Small models in a resident context, on random words: what differs is what TensorFlow does for each client beside the
+arithmetic.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import task, training
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.settings import ModelConfig, TrainingSettings
+
+WORDS = 2000
+BATCH = 16
+UNTIMED = 2
+
+
+def measured(
+    settings: TrainingSettings, loop: tff.learning.LoopImplementation, cohort: list[tf.data.Dataset], rounds: int
+) -> tuple[float, list[np.ndarray]]:
+    """Returns the median seconds of a round, and the model after the last."""
+    privacy = plan_privacy(
+        mechanism=tff_mf.Identity(),
+        rounds=rounds + UNTIMED,
+        participation=tff_mf.MinSep(min_sep=1, max_participations=rounds + UNTIMED),
+        delta=1e-6,
+        clients_per_round=len(cohort),
+        noise_multiplier=0.1,
+        insecure_seed=1,
+    )
+    language_task: task.Task = training.build_task(settings, [f"word{number}" for number in range(WORDS)])
+    process, _ = training.build_process(settings, privacy, language_task, loop=loop)
+    seconds = []
+    with aggregators.resident_context():
+        state = process.set_model_weights(process.initialize(), language_task.initial_weights)
+        for _ in range(privacy.rounds):
+            start = time.perf_counter()
+            state = process.next(state, cohort).state
+            seconds.append(time.perf_counter() - start)
+        model = [np.asarray(weight) for weight in process.get_model_weights(state).trainable]
+    return statistics.median(seconds[UNTIMED:]), model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--sentences", type=int, default=64, help="of each client")
+    parser.add_argument("--rounds", type=int, default=8)
+    arguments = parser.parse_args()
+    shape = (arguments.clients, arguments.sentences, task.SEQUENCE_LENGTH + 1)
+    words = np.random.default_rng(0).integers(1, WORDS + 1, shape)
+    cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(BATCH) for one in words]
+    print("| model | simulation loop, s | device loop, s | simulation over device | the same model bit for bit |")
+    print("|---|---|---|---|---|")
+    for architecture in ("conv", "lstm"):
+        model = ModelConfig(architecture=architecture, vocab_size=WORDS, embedding_size=32, units=64)
+        settings = TrainingSettings(model=model, batch_size=BATCH, max_examples=arguments.sentences)
+        (fast, one), (slow, other) = (
+            measured(settings, loop, cohort, arguments.rounds)
+            for loop in (training.SIMULATION_LOOP, training.DEVICE_LOOP)
+        )
+        same = all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+        print(
+            f"| {architecture} | {fast:.2f} | {slow:.2f} | {fast / slow:.2f} | {'yes' if same else 'no'} |", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
