@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from typing import NoReturn
 
 import click
@@ -109,7 +110,9 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
     """Raises an interrupt again that Python dropped, since it came while an object was being freed."""
     error = dropped.exc_value
-    if not isinstance(error, KeyboardInterrupt | SystemExit):
+    # Signals are the main thread's; what another thread drops would have ended that thread alone.
+    here = threading.current_thread() is threading.main_thread()
+    if not (here and isinstance(error, KeyboardInterrupt | SystemExit)):
         sys.__unraisablehook__(dropped)
         return
 
