@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 _KEY, _HASH = "tff_mf_checkpoint", "sha256"
 # Stands in the header until all is written, and while the hash is taken.
 _NO_HASH = "0" * 64
-_VERSION = 1
+_VERSION = 2
 _LENGTH_BYTES = 8
 _READ_BYTES = 2**20
 _DTYPES = {
@@ -102,6 +102,11 @@ def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
             version = description["version"]
             if not isinstance(version, int) or version > _VERSION:
                 raise InputValueError(f"version {version} is newer than {_VERSION}: install a newer release of tff-mf")
+            if version < _VERSION:
+                raise InputValueError(
+                    f"version {version} is older than {_VERSION}, and does not say what noise its state is of: finish "
+                    "the run with the release of tff-mf that began it"
+                )
             if metadata[_HASH] != _digest(path, metadata[_HASH]):
                 raise InputValueError("its content does not match its sha256")
             return [file.get_tensor(str(index)) for index in range(len(file.keys()))], description

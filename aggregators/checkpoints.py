@@ -122,7 +122,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
             structure: A state of the same structure, such as the one that a program starts from.
 
         Raises:
-            InputValueError: If the file is damaged, of another structure, or of another mechanism.
+            InputValueError: If the file is damaged, of another structure, or of other noise.
             tff.program.ProgramStateNotFoundError: If there is none of this version.
         """
         path = self._path(version)
@@ -130,11 +130,13 @@ class CheckpointManager(tff.program.ProgramStateManager):
             raise tff.program.ProgramStateNotFoundError(version)
         tensors, description = await _in_thread(lambda: _checkpoint_file.read(path))
         replays = description["replay"]
-        if replays and description["noise"] != self._noise():
+        if replays and self._aggregator is None:
             raise InputValueError(
-                f"checkpoint {str(path)!r} is of another mechanism or noise multiplier than this program's: its noise "
-                "could not go on. Resume with the aggregator that the run was started with."
+                f"checkpoint {str(path)!r} has keys in place of rows of noise: pass aggregator= to CheckpointManager, "
+                "so that they can be drawn again."
             )
+        if None not in (description["noise"], self._noise()) and description["noise"] != self._noise():
+            raise _other_noise(path)
         shape = self._without_rows(structure) if replays else structure
         kept = tree.flatten(shape)
         if len(kept) != len(description["leaves"]):
@@ -143,6 +145,9 @@ class CheckpointManager(tff.program.ProgramStateManager):
             )
         leaves = [_decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)]
         loaded = tree.unflatten_as(shape, leaves)
+        for found, expected in zip(_noise_states(loaded), _noise_states(structure), strict=True):
+            if not np.array_equal(found.fingerprint, expected.fingerprint):
+                raise _other_noise(path)
         return _each_noise(self._with_rows, loaded, structure) if replays else loaded
 
     async def remove_all(self) -> None:
@@ -166,12 +171,23 @@ class CheckpointManager(tff.program.ProgramStateManager):
     def _with_rows(self, noise: NoiseState, like: NoiseState) -> NoiseState:
         assert self._aggregator is not None
         if not like.rows:
-            return like._replace(round=noise.round, keys=noise.keys)
+            keys = np.zeros((max(len(np.asarray(like.keys)), len(noise.keys)), noise.keys.shape[1]), noise.keys.dtype)
+            keys[: len(noise.keys)] = noise.keys
+            return like._replace(round=noise.round, keys=keys)
         return self._aggregator.replay(noise.keys, dimension=like.rows[0].shape[0])
 
 
 def _keys_alone(noise: NoiseState) -> NoiseState:
-    return noise._replace(**{name: () for name in NoiseState._fields if name not in ("round", "keys")})
+    past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
+    return noise._replace(keys=past, rows=(), coefficients=())
+
+
+def _other_noise(path: pathlib.Path) -> InputValueError:
+    return InputValueError(
+        f"checkpoint {str(path)!r} is of other noise than this program's: mechanism, clip_norm, noise_multiplier, "
+        "restart_every, adaptive_clipping or insecure_seed differ. Resume with the aggregator that the run was started "
+        "with."
+    )
 
 
 def _each_noise(change: Callable[..., NoiseState], structure: Any, *others: Any) -> Any:

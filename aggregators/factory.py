@@ -1,6 +1,5 @@
 """The aggregator that an existing pipeline takes in place of its own: one argument to swap."""
 
-import hashlib
 import os
 
 import dp_accounting
@@ -11,7 +10,6 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import _validate, noise, queries
-from tff_mf.artifacts import _codecs
 from tff_mf.errors import InputValueError
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
@@ -95,14 +93,11 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
-        tensors = _codecs.MECHANISMS[self._mechanism.kind].encode(self._mechanism)
-        digest = hashlib.sha256(self._mechanism.kind.encode())
-        for name in sorted(tensors):
-            digest.update(f"{name} {tensors[name].shape}".encode() + tensors[name].astype("<f8").tobytes())
-        digest.update(repr((float(self._clip_norm), float(self._noise_multiplier), self._insecure_seed)).encode())
-        digest.update(repr((self._restart_every, self._adaptive_clipping)).encode())
-        return digest.hexdigest()
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on.
+
+        The server's state has it too, and the graph of a round refuses a state with another one.
+        """
+        return self._query(_ONE_NUMBER).fingerprint.hex()
 
     def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
         """Returns the state of the noise after the rounds that drew `keys`, by drawing their noise again.
@@ -117,7 +112,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             dimension: Number of coordinates of the values, over all their tensors together.
         """
         # Keys are those since the last restart, which left nothing of the noise before it.
-        query = self._query_of_a_stream(tf.TensorSpec([dimension], tf.float32))
+        query = self._query(tf.TensorSpec([dimension], tf.float32))
         return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))(keys)
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:

@@ -48,7 +48,7 @@ def stream(process, value, rounds, state=None):
 
 
 def keys_of(state):
-    return state.query_state.numerator_state.noise.keys
+    return state.query_state.numerator_state.noise.past_keys
 
 
 @MECHANISMS
@@ -59,7 +59,11 @@ def test_type_signature_in_full(mechanism, name):
     dimension = flat(zeros(value_type)).size
     rows = [(np.float32, [dimension])] * (BLT.buffers if mechanism is BLT else 0)
     noise = collections.OrderedDict(
-        round=np.int64, keys=(np.int64, [None, 2]), rows=tff.StructType(rows), coefficients=()
+        fingerprint=(np.int64, [4]),
+        round=np.int64,
+        keys=(np.int64, [None, 2]),
+        rows=tff.StructType(rows),
+        coefficients=(),
     )
     state_type = tff.FederatedType(
         collections.OrderedDict(
@@ -197,7 +201,7 @@ def test_noise_starts_anew_after_so_many_rounds():
         assert int(noise.round) == (step + 1) % 4
         results.append(result[0])
         if step in (2, 6):
-            keys.append(noise.keys)
+            keys.append(noise.past_keys)
     assert not np.any(keys[0] == keys[1])
     for begin, known in ((0, keys[0]), (4, keys[1])):
         z = np.stack([_keys.standard_normal(key, 7).numpy() for key in known])

@@ -98,7 +98,7 @@ def test_two_steps_of_one_state_never_share_noise(regression, resident):
     first = process.next(process.initialize(), [np.zeros(7, np.float32)])
     again = [process.next(first.state, [np.zeros(7, np.float32)]) for _ in range(2)]
     assert not np.any(np.asarray(again[0].result) == np.asarray(again[1].result))
-    keys = np.concatenate([np.asarray(noise_of(output.state).keys) for output in again])
+    keys = np.concatenate([np.asarray(noise_of(output.state).keys)[:2] for output in again])
     assert len({tuple(key) for key in keys}) == 3
 
 

@@ -47,7 +47,7 @@ def test_keys_are_repeated_inside_of_the_block_and_nowhere_else():
 
     stream = build_stream(tff_mf.BLT.production("b400"), dimension=3, stddev=1.0)
     drawn = stream.next(stream.next(stream.init())[1])[1]
-    with _keys.repeated(drawn.keys.numpy()):
+    with _keys.repeated(drawn.past_keys.numpy()):
         compiled = tf.function(lambda: stream.next(stream.next(stream.init())[1])[1])
         again = compiled()
     np.testing.assert_array_equal(again.keys, drawn.keys)

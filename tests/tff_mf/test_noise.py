@@ -27,7 +27,7 @@ def rows_of(stream, rounds, step=None):
 
 def drawn_again(state, dimension, stddev):
     """The independent rows z, from the keys that the state recorded."""
-    return np.stack([_keys.standard_normal(key, dimension).numpy() for key in state.keys]) * stddev
+    return np.stack([_keys.standard_normal(key, dimension).numpy() for key in state.past_keys]) * stddev
 
 
 def compiled(stream):
@@ -166,7 +166,7 @@ def test_one_state_stepped_twice_never_repeats_noise(make_mechanism):
 def test_recorded_keys_rebuild_the_state(make_mechanism, rounds):
     stream = build_stream(make_mechanism(21), dimension=3, stddev=1.5)
     _, state = rows_of(stream, rounds, compiled(stream))
-    again = stream.replay(state.keys)
+    again = stream.replay(state.past_keys)
     for ours, theirs in zip(tf.nest.flatten(again), tf.nest.flatten(state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     first, second = (stream.next(each)[0].numpy() for each in (state, again))
@@ -175,7 +175,7 @@ def test_recorded_keys_rebuild_the_state(make_mechanism, rounds):
 
 def test_keys_that_are_none_are_refused():
     stream = build_stream(tff_mf.Tree(3), dimension=3, stddev=1.0)
-    assert int(stream.replay(stream.init().keys).round) == 0
+    assert int(stream.replay(stream.init().past_keys).round) == 0
     for keys, field in (
         (tf.zeros([2, 3], tf.int64), "keys"),
         (tf.zeros([2, 2]), "keys"),
@@ -240,7 +240,7 @@ def test_float32_drift_of_the_prefix_sum(mechanism):
             [0, rows, state],
             shape_invariants=[tf.TensorShape([]), None, shapes],
         )
-        z = tf.map_fn(lambda key: _keys.standard_normal(key, 4), state.keys, fn_output_signature=tf.float32)
+        z = tf.map_fn(lambda key: _keys.standard_normal(key, 4), state.past_keys, fn_output_signature=tf.float32)
         return rows.stack(), z
 
     rows, z = (values.numpy().astype(np.float64) for values in run())

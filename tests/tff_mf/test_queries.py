@@ -54,7 +54,7 @@ def run(query, rounds, records=()):
 def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, specs):
     mechanism = make_mechanism(7)
     results, state = run(build(mechanism, specs), 7)
-    z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in state.noise.keys])
+    z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in state.noise.past_keys])
     expected = mechanism.as_run().inverse(7) @ z * 3.0
     low_precision = any(leaf.dtype.size < 4 for leaf in tf.nest.flatten(specs))
     assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
@@ -177,7 +177,7 @@ def test_a_restarted_query_begins_with_new_noise():
     for _ in range(6):
         result, state, _ = query.get_noised_result(query.initial_sample_state(tf.zeros([7])), state)
         results.append(result.numpy())
-        keys.append(state.inner_query_state.noise.keys.numpy())
+        keys.append(state.inner_query_state.noise.past_keys.numpy())
     assert [len(each) for each in keys] == [1, 0, 1, 0, 1, 0]
     assert len({tuple(each[0]) for each in keys[::2]}) == 3
     assert len(np.unique(results)) == 42
@@ -242,11 +242,11 @@ def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
     for _ in range(4):
         result, state, _ = query.get_noised_result(query.initial_sample_state(), state)
         results.append(result.numpy())
-    z = np.stack([_keys.standard_normal(key, 7).numpy() for key in state.noise.keys])
+    z = np.stack([_keys.standard_normal(key, 7).numpy() for key in state.noise.past_keys])
     np.testing.assert_allclose(results, tff_mf.Tree(4).inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
-    counts = [float(_keys.standard_normal(key, 1)[0]) for key in state.count_noise.keys]
+    counts = [float(_keys.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
     assert float(state.count) == pytest.approx(2.0 * sum(counts), rel=1e-5)
-    assert not set(map(bytes, state.noise.keys.numpy())) & set(map(bytes, state.count_noise.keys.numpy()))
+    assert not set(map(bytes, state.noise.past_keys.numpy())) & set(map(bytes, state.count_noise.past_keys.numpy()))
     metrics = query.derive_metrics(state)
     assert (float(metrics["noise_stddev"]), float(metrics["clip_norm"])) == (12.0, 8.0)
 

@@ -1,18 +1,20 @@
 """The streaming core that every mechanism's noise runs on: rounds, keys and limits."""
 
 import abc
-from typing import Generic, NamedTuple, TypeVar
+import copy
+import hashlib
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from tff_mf import _validate
+from tff_mf.artifacts import content_digest
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise import _keys
+from tff_mf.noise import _fingerprint, _keys, _past
 
 _INT64_LIMIT = 2**63
-_KEYS = (None, _keys.KEY_WORDS)
 
 _M = TypeVar("_M", bound=Mechanism)
 
@@ -21,18 +23,28 @@ class NoiseState(NamedTuple):
     """Everything the next round's noise depends on. Secret: whoever has it can take the noise off.
 
     Attributes:
+        fingerprint: What noise this is, int64 `[4]`: a digest of everything that it depends on but its keys. A stream
+            continues a state only if the fingerprint is its own.
         round: Rounds drawn so far, int64 `[]`.
-        keys: Key of each round drawn so far, int64 `[round, 2]`; the past can be drawn again from them.
+        keys: Key of each round drawn so far, and zeros behind them, int64 `[capacity, 2]`: see `past_keys`. The
+            capacity is the number of rounds of the mechanism, or what has been needed so far, rounded up so that
+            it changes seldom: a `tf.function` is traced anew for every shape.
         rows: Rows that the mechanism remembers, each float32 `[dimension]`. A row that a round does not
             change is passed on, not copied.
         coefficients: What rounds need of the mechanism's matrix where that differs from round to round. It
             is no part of the graph, where every call would pay for it.
     """
 
+    fingerprint: tf.Tensor
     round: tf.Tensor
     keys: tf.Tensor
     rows: tuple[tf.Tensor, ...]
     coefficients: tuple[tf.Tensor, ...]
+
+    @property
+    def past_keys(self) -> tf.Tensor:
+        """Key of each round drawn so far, int64 `[round, 2]`; the past can be drawn again from them."""
+        return self.keys[: self.round]
 
 
 class NoiseStream(abc.ABC, Generic[_M]):
@@ -41,8 +53,9 @@ class NoiseStream(abc.ABC, Generic[_M]):
     Formal guarantee: row t is σζ(C⁻¹z)_t for the mechanism's C with float32 parameters, where z has
     independent standard Gaussian rows, row i drawn from a key of 128 bits that the system gives when
     round i runs. From one state two steps draw two keys: a round that is run again, after a failure
-    or a resume, gets noise independent of the first attempt's, on the same past. With `insecure_seed`
-    none of this holds.
+    or a resume, gets noise independent of the first attempt's, on the same past. A state of other noise, of another
+    mechanism, `stddev` or setting (`bound_to`), is refused in the graph, whatever it was loaded with. With
+    `insecure_seed` only the last of these holds.
 
     Args:
         mechanism: The mechanism; streamed with the parameters of `mechanism.as_run()`.
@@ -64,6 +77,23 @@ class NoiseStream(abc.ABC, Generic[_M]):
             if insecure_seed >= _INT64_LIMIT:
                 raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
         self._insecure_seed = insecure_seed
+        drawn = repr((type(self).__name__, float(self._stddev), insecure_seed))
+        self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
+
+    def bound_to(self, setting: str) -> Self:
+        """Returns the same stream with a fingerprint of its own for `setting`.
+
+        For what must stay the same while a state goes on although the noise does not depend on it: the clip norm, whose
+        product with σ is all that a stream knows, and the rounds of restarts.
+        """
+        bound = copy.copy(self)
+        bound._fingerprint = hashlib.sha256(self._fingerprint + setting.encode()).digest()
+        return bound
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Digest of everything that the noise depends on but its keys, and of the settings that it is bound to."""
+        return self._fingerprint
 
     @property
     def stddev(self) -> np.float32:
@@ -88,11 +118,10 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def init(self) -> NoiseState:
         """Returns the state before round 0."""
-        no_keys = tf.zeros([0, _keys.KEY_WORDS], tf.int64)
         return NoiseState(
+            fingerprint=_fingerprint.words(self._fingerprint),
             round=tf.zeros([], tf.int64),
-            # TFF fixes the type of a state by the first one; the number of keys must not be part of it.
-            keys=tf.compat.v1.placeholder_with_default(no_keys, _KEYS),
+            keys=_past.no_keys(self._mechanism.max_rounds),
             rows=tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self._row_count)),
             coefficients=self._coefficients(),
         )
@@ -103,9 +132,17 @@ class NoiseStream(abc.ABC, Generic[_M]):
         """Returns this round's noise, float32 `[dimension]`, and the state of the next round.
 
         Raises:
-            tf.errors.InvalidArgumentError: From the graph, past the last round of the mechanism.
+            InputValueError: If a `tf.function` takes the state from outside of it.
+            tf.errors.InvalidArgumentError: From the graph, past the last round of the mechanism, or for a state of
+                other noise.
         """
-        with tf.control_dependencies(self._limit_checks(state.round)):
+        if not (tf.executing_eagerly() or isinstance(state.round, tf.Variable) or tf.is_symbolic_tensor(state.round)):
+            raise InputValueError(
+                "state must be an argument of the tf.function that steps it, or made in it: taken from outside, it is "
+                "a constant, and every call would draw the noise of the same round."
+            )
+        checks = [*_fingerprint.checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
+        with tf.control_dependencies(checks):
             # All that reads a matrix reads it by this number, and so after the check.
             state = state._replace(round=tf.identity(state.round))
         return self._advance(self._key(state.round), state)
@@ -126,12 +163,14 @@ class NoiseStream(abc.ABC, Generic[_M]):
         if keys.shape[0]:
             self._mechanism.check(keys.shape[0])
         if tf.executing_eagerly():
-            return tf.function(self._replayed, input_signature=[tf.TensorSpec(_KEYS, tf.int64)], autograph=False)(keys)
+            return tf.function(self._replayed, input_signature=[tf.TensorSpec(_past.SHAPE, tf.int64)], autograph=False)(
+                keys
+            )
         return self._replayed(keys)
 
     def _replayed(self, keys: tf.Tensor) -> NoiseState:
         count, start = tf.shape(keys, tf.int64)[0], self.init()
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_KEYS))
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_past.SHAPE))
 
         def again(state: NoiseState) -> tuple[NoiseState]:
             # In a graph the number of keys may be unknown until now.
@@ -146,7 +185,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def _advance(self, key: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
         row, rows = self._step(self._drawn(key), state)
-        keys = tf.concat([state.keys, key[tf.newaxis]], axis=0)
+        keys = _past.with_key(state.keys, state.round, key, self._mechanism.max_rounds)
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
 
     def _drawn(self, key: tf.Tensor) -> tf.Tensor:

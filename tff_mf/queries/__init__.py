@@ -19,3 +19,4 @@ from tff_mf.queries._mechanisms import StructuredQuery as StructuredQuery  # noq
 from tff_mf.queries._mechanisms import TreeQuery as TreeQuery  # noqa: E402
 from tff_mf.queries._mechanisms import build_query as build_query  # noqa: E402
 from tff_mf.queries._restarts import RestartedQuery as RestartedQuery  # noqa: E402
+from tff_mf.queries._variables import VariableQuery as VariableQuery  # noqa: E402

@@ -118,6 +118,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         self._clipping = clipping
         self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
         self._counts = build_stream(Identity(), dimension=1, stddev=clipping.count_stddev, insecure_seed=insecure_seed)
+        self._stream = self._stream.bound_to(repr((float(self._first_clip_norm), clipping, self._clients_per_round)))
 
     def guarantee(
         self, rounds: int, participation: Participation, *, restart_every: int | None = None
@@ -127,6 +128,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return guarantees.compose_guarantees(sums, counts)
 
     def initial_global_state(self) -> AdaptiveClippingState:
+        super().initial_global_state()
         return self._begin(tf.constant(self._first_clip_norm))
 
     def derive_sample_params(self, global_state: AdaptiveClippingState) -> tf.Tensor:

@@ -1,7 +1,9 @@
 """What all queries have in common: records are clipped, and correlated noise is added to their sum."""
 
 import collections
-from typing import Any, ClassVar, NamedTuple
+import copy
+import inspect
+from typing import Any, ClassVar, NamedTuple, Self
 
 import dp_accounting
 import tensorflow as tf
@@ -29,7 +31,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     Gaussian mechanism CG + σζ·z. For a client whose rounds fit `participation`, zeroing out its
     records moves CG by at most ζ·sens_Π(C), so that the whole run, all rounds together, is one
     Gaussian mechanism with noise multiplier σ / sens_Π(C): `dp_event` returns it. Sensitivity is
-    taken over the parameters as cast to float32. Arithmetic is that of float32, and Philox is not a
+    taken over the parameters as cast to float32. A state of a query with another mechanism, clip norm, noise multiplier
+    or restart is refused in the graph, whatever it was loaded with. Arithmetic is that of float32, and Philox is not a
     cryptographic generator; neither is covered by the statement.
 
     The event of a single round, returned by `get_noised_result`, is `NoOpDpEvent`. Rounds must not be
@@ -72,7 +75,18 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             dimension=sum(leaf.shape.num_elements() for leaf in self._leaves),
             stddev=self._noise_multiplier * float(self._clip_norm),
             insecure_seed=insecure_seed,
-        )
+        ).bound_to(repr((float(self._clip_norm), self._noise_multiplier)))
+
+    def bound_to(self, setting: str) -> Self:
+        """Returns the same query for states of its own: see `NoiseStream.bound_to`."""
+        bound = copy.copy(self)
+        bound._stream = self._stream.bound_to(setting)
+        return bound
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
+        return self._stream.fingerprint
 
     @property
     def mechanism(self) -> Mechanism:
@@ -116,7 +130,12 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         )
 
     def initial_global_state(self) -> Any:
-        """Returns the state before round 0."""
+        """Returns the state before round 0.
+
+        Raises:
+            InputValueError: If an optimizer of TensorFlow Privacy asks for it; `VariableQuery` is what it takes.
+        """
+        _refuse_optimizers()
         return QueryState(noise=self._stream.init())
 
     def derive_sample_params(self, global_state: Any) -> tf.Tensor:
@@ -128,13 +147,15 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns a sum of no records, in the types that records are summed in."""
 
         def zeros(leaf: Any) -> tf.Tensor:
-            return tf.zeros(leaf.shape, _clipping.summed_type(tf.as_dtype(leaf.dtype)))
+            # A TensorSpec, or a record: TensorFlow Privacy's queries also take Python's numbers.
+            like = leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+            return tf.zeros(like.shape, _clipping.summed_type(tf.as_dtype(like.dtype)))
 
         return tf.nest.map_structure(zeros, self._specs if template is None else template)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
         """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero."""
-        return tf.nest.pack_sequence_as(record, _clipping.clip_record(tf.nest.flatten(record), params))
+        return tf.nest.pack_sequence_as(record, _clipping.clip_record(_tensors(record), params))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
         """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class."""
@@ -160,7 +181,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         A restart makes another run, with noise of its own. `dp_event` does not cover both: `RestartedQuery` does.
         """
         del noised_results, global_state
-        return self.initial_global_state()
+        return QueryState(noise=self._stream.init())
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, tf.Tensor]:
         """Returns figures of the noise alone, which say nothing about any client.
@@ -172,6 +193,22 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return collections.OrderedDict(
             round=step, noise_stddev=tf.constant(self._stream.stddev), rows_in_use=self._stream.rows_in_use(step)
         )
+
+
+def _refuse_optimizers() -> None:
+    """Raises if one of TensorFlow Privacy's optimizers is on the stack: a state has nothing else to know it by."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("tensorflow_privacy.privacy.optimizers"):
+            raise InputValueError(
+                "query is given to an optimizer of TensorFlow Privacy, which repeats the first round of its noise in "
+                "every step and returns its keys from get_config: wrap it in tff_mf.queries.VariableQuery."
+            )
+        frame = frame.f_back
+
+
+def _tensors(record: Any) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(record)]
 
 
 def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:

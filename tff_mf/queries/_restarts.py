@@ -1,10 +1,12 @@
 """Noise that starts anew after every so many rounds, and what that guarantees."""
 
 import dp_accounting
+import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError
+from tff_mf.noise import NoiseState
 from tff_mf.participation import Participation
 from tff_mf.queries._base import MatrixFactorizationQuery
 
@@ -45,12 +47,22 @@ class RestartedQuery(tfp.RestartQuery):
         if not isinstance(query, MatrixFactorizationQuery):
             raise InputTypeError(f"query={query!r} must be a query of tff_mf: restarts are accounted by its mechanism.")
         self._restart_every = query.mechanism.check(_validate.whole("restart_every", restart_every))
+        query = query.bound_to(f"restart_every={self._restart_every}")
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
 
     @property
     def insecure(self) -> bool:
         """Whether the noise is repeatable, and the query therefore for tests only."""
         return self._inner_query.insecure
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
+        return self._inner_query.fingerprint
+
+    def replay(self, keys: tf.Tensor) -> NoiseState:
+        """Returns the state of the noise after the rounds since a restart, which drew `keys`: `NoiseStream.replay`."""
+        return self._inner_query.replay(keys)
 
     def dp_event(self, rounds: int, participation: Participation) -> dp_accounting.DpEvent:
         """Returns the event of a whole run of `rounds` rounds, over all its restarts.

@@ -1,0 +1,185 @@
+"""States of queries: whose they are, how a plain loop steps them, and optimizers that would lose them."""
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+import tensorflow_privacy as tfp  # noqa: E402
+
+from tff_mf import queries  # noqa: E402
+from tff_mf.noise import _keys, _past, build_stream  # noqa: E402
+
+BLT = tff_mf.BLT.production("b400")
+SPEC = tf.TensorSpec([5])
+BASE = {"mechanism": BLT, "clip_norm": 1.0, "noise_multiplier": 8.0}
+CLIPPING = queries.AdaptiveClipping(count_stddev=1.0)
+
+
+def build(*, restart_every=None, clipping=None, mechanism=BLT, **arguments):
+    arguments = {"record_specs": SPEC, "clip_norm": 1.0, "noise_multiplier": 8.0, **arguments}
+    if clipping is None:
+        query = queries.build_query(mechanism, **arguments)
+    else:
+        query = queries.AdaptiveClippingQuery(mechanism, clipping=clipping, clients_per_round=10, **arguments)
+    return query if restart_every is None else queries.RestartedQuery(query, restart_every=restart_every)
+
+
+def step(query, state):
+    return query.get_noised_result(query.initial_sample_state(SPEC), state)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise_multiplier": 0.4},
+        {"clip_norm": 0.05},
+        {"clip_norm": 2.0, "noise_multiplier": 4.0},
+        {"clip_norm": 1.0 - 1e-7},
+        {"insecure_seed": 1},
+        {"mechanism": tff_mf.BLT.production("b100")},
+        {"mechanism": tff_mf.BLT(theta=[*BLT.theta[:-1], BLT.theta[-1] * (1 + 1e-12)], omega=BLT.omega)},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_state_of_other_noise_is_refused(changes, compiled):
+    _, state, _ = step(build(), build().initial_global_state())
+    other = build(**changes)
+    one = tf.function(lambda state: step(other, state)[:2]) if compiled else lambda state: step(other, state)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="This state is of other noise"):
+        one(state)
+    _, state, _ = step(build(), state)
+    assert int(state.noise.round) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"restart_every": 4}, {"restart_every": 8}),
+        ({"restart_every": 4, "clipping": CLIPPING}, {"restart_every": 8, "clipping": CLIPPING}),
+        (
+            {"restart_every": 4, "clipping": CLIPPING},
+            {"restart_every": 4, "clipping": queries.AdaptiveClipping(count_stddev=0.5)},
+        ),
+        (
+            {"restart_every": 4, "clipping": CLIPPING},
+            {"restart_every": 4, "clipping": queries.AdaptiveClipping(count_stddev=1.0, learning_rate=9.0)},
+        ),
+        ({"restart_every": 4, "clipping": CLIPPING}, {"restart_every": 4, "clipping": CLIPPING, "clip_norm": 0.5}),
+    ],
+)
+def test_a_state_of_other_restarts_or_clipping_is_refused(first, second):
+    _, state, _ = step(build(**first), build(**first).initial_global_state())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="This state is of other noise"):
+        step(build(**second), state)
+    step(build(**first), state)
+
+
+def test_equal_arguments_give_equal_fingerprints_and_others_do_not():
+    again = tff_mf.BLT(theta=BLT.theta, omega=BLT.omega)
+    assert build().fingerprint == build(mechanism=again).fingerprint
+    kinds = [{}, {"clip_norm": 2.0}, {"restart_every": 4}, {"restart_every": 5}, {"insecure_seed": 0}]
+    assert len({build(**changes).fingerprint for changes in kinds}) == len(kinds)
+
+
+def test_a_compiled_round_is_traced_once(make_mechanism):
+    mechanism = make_mechanism(9)
+    for query in (build(mechanism=mechanism), build(mechanism=mechanism, restart_every=4)):
+        compiled, state = tf.function(query.get_noised_result), query.initial_global_state()
+        for _ in range(9):
+            _, state, _ = compiled(query.initial_sample_state(SPEC), state)
+        assert compiled.experimental_get_tracing_count() == 1
+
+
+def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
+    monkeypatch.setattr(_past, "_FIRST_CAPACITY", 3)
+    for mechanism, capacity in ((BLT, 12), (tff_mf.Tree(8), 8), (tff_mf.Tree(3), 3)):
+        stream = build_stream(mechanism, dimension=4, stddev=1.0)
+        rounds = min(8, mechanism.max_rounds or 8)
+        one, state, rows = tf.function(stream.next), stream.init(), []
+        for _ in range(rounds):
+            row, state = one(state)
+            rows.append(row)
+        assert state.keys.shape == (capacity, 2)
+        z = np.stack([_keys.standard_normal(key, 4) for key in state.past_keys])
+        np.testing.assert_allclose(rows, mechanism.inverse(rounds) @ z, atol=1e-5)
+        assert one.experimental_get_tracing_count() <= 3
+        again = stream.replay(state.past_keys)
+        for found, expected in zip(tf.nest.flatten(again), tf.nest.flatten(state), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_state_that_a_graph_would_keep_is_refused():
+    query = build()
+    state = query.initial_global_state()
+    with pytest.raises(Exception, match="must be an argument"):
+        tf.function(lambda: step(query, state)[0])()
+    begun = tf.function(lambda: step(query, query.initial_global_state())[0])
+    assert not np.any(begun() == begun())
+
+
+ROUNDS = 6
+
+
+def trained(optimizer_of, query, **fit):
+    """Trains without a gradient: what moves the weights is noise, one row a step."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(5, use_bias=False, input_shape=(1,))])
+    optimizer = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)(
+        optimizer_of(query), num_microbatches=2, learning_rate=1.0
+    )
+    model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), **fit)
+    weights = [model.get_weights()[0].ravel()]
+    remember = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: weights.append(model.get_weights()[0].ravel())
+    )
+    zeros = tf.zeros([2 * ROUNDS, 1]), tf.zeros([2 * ROUNDS, 5])
+    model.fit(*zeros, batch_size=2, shuffle=False, verbose=0, callbacks=[remember])
+    return -np.diff(weights, axis=0) * 2, optimizer
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("restart_every", [None, 4])
+def test_keras_streams_the_noise_with_variables(run_eagerly, restart_every):
+    tree = tff_mf.Tree(ROUNDS)
+    query = build(mechanism=tree, record_specs=[tf.TensorSpec([1, 5])], restart_every=restart_every)
+    kept = queries.VariableQuery(query)
+    rows, optimizer = trained(lambda _: kept, query, run_eagerly=run_eagerly)
+    state = kept.state if restart_every is None else kept.state.inner_query_state
+    since = int(state.noise.round)
+    assert since == (ROUNDS if restart_every is None else ROUNDS - restart_every)
+    z = np.stack([_keys.standard_normal(key, 5) for key in state.noise.past_keys]) * 8.0
+    np.testing.assert_allclose(rows[-since:], tree.inverse(since) @ z, rtol=1e-4, atol=1e-4)
+    assert optimizer.get_config()["global_state"] == {}
+
+
+def test_tensorflow_privacys_optimizers_refuse_other_queries():
+    generic = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)
+    for query in (build(), build(restart_every=4), build(restart_every=4, clipping=CLIPPING)):
+        with pytest.raises(tff_mf.InputError, match="VariableQuery"):
+            generic(query, num_microbatches=1, learning_rate=1.0)
+
+
+def test_variables_are_for_one_optimizer_and_made_outside_of_graphs():
+    kept = queries.VariableQuery(build())
+    step(kept, kept.initial_global_state())
+    with pytest.raises(tff_mf.InputError, match="drawn noise already"):
+        kept.initial_global_state()
+    with pytest.raises(Exception, match="outside"):
+        tf.function(lambda: queries.VariableQuery(build()))()
+    with pytest.raises(tff_mf.InputError, match="query"):
+        queries.VariableQuery(tfp.NoPrivacySumQuery())
+    event = kept.dp_event(10, tff_mf.SingleParticipation())
+    assert event == build().dp_event(10, tff_mf.SingleParticipation())
+    assert not kept.insecure
+
+
+@pytest.mark.parametrize("record", [2.7, 3, np.float64(2.7), tf.constant(2.7)])
+def test_numbers_are_records(record):
+    query = build(record_specs=tf.TensorSpec([]), noise_multiplier=0.0, clip_norm=10.0)
+    state = query.initial_global_state()
+    sample = query.initial_sample_state(record)
+    sample = query.accumulate_record(query.derive_sample_params(state), sample, record)
+    result, _, _ = query.get_noised_result(sample, state)
+    assert float(result) == pytest.approx(float(record))

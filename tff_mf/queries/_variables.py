@@ -1,0 +1,123 @@
+"""A query whose state is kept in variables, for optimizers that would lose it."""
+
+from typing import Any, NamedTuple
+
+import dp_accounting
+import tensorflow as tf
+import tensorflow_privacy as tfp
+
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.participation import Participation
+from tff_mf.queries._base import MatrixFactorizationQuery
+from tff_mf.queries._restarts import RestartedQuery
+
+
+class Kept(NamedTuple):
+    """The global state that a `VariableQuery` gives and takes: empty, as the state is in its variables."""
+
+
+class VariableQuery(tfp.SumAggregationDPQuery):
+    """A query of this package for TensorFlow Privacy's optimizers, with its state in TensorFlow variables.
+
+    `tensorflow_privacy`'s generic Keras optimizers keep a query's state in an attribute of Python. In a `tf.function`,
+    which `fit` runs, that is the first state for ever: each step would draw the noise of round 0, and noise that never
+    cancels. Besides, their `get_config` returns the state, and with it the keys of the noise. They therefore refuse
+    other queries of this package. This one steps its variables wherever it runs, and gives them an empty state.
+
+    Formal guarantee: that of the query over all its results, one stream: each execution of `get_noised_result`,
+    eager or in a `tf.function`, is its next round. One example, or client, of a round is one record (a microbatch of
+    TensorFlow Privacy's); which records take part how often is for the caller to bound.
+
+    Args:
+        query: The query. Its state begins here, and not when an optimizer asks for it.
+
+    Example:
+        >>> import tff_mf
+        >>> from tff_mf import queries
+        >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+        >>> query = queries.build_query(tff_mf.Tree(16), clip_norm=1.0, noise_multiplier=2.0,
+        ...     record_specs=[tf.TensorSpec(variable.shape) for variable in model.trainable_variables])
+        >>> sgd = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)
+        >>> kept = VariableQuery(query)
+        >>> model.compile(sgd(kept, num_microbatches=4, learning_rate=0.1),
+        ...               tf.keras.losses.MeanSquaredError(reduction="none"))
+        >>> _ = model.fit(tf.ones([12, 2]), tf.ones([12]), batch_size=4, shuffle=False, verbose=0)
+        >>> int(kept.state.noise.round)
+        3
+
+    Raises:
+        InputTypeError: If `query` is no query of this package.
+        InputValueError: If it is built in a graph, or used on several replicas, or begun a second time.
+    """
+
+    def __init__(self, query: MatrixFactorizationQuery | RestartedQuery) -> None:
+        if not isinstance(query, MatrixFactorizationQuery | RestartedQuery):
+            raise InputTypeError(f"query={query!r} must be a query of tff_mf, such as queries.build_query returns.")
+        if not tf.executing_eagerly():
+            raise InputValueError("query must be kept in variables outside of a tf.function or graph: build it before.")
+        self._query = query
+        self._stepped = False
+        self._variables = tf.nest.map_structure(_variable, query.initial_global_state())
+
+    @property
+    def state(self) -> Any:
+        """The state of the query: secret, for the sake of its noise."""
+        return tf.nest.map_structure(lambda variable: variable.read_value(), self._variables)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise is repeatable, and the query therefore for tests only."""
+        return self._query.insecure
+
+    def dp_event(self, rounds: int, participation: Participation) -> dp_accounting.DpEvent:
+        """Returns the event of a whole run: that of the query.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+        """
+        return self._query.dp_event(rounds, participation)
+
+    def initial_global_state(self) -> Kept:
+        """Returns the empty state.
+
+        Raises:
+            InputValueError: If rounds have been drawn: a second optimizer needs a query of its own.
+        """
+        if self._stepped:
+            raise InputValueError("query has drawn noise already: build another VariableQuery for another optimizer.")
+        return Kept()
+
+    def derive_sample_params(self, global_state: Kept) -> tf.Tensor:
+        """Returns the clip norm, float32 `[]`."""
+        del global_state
+        return self._query.derive_sample_params(self.state)
+
+    def initial_sample_state(self, template: Any = None) -> Any:
+        """Returns a sum of no records, in the types that records are summed in."""
+        return self._query.initial_sample_state(template)
+
+    def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
+        """Returns the record, clipped as the query does."""
+        return self._query.preprocess_record(params, record)
+
+    def get_noised_result(self, sample_state: Any, global_state: Kept) -> tuple[Any, Kept, dp_accounting.DpEvent]:
+        """Returns the noised sum, the empty state, and `NoOpDpEvent`; the variables go on to the next round."""
+        del global_state
+        if tf.distribute.in_cross_replica_context() or tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise InputValueError("query cannot be used on several replicas: each would add noise of its own rounds.")
+        self._stepped = True
+        result, state, event = self._query.get_noised_result(sample_state, self.state)
+        steps = tf.nest.map_structure(lambda variable, value: variable.assign(value), self._variables, state)
+        with tf.control_dependencies(tf.nest.flatten(steps) if not tf.executing_eagerly() else []):
+            return tf.nest.map_structure(tf.identity, result), Kept(), event
+
+    def derive_metrics(self, global_state: Kept) -> Any:
+        """Returns the figures of the query, which say nothing about any client."""
+        del global_state
+        return self._query.derive_metrics(self.state)
+
+
+def _variable(initial: tf.Tensor) -> tf.Variable:
+    # The number of keys may grow.
+    shape = tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank == 2 else initial.shape
+    return tf.Variable(initial, trainable=False, shape=shape)
