@@ -4,6 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 FLOOR1 := .venv-floor1
 FLOOR1_READY := $(FLOOR1)/.ready
+RESULTS := build/results
 CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
@@ -44,16 +45,16 @@ test test-floor1 faults faults-short fuzz: export OPENBLAS_NUM_THREADS = 1
 test test-floor1 faults faults-short fuzz: export OMP_NUM_THREADS = 1
 
 test: $(READY) test-floor1
-	$(BIN)/pytest
+	$(BIN)/pytest --junitxml=$(RESULTS)/tests.xml
 
 test-floor1: $(FLOOR1_READY)
-	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. tff_mf
+	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. --junitxml=../$(RESULTS)/floor1.xml tff_mf
 
 faults: $(READY)
 	$(BIN)/python tests/faults --out build/faults.md
 
 faults-short: $(READY)
-	$(BIN)/python tests/faults --short
+	$(BIN)/python tests/faults --short --junit $(RESULTS)/faults.xml
 
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz

@@ -68,6 +68,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.queries._adaptive_clipping",
     "tff_mf.queries._mechanisms",
     "tff_mf.queries._restarts",
+    "tff_mf.queries._variables",
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.rejections",
     "tff_mf.aggregators.resident",

@@ -53,6 +53,7 @@ def main() -> None:
         "--table", type=pathlib.Path, nargs="+", help="print the table of saved outcomes, and do nothing"
     )
     parser.add_argument("--out", type=pathlib.Path, help="file for the table")
+    parser.add_argument("--junit", type=pathlib.Path, help="file for the numbers, as JUnit's XML")
     given = parser.parse_args()
     if given.table:
         lines = [line for path in given.table for line in path.read_text().splitlines()]
@@ -106,7 +107,11 @@ def main() -> None:
     if given.out is not None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(text)
-    if not all(outcome.result in SURVIVED for outcome in found):
+    lost = sum(outcome.result not in SURVIVED for outcome in found)
+    if given.junit is not None:
+        given.junit.parent.mkdir(parents=True, exist_ok=True)
+        given.junit.write_text(f'<testsuites><testsuite tests="{len(found)}" failures="{lost}"/></testsuites>')
+    if lost:
         sys.exit(1)
 
 

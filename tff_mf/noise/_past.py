@@ -22,4 +22,5 @@ def with_key(keys: tf.Tensor, step: tf.Tensor, key: tf.Tensor, limit: int | None
     capacity = tf.shape(keys, tf.int64)[0]
     room = capacity if limit is None else tf.minimum(capacity, limit - capacity)
     keys = tf.pad(keys, [[0, tf.where(step < capacity, tf.zeros([], tf.int64), room)], [0, 0]])
-    return tf.tensor_scatter_nd_update(keys, [[step]], [key])
+    # Padding hides from TFF that a key keeps its length.
+    return tf.ensure_shape(tf.tensor_scatter_nd_update(keys, [[step]], [key]), SHAPE)
