@@ -150,7 +150,7 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
         return datasets
 
     def __deepcopy__(self, memo: dict[int, object]) -> "MinSepDataSourceIterator":
-        # `tff.learning.programs.train_model` copies the iterator every round; the data it goes over is one and the same.
+        # `tff.learning.programs.train_model` copies the iterator every round, but not what it goes over.
         del memo
         return MinSepDataSourceIterator(self._source, self._next_round)
 

@@ -340,7 +340,9 @@ def _zeroed(
     if settings.zeroing is None:
         return mean
     # A constant bound: TFF's adaptive one follows the clients' updates without noise.
-    return tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
+    zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
+    # It counts exactly whom it zeroed.
+    return aggregators.withhold_measurements(zeroing)
 
 
 def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:

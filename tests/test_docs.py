@@ -46,8 +46,10 @@ def test_cells_of_notebooks_run_where_a_loop_runs(language, block, tmp_path, mon
     assert cell.co_flags & inspect.CO_COROUTINE
 
     async def kernel():
+        waiting = asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="running event loop"):
-            asyncio.run(asyncio.sleep(0))
+            asyncio.run(waiting)
+        await waiting
         await types.FunctionType(cell, {"__name__": "docs"})()
 
     asyncio.run(kernel())

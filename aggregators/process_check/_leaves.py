@@ -17,8 +17,9 @@ _FAR = 10.0
 
 _REMEDIES = {
     "client_work": "Pass metrics_aggregator=tff_mf.aggregators.withhold_metrics to the algorithm.",
-    "aggregator": "Take off what measures, such as tff.learning.add_debug_measurements or aggregators.count_rejected, "
-    "and give wrappers of model_aggregator a constant bound.",
+    "aggregator": "Take off model_aggregator what measures, such as tff.learning.add_debug_measurements or "
+    "aggregators.count_rejected, or put aggregators.withhold_measurements around it; give clipping and zeroing around "
+    "it a constant bound.",
 }
 _ELSEWHERE = "Change what makes it: model_distributor, server_optimizer_fn or metrics_aggregator."
 

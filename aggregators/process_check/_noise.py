@@ -12,7 +12,11 @@ from ._result import CHANCE, UNDIVIDED, Findings
 _SEEN_AT_MOST = 2**22
 # A repeated state that adds less noise of its own than this part of a round's has none: float32 rounds.
 _NOTHING = 0.01
+# Of so many coordinates hardly two are the same float32 by chance.
+_COMPARED = 10**5
+_DISTINCT = 0.99
 
+_WHOLE = "Pass model_aggregator=build_mf_aggregator(...) for all trainable weights, with insecure_seed=None."
 _AS_CLAIMED = (
     "Give build_mf_aggregator and check_process the same mechanism, clip_norm, noise_multiplier and clients_per_round, "
     "and check_process the server_learning_rate of the first round."
@@ -44,6 +48,9 @@ def is_seen(rows: np.ndarray, findings: Findings) -> bool:
         findings.failed("noise", text, f"Pass noise_multiplier > 0 to build_mf_aggregator. {UNDIVIDED}")
         findings.unjudged(("fresh_noise",), text, UNDIVIDED)
         return False
+    none = float(np.mean(rows[0] == 0))
+    if none > 1 - _DISTINCT:
+        findings.failed("noise", f"A part of {none:.2g} of the model has no noise.", _WHOLE)
     return True
 
 
@@ -62,6 +69,10 @@ def covariance(rows: np.ndarray, *, encoder: np.ndarray, room: float, findings: 
         room: Relative error of that standard deviation.
         findings: What was found is noted here.
     """
+    some = np.abs(rows[0, :_COMPARED])
+    if np.unique(some).size < _DISTINCT * some.size:
+        findings.failed("noise", "Coordinates of the model, or several runs, have the same noise.", _WHOLE)
+        return
     white = encoder @ rows
     rounds, coordinates = white.shape
     sums = np.sum(white**2, axis=1)

@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_mf.errors import InputTypeError
+
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
@@ -35,11 +37,20 @@ class Probe:
     Args:
         process: The process.
         server_learning_rate: The rate of the first step; that which the process itself says if `None`.
+
+    Raises:
+        InputTypeError: If the process is not put together as TFF's own are.
     """
 
     def __init__(self, process: tff.learning.templates.LearningProcess, server_learning_rate: float | None) -> None:
         self._process = process
         start = process.initialize()
+        missing = [name for name in ("global_model_weights", "aggregator", "finalizer") if not hasattr(start, name)]
+        if missing:
+            raise InputTypeError(
+                f"process has a state without {' and '.join(missing)}: pass what tff.learning.algorithms build, or "
+                "tff.learning.templates.compose_learning_process."
+            )
         self.weights = _read(process.get_model_weights(start))
         self.rate = _rate(process, start) if server_learning_rate is None else server_learning_rate
         self.dimension = sum(np.size(leaf) for leaf in _trainable(self.weights))

@@ -102,6 +102,14 @@ def test_fed_sgd_passes_and_so_do_wrappers_that_change_nothing():
     assert result.passed, str(result)
 
 
+def test_measurements_that_are_withheld_are_none():
+    zeroing = tff.aggregators.zeroing_factory(0.01, ours())
+    loud, silent = check(fed_avg(zeroing)), check(fed_avg(aggregators.withhold_measurements(zeroing)))
+    assert loud.statuses["metrics"] == "failed"
+    assert any("withhold_measurements" in finding.remedy for finding in loud.findings)
+    assert silent.statuses["metrics"] == "passed"
+
+
 def test_the_rate_is_found_where_the_process_does_not_say_it():
     def rate(step):
         return 0.05 + 0.1 * tf.cast(step, tf.float32)
@@ -133,6 +141,28 @@ class ExamplesCountTwice(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(noised.initialize, advance)
 
 
+class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory):
+    def create(self, value_type):
+        noised = ours().create(value_type)
+        plain = tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory()).create(value_type)
+        mixed = tff.tensorflow.computation(
+            lambda exact, private: type(private)([exact[0] / 4, private[1], exact[2] / 4, private[3]])
+        )
+
+        @tff.federated_computation
+        def start():
+            return tff.federated_zip((noised.initialize(), plain.initialize()))
+
+        @tff.federated_computation(start.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS))
+        def advance(state, value):
+            output, exact = noised.next(state[0], value), plain.next(state[1], value)
+            result = tff.federated_map(mixed, (exact.result, output.result))
+            states = tff.federated_zip((output.state, exact.state))
+            return tff.templates.MeasuredProcessOutput(states, result, output.measurements)
+
+        return tff.templates.AggregationProcess(start, advance)
+
+
 def quietly(mechanism, **arguments):
     return queries.build_query(mechanism, **{**arguments, "noise_multiplier": 0.1 / 4e6})
 
@@ -150,11 +180,6 @@ FAULTS = {
         "divisor",
         "MeanFactory",
     ),
-    "mean around, FedSGD": (
-        lambda: fed_sgd(tff.aggregators.MeanFactory(in_tffs_own_factory(), no_nan_division=True)),
-        "noise",
-        "factory that divides",
-    ),
     "unweighted mean around": (
         lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(in_tffs_own_factory())),
         "divisor",
@@ -171,15 +196,7 @@ FAULTS = {
         "metrics",
         "add_debug_measurements",
     ),
-    "an exact clip norm that adapts": (
-        lambda: fed_avg(
-            tff.aggregators.clipping_factory(
-                tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2), ours()
-            )
-        ),
-        "metrics",
-        "constant bound",
-    ),
+    "noise on a part": (lambda: fed_avg(LeavesTheKernelsWithoutNoise()), "noise", "all trainable weights"),
     "weights": (lambda: fed_avg(ExamplesCountTwice()), "weights", "as_weighted_aggregator"),
     "no noise": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory()), "noise", "build_mf_aggregator"),
 }
@@ -194,7 +211,7 @@ def test_a_fault_is_found_and_the_argument_named(name):
     assert result.statuses[failed] == "failed", str(result)
     found = [finding for finding in result.findings if finding.name == failed]
     assert any(remedy in finding.remedy for finding in found), str(result)
-    assert {finding.severity for finding in found} == {"critical"}
+    assert "critical" in {finding.severity for finding in found}
     assert str(result).startswith("NOT passed")
 
 

@@ -110,6 +110,29 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
         np.testing.assert_allclose(after - before, -part / 2, atol=1e-6)
 
 
+@pytest.mark.parametrize("algorithm", ["fed_avg", "fed_sgd"])
+def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
+    settings = dataclasses.replace(
+        SMALL, algorithm=algorithm, client_learning_rate=1.0, clip_norm=0.01, zeroing=100.0, server_learning_rate=20.0
+    )
+    language_task = training.build_task(settings, [f"word{number}" for number in range(60)])
+    words = np.random.default_rng(0).integers(0, 60, (3, 8, 21))
+    clients = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
+    plan = privacy(noise_multiplier=0.1)
+    process, _ = training.build_process(settings, plan, language_task)
+    with aggregators.resident_context():
+        result = aggregators.check_process(
+            process,
+            plan.mechanism,
+            clip_norm=settings.clip_norm,
+            noise_multiplier=plan.noise_multiplier_as_run,
+            clients_per_round=plan.clients_per_round,
+            clients=clients,
+            server_learning_rate=1.0,  # the rate rises from a twentieth
+        )
+    assert result.passed, str(result)
+
+
 def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
     settings = dataclasses.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
     result = training.run(settings, privacy(), data=small_data, out=tmp_path)
