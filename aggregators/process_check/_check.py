@@ -76,7 +76,12 @@ def check_process(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If one is out of range.
 
-    Example: `docs/tff-programs.md`.
+    Example:
+        arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}
+        aggregator = build_mf_aggregator(mechanism, **arguments)
+        ...  # a process with model_aggregator=aggregator
+        result = check_process(process, mechanism, **arguments, clients=datasets_of_three_clients)
+        print(result)
     """
     if not isinstance(process, tff.learning.templates.LearningProcess):
         raise InputTypeError(f"process={process!r} must be a LearningProcess: what tff.learning.algorithms build.")
@@ -93,36 +98,47 @@ def check_process(
     encoder = mechanism.encoder(rounds)
     probe, findings = Probe(process, server_learning_rate), Findings()
     _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), findings)
-    runs = _noise.rounds_without_clients(probe, rounds, _SAMPLES)
+    _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, sigma=sigma, findings=findings)
+    return findings.result()
+
+
+def _aggregate(
+    probe: Probe,
+    clients: Sequence[Any],
+    hostile: Any,
+    *,
+    encoder: np.ndarray,
+    claimed: float,
+    sigma: float,
+    findings: Findings,
+) -> None:
+    """Makes the checks that look at what rounds add to the model."""
+    runs = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
     rows = _noise.rows_of(runs)
     noisy = _noise.is_seen(rows, findings)
     if noisy and not _noise.is_normal(rows):
         text = "The server's step is not in proportion to the aggregate, or the noise not normal."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, _SGD)
-        return findings.result()
+        return
     count = _bound.count_for(sigma / float(encoder[0, 0]), probe.dimension)
     if count > _MOST_CLIENTS:
         text = f"{count} clients a round would be needed to see them in the noise."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, "Check a smaller model, or one with less noise.")
-        return findings.result()
+        return
     scale = None if probe.rate is None else probe.rate * claimed
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
     if noisy:
         _noise.fresh(probe, runs, findings)
         _covariance(rows, encoder, sigma, unit if scale is None else _bound.Unit(size=scale, error=0.0), findings)
-    return findings.result()
 
 
 def _covariance(
     rows: np.ndarray, encoder: np.ndarray, sigma: float, unit: _bound.Unit | None, findings: Findings
 ) -> None:
     if unit is None:
-        text, remedy = (
-            "The server's learning rate is not known.",
-            "Pass server_learning_rate=, that of the first round.",
-        )
-        findings.unjudged(("noise",), text, remedy)
+        text = "The server's learning rate is not known."
+        findings.unjudged(("noise",), text, "Pass server_learning_rate=, that of the first round.")
         return
     whitened = rows / (unit.size * sigma)
     _noise.covariance(whitened, encoder=encoder, room=unit.error, findings=findings)
