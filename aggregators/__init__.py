@@ -14,6 +14,11 @@ from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
 from .lite import LiteModel as LiteModel  # noqa: E402
 from .lite import convert_to_lite as convert_to_lite  # noqa: E402
+from .metrics import withhold_measurements as withhold_measurements  # noqa: E402
+from .metrics import withhold_metrics as withhold_metrics  # noqa: E402
+from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
+from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
+from .process_check import check_process as check_process  # noqa: E402
 from .rejections import count_rejected as count_rejected  # noqa: E402
 from .resident import ResidentContext as ResidentContext  # noqa: E402
 from .resident import resident_context as resident_context  # noqa: E402

@@ -10,7 +10,9 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import _validate, noise, queries
-from tff_mf.errors import InputValueError
+from tff_mf.errors import InputTypeError, InputValueError
+
+from . import _dividing
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
@@ -115,13 +117,25 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         query = self._query(tf.TensorSpec([dimension], tf.float32))
         return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))(keys)
 
-    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+    def create(self, value_type: tff.Type, weight_type: tff.Type | None = None) -> tff.templates.AggregationProcess:
         """Returns the process that aggregates values of `value_type`, a structure of float tensors.
 
+        Args:
+            value_type: Type of a client's value.
+            weight_type: Refused with what to do instead: algorithms with weights pass one.
+
         Raises:
-            InputTypeError: If a tensor of `value_type` is not of a float type.
+            InputTypeError: If a tensor of `value_type` is not of a float type, there is a weight, or a factory of TFF
+                that divides by the clients' numbers is being built around this one.
             InputValueError: If the shape of a tensor is not fixed.
         """
+        if weight_type is not None:
+            raise InputTypeError(
+                "model_aggregator takes no weights: exact weights would be covered by no noise. For build_fed_sgd and "
+                "build_weighted_fed_avg pass tff.aggregators.as_weighted_aggregator(aggregator): it ignores the "
+                "weights, so that each client weighs the same."
+            )
+        _dividing.refuse()
         query = tfp.NormalizedQuery(
             self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self._clients_per_round
         )

@@ -149,6 +149,11 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
         self._next_round += 1
         return datasets
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "MinSepDataSourceIterator":
+        # `tff.learning.programs.train_model` copies the iterator every round, but not what it goes over.
+        del memo
+        return MinSepDataSourceIterator(self._source, self._next_round)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MinSepDataSourceIterator):
             return NotImplemented

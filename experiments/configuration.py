@@ -54,6 +54,7 @@ class RunConfiguration:
     noise_multiplier: float | None = None
     clip_norm: float = 1.0
     zeroing: float | None = None
+    algorithm: str = "fed_avg"
     model: str = "lstm"
     vocab_size: int = 10_000
     embedding_size: int = 96

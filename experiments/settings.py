@@ -5,6 +5,7 @@ import dataclasses
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
+ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
@@ -91,9 +92,11 @@ class TrainingSettings:
     """Everything of a run but its privacy.
 
     Attributes:
+        algorithm: `fed_avg`: clients train, and send what changed; or `fed_sgd`: they send the mean gradient over
+            their examples, in a single pass.
         model: Size of the model.
         clip_norm: Bound ζ on the L2 norm of a client's update.
-        client_learning_rate: Rate of the clients' SGD.
+        client_learning_rate: Rate of the clients' SGD; `fed_sgd` has none.
         server_learning_rate: Rate of the server's SGD with momentum.
         server_momentum: Its momentum, in [0, 1).
         server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
@@ -111,6 +114,7 @@ class TrainingSettings:
         tensorboard: Whether to write metrics for TensorBoard too.
     """
 
+    algorithm: str = "fed_avg"
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     clip_norm: float = 1.0
     client_learning_rate: float = 1.0
@@ -130,6 +134,7 @@ class TrainingSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        _validate.one_of("algorithm", self.algorithm, ALGORITHMS)
         for name in ("clip_norm", "client_learning_rate", "server_learning_rate"):
             _validate.positive(name, getattr(self, name))
         for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
@@ -140,3 +145,14 @@ class TrainingSettings:
         for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
             if not 0 <= _validate.real(name, getattr(self, name)) < 1:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
+        if self.algorithm == "fed_sgd":
+            self._check_a_single_gradient()
+
+    def _check_a_single_gradient(self) -> None:
+        # What would be passed over silently is refused: a client sends one gradient, at the model that it was sent.
+        for name, only in (("client_epochs", 1), ("client_learning_rate", 1.0)):
+            if getattr(self, name) != only:
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} goes with algorithm='fed_avg': with 'fed_sgd' a client sends one "
+                    f"gradient and takes no steps of its own; leave it at {only}."
+                )

@@ -1,7 +1,6 @@
-"""The training program: federated averaging with momentum on the server, and noise of a mechanism."""
+"""The training program: federated averaging or SGD, momentum on the server, and noise of a mechanism."""
 
 import asyncio
-import collections
 import dataclasses
 import json
 import logging
@@ -174,6 +173,7 @@ def _run(
         "statement": statement,
         "amplified_epsilon": in_secret and in_secret.epsilon,
         "amplified_statement": in_secret and in_secret.statement,
+        "algorithm": settings.algorithm,
         "model": dataclasses.asdict(settings.model),
         "parameters": language_task.parameters,
         "server_learning_rate": settings.server_learning_rate,
@@ -298,6 +298,9 @@ def build_process(
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
     """Returns the learning process of a run, and the aggregator in it that adds the noise.
 
+    With `fed_sgd` a client's update is the mean gradient over its examples, at the model as it was sent; it is clipped,
+    summed and noised as the updates of `fed_avg` are.
+
     Args:
         settings: How to train.
         privacy: The mechanism and its noise.
@@ -312,13 +315,21 @@ def build_process(
         clients_per_round=privacy.clients_per_round,
         insecure_seed=privacy.insecure_seed,
     )
+    shared = {
+        "server_optimizer_fn": _server_optimizer(settings, privacy.rounds),
+        "metrics_aggregator": aggregators.withhold_metrics,
+        "loop_implementation": loop,
+    }
+    aggregator = _zeroed(settings, mean)
+    if settings.algorithm == "fed_sgd":
+        # TFF weights gradients by numbers of examples, which are exact: here each client weighs the same.
+        weighted = tff.aggregators.as_weighted_aggregator(aggregator)
+        return tff.learning.algorithms.build_fed_sgd(language_task.model, model_aggregator=weighted, **shared), mean
     process = tff.learning.algorithms.build_unweighted_fed_avg(
         language_task.model,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
-        server_optimizer_fn=_server_optimizer(settings, privacy.rounds),
-        model_aggregator=_zeroed(settings, mean),
-        metrics_aggregator=_no_metrics,
-        loop_implementation=loop,
+        model_aggregator=aggregator,
+        **shared,
     )
     return process, mean
 
@@ -329,7 +340,9 @@ def _zeroed(
     if settings.zeroing is None:
         return mean
     # A constant bound: TFF's adaptive one follows the clients' updates without noise.
-    return tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
+    zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
+    # It counts exactly whom it zeroed.
+    return aggregators.withhold_measurements(zeroing)
 
 
 def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:
@@ -349,18 +362,6 @@ def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.o
 
 def _participations(cohorts: sampling.CohortPlan) -> int:
     return sum(len(cohorts.cohort(t)) for t in range(cohorts.rounds))
-
-
-def _no_metrics(metric_finalizers: object, local_unfinalized_metrics_type: object = None) -> tff.Computation:
-    """Aggregates nothing: metrics of training clients would leave them without noise."""
-    del metric_finalizers, local_unfinalized_metrics_type
-
-    @tff.federated_computation
-    def nothing(client_metrics: object) -> object:
-        del client_metrics
-        return tff.federated_value(collections.OrderedDict(), tff.SERVER)
-
-    return nothing
 
 
 def _sentences(clients: tff.simulation.datasets.ClientData, count: int) -> tf.data.Dataset:

@@ -1,5 +1,7 @@
 """What the docs show runs, and what is public is in the docs."""
 
+import ast
+import asyncio
 import doctest
 import importlib
 import inspect
@@ -9,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -34,6 +37,22 @@ LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "aggregators": aggregators}
 def test_python_blocks_run(language, block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "docs", "exec"), {"__name__": "docs"})
+
+
+@pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "ipython"])
+def test_cells_of_notebooks_run_where_a_loop_runs(language, block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cell = compile(block, "docs", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    assert cell.co_flags & inspect.CO_COROUTINE
+
+    async def kernel():
+        waiting = asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="running event loop"):
+            asyncio.run(waiting)
+        await waiting
+        await types.FunctionType(cell, {"__name__": "docs"})()
+
+    asyncio.run(kernel())
 
 
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "bash"])
@@ -70,6 +89,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.queries._restarts",
     "tff_mf.queries._variables",
     "tff_mf.aggregators.factory",
+    "tff_mf.aggregators.metrics",
     "tff_mf.aggregators.rejections",
     "tff_mf.aggregators.resident",
     "tff_mf.aggregators.session",

@@ -29,6 +29,7 @@ _HELP = {
     "delta": "δ of the guarantee; well below 1 / population.",
     "clip_norm": "Bound on the L2 norm of a client's update.",
     "zeroing": "Updates with an entry larger than this count as zero.",
+    "algorithm": "fed_avg, or fed_sgd: clients send the mean gradient over their examples.",
     "model": "lstm (the papers') or conv.",
     "vocab_size": "Most frequent words to know.",
     "embedding_size": "Width of the word embedding.",

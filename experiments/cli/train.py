@@ -40,7 +40,8 @@ def train(
 ) -> None:
     """Train a next-word model with federated averaging and a mechanism's noise.
 
-    FedSGDM: clients run SGD, the server SGD with momentum on the noised mean of their clipped updates.
+    Clients run SGD, the server SGD with momentum on the noised mean of their clipped updates. With --algorithm fed_sgd
+    clients send one gradient each: FedSGD with momentum.
     The last line states accuracy and the guarantee.
     """
     from .. import run_files

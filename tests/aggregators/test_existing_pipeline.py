@@ -1,6 +1,11 @@
 """An existing pipeline swaps one argument, and keeps everything else."""
 
+import asyncio
+import os
+import stat
+
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -69,3 +74,152 @@ def test_it_composes_with_the_factories_of_tff():
     process = zeroing.create(tff.TensorType(np.float32, [2]))
     output = process.next(process.initialize(), [[0.3, 0.4], [100.0, 0.0]])
     np.testing.assert_allclose(output.result, [0.15, 0.2], rtol=1e-5)
+
+
+def modes(folder):
+    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+def test_their_program_states_are_for_all_to_read_and_ours_for_nobody(tmp_path):
+    process = mean(noise_multiplier=1.0).create(tff.TensorType(np.float32, [2]))
+    state = process.next(process.initialize(), [[0.3, 0.4]]).state
+    before = os.umask(0o022)
+    try:
+        theirs = tff.program.FileProgramStateManager(tmp_path / "theirs")
+        ours = aggregators.CheckpointManager(tmp_path / "ours", aggregator=mean(noise_multiplier=1.0))
+        for manager in (theirs, ours):
+            asyncio.run(manager.save(state, 1))
+    finally:
+        os.umask(before)
+    assert modes(tmp_path / "theirs") == {0o755, 0o644}
+    assert modes(tmp_path / "ours") == {0o700, 0o600}
+    loaded = asyncio.run(ours.load(1, state))
+    np.testing.assert_array_equal(
+        loaded.query_state.numerator_state.noise.keys, state.query_state.numerator_state.noise.keys
+    )
+
+
+def mean(**changes):
+    arguments = {"clip_norm": 1.0, "noise_multiplier": 0.0, "clients_per_round": 2, **changes}
+    return aggregators.build_mf_aggregator(tff_mf.Identity(), **arguments)
+
+
+def linear_model():
+    keras_model = tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(1)])
+    return tff.learning.models.from_keras_model(
+        keras_model,
+        loss=tf.keras.losses.MeanSquaredError(),
+        input_spec=(tf.TensorSpec([None, 5]), tf.TensorSpec([None, 1])),
+    )
+
+
+def by_hand(clients, kernel, bias, *, rounds, clip_norm, divisor, rate, momentum):
+    """FedSGDM in NumPy: clipped mean gradients, summed, over a constant, and SGD with momentum on the server."""
+    weights = np.concatenate([kernel.ravel(), bias]).astype(np.float64)
+    velocity = np.zeros_like(weights)
+    for _ in range(rounds):
+        total = np.zeros_like(weights)
+        for features, targets in clients:
+            inputs = np.hstack([features, np.ones((len(features), 1))])
+            gradient = 2 * inputs.T @ (inputs @ weights - targets[:, 0]) / len(features)
+            total += gradient * min(1.0, clip_norm / np.linalg.norm(gradient))
+        velocity = momentum * velocity + total / divisor
+        weights -= rate * velocity
+    return weights
+
+
+def test_fed_sgd_with_momentum_is_what_is_computed_by_hand():
+    generator = np.random.default_rng(1)
+    # Of very different sizes, in batches whose last is smaller: each weighs the same, and sends its mean gradient.
+    clients = [
+        (scale * generator.normal(size=(count, 5)), generator.normal(size=(count, 1)))
+        for count, scale in ((3, 1.0), (40, 1.0), (7, 0.05))
+    ]
+    clients = [tuple(part.astype(np.float32) for part in client) for client in clients]
+    process = tff.learning.algorithms.build_fed_sgd(
+        linear_model,
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(0.3, 0.9),
+        model_aggregator=tff.aggregators.as_weighted_aggregator(mean(clip_norm=0.7, clients_per_round=3)),
+        metrics_aggregator=aggregators.withhold_metrics,
+    )
+    kernel, bias = generator.normal(size=(5, 1)).astype(np.float32), np.zeros(1, np.float32)
+    state = process.set_model_weights(process.initialize(), tff.learning.models.ModelWeights([kernel, bias], []))
+    data = [tf.data.Dataset.from_tensor_slices(client).batch(4) for client in clients]
+    for _ in range(6):
+        output = process.next(state, data)
+        state = output.state
+    found = np.concatenate([np.ravel(part) for part in process.get_model_weights(state).trainable])
+    arguments = {"rounds": 6, "divisor": 3, "rate": 0.3, "momentum": 0.9}
+    np.testing.assert_allclose(found, by_hand(clients, kernel, bias, clip_norm=0.7, **arguments), rtol=1e-4)
+    # Clipping and momentum are in it.
+    assert not np.allclose(found, by_hand(clients, kernel, bias, clip_norm=1e9, **arguments), rtol=1e-2)
+    assert output.metrics["client_work"]["train"] == {}
+
+
+def test_fed_sgd_with_momentum_trains_with_noise():
+    process = tff.learning.algorithms.build_fed_sgd(
+        their_model,
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05, 0.9),
+        model_aggregator=tff.aggregators.as_weighted_aggregator(
+            aggregators.build_mf_aggregator(
+                tff_mf.BLT.production("b400"), clip_norm=5.0, noise_multiplier=0.02, clients_per_round=8
+            )
+        ),
+    )
+    clients, state, losses = list(their_clients()), process.initialize(), []
+    for _ in range(15):
+        output = process.next(state, clients)
+        state = output.state
+        losses.append(output.metrics["client_work"]["train"]["loss"])
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_weights_are_ignored():
+    process = tff.aggregators.as_weighted_aggregator(mean(noise_multiplier=1.0, insecure_seed=3)).create(
+        tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
+    )
+    values = [[0.3, 0.4], [0.0, 0.6]]
+    results = [process.next(process.initialize(), values, weights).result for weights in ([1.0, 1.0], [1.0, 1000.0])]
+    np.testing.assert_array_equal(*results)
+
+
+def test_an_algorithm_with_weights_is_told_what_it_needs():
+    with pytest.raises(TypeError, match=r"as_weighted_aggregator.*ignores the weights") as caught:
+        tff.learning.algorithms.build_fed_sgd(linear_model, model_aggregator=mean())
+    assert isinstance(caught.value, tff_mf.InputError)
+
+
+DIVIDING = {
+    "mean": lambda inner: tff.aggregators.MeanFactory(inner).create(VALUE, WEIGHT),
+    "mean of weights": lambda inner: tff.aggregators.MeanFactory(None, inner).create(VALUE, WEIGHT),
+    "unweighted mean": lambda inner: tff.aggregators.UnweightedMeanFactory(inner).create(VALUE),
+    "wrapped": lambda inner: tff.aggregators.MeanFactory(tff.aggregators.zeroing_factory(9.0, inner)).create(
+        VALUE, WEIGHT
+    ),
+    "around": lambda inner: tff.aggregators.clipping_factory(1.0, tff.aggregators.UnweightedMeanFactory(inner)).create(
+        VALUE
+    ),
+    "inherited": lambda inner: type("Mine", (tff.aggregators.MeanFactory,), {})(inner).create(VALUE, WEIGHT),
+    "FedAvg": lambda inner: tff.learning.algorithms.build_weighted_fed_avg(
+        linear_model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+        model_aggregator=tff.aggregators.MeanFactory(inner),
+    ),
+}
+VALUE, WEIGHT = tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
+
+
+@pytest.mark.parametrize("name", DIVIDING)
+def test_a_factory_that_divides_is_refused_around_it(name):
+    with pytest.raises(tff_mf.InputError, match=r"MeanFactory would divide.*as_weighted_aggregator"):
+        DIVIDING[name](mean(noise_multiplier=1.0))
+
+
+def test_training_metrics_are_withheld():
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        their_model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
+        model_aggregator=mean(),
+        metrics_aggregator=aggregators.withhold_metrics,
+    )
+    assert process.next(process.initialize(), list(their_clients(2))).metrics["client_work"]["train"] == {}

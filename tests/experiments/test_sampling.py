@@ -1,3 +1,4 @@
+import copy
 import itertools
 import subprocess
 import sys
@@ -272,6 +273,17 @@ def test_the_way_to_a_dataset_is_traced_once(client_data):
     for _ in range(8):
         iterator.select()
     assert len(traces) == before
+
+
+def test_a_copy_of_an_iterator_goes_its_own_way_over_the_same_data(client_data):
+    """`tff.learning.programs.train_model` copies it every round."""
+    iterator = sampling.MinSepDataSource(client_data, _plan()).iterator()
+    iterator.select()
+    copied = copy.deepcopy(iterator)
+    iterator.select()
+    assert (copied.next_round, iterator.next_round) == (1, 2)
+    copied.select()
+    assert copied == iterator
 
 
 def test_an_iterator_is_saved_and_resumed(client_data):

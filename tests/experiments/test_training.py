@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import demo, reports, training
+from tff_mf.experiments import demo, models, reports, task, training
 from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
@@ -78,6 +78,74 @@ def test_both_loops_train_the_same_model_to_the_bit(architecture):
     ]
     assert all(moved)
     assert all(np.array_equal(*pair) for pair in zip(*trained, strict=True))
+
+
+def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
+    settings = dataclasses.replace(
+        SMALL, algorithm="fed_sgd", client_learning_rate=1.0, server_learning_rate=20.0, clip_norm=0.01
+    )
+    vocabulary = [f"word{number}" for number in range(60)]
+    language_task = training.build_task(settings, vocabulary)
+    words = np.random.default_rng(0).integers(0, 60, (2, 10, 21))
+    cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
+    noiseless = privacy(noise_multiplier=1e-9, clients_per_round=2)
+    process, _ = training.build_process(settings, noiseless, language_task)
+    state = process.set_model_weights(process.initialize(), language_task.initial_weights)
+    trained = process.get_model_weights(process.next(state, cohort).state).trainable
+    total = [np.zeros_like(weight) for weight in language_task.initial_weights.trainable]
+    model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
+    for one in words:
+        mean = [np.zeros_like(weight) for weight in total]
+        for start in range(0, len(one), 4):
+            batch = one[start : start + 4]
+            with tf.GradientTape() as tape:
+                loss = models.build_loss()(batch[:, 1:], model(batch[:, :-1]))
+            gradients = map(tf.convert_to_tensor, tape.gradient(loss, model.trainable_variables))
+            mean = [before + part * len(batch) / len(one) for before, part in zip(mean, gradients, strict=True)]
+        clipped, norm = tf.clip_by_global_norm(mean, settings.clip_norm)
+        assert norm > settings.clip_norm
+        total = [before + part for before, part in zip(total, clipped, strict=True)]
+    # The rate rises from a twentieth.
+    for before, after, part in zip(language_task.initial_weights.trainable, trained, total, strict=True):
+        np.testing.assert_allclose(after - before, -part / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["fed_avg", "fed_sgd"])
+def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
+    settings = dataclasses.replace(
+        SMALL, algorithm=algorithm, client_learning_rate=1.0, clip_norm=0.01, zeroing=100.0, server_learning_rate=20.0
+    )
+    language_task = training.build_task(settings, [f"word{number}" for number in range(60)])
+    words = np.random.default_rng(0).integers(0, 60, (3, 8, 21))
+    clients = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
+    plan = privacy(noise_multiplier=0.1)
+    process, _ = training.build_process(settings, plan, language_task)
+    with aggregators.resident_context():
+        result = aggregators.check_process(
+            process,
+            plan.mechanism,
+            clip_norm=settings.clip_norm,
+            noise_multiplier=plan.noise_multiplier_as_run,
+            clients_per_round=plan.clients_per_round,
+            clients=clients,
+            server_learning_rate=1.0,  # the rate rises from a twentieth
+        )
+    assert result.passed, str(result)
+
+
+def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
+    settings = dataclasses.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
+    result = training.run(settings, privacy(), data=small_data, out=tmp_path)
+    assert result.summary["algorithm"] == "fed_sgd"
+    assert reports.read_configuration(tmp_path).settings["algorithm"] == "fed_sgd"
+    assert json.loads((tmp_path / training.SUMMARY).read_text())["algorithm"] == "fed_sgd"
+    assert [finding for finding in reports.check(tmp_path) if finding.severity == "critical"] == []
+
+
+@pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
+def test_what_fed_sgd_has_no_use_for_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name}.*fed_avg"):
+        TrainingSettings(algorithm="fed_sgd", **{name: 2})
 
 
 def test_files_of_a_run(finished):

@@ -1,0 +1,115 @@
+"""What a check of a process says."""
+
+import dataclasses
+from collections.abc import Mapping
+
+PASSED, FAILED, UNJUDGED = "passed", "failed", "not judged"
+CRITICAL = "critical"
+
+# How likely a process that does what is claimed fails a statistical check.
+CHANCE = 1e-9
+
+# Remedies that several checks name.
+UNDIVIDED = (
+    "Pass the aggregator of build_mf_aggregator itself as model_aggregator, or in "
+    "tff.aggregators.as_weighted_aggregator, and in no factory that divides, such as MeanFactory."
+)
+_FIRST = "Mend that first, and check again."
+
+# What each check is about, in the order in which they are made.
+CHECKS = {
+    "metrics": "no metric depends on clients, but through the noise",
+    "state": "nothing exact about clients is kept for later rounds",
+    "noise": "the noise has the claimed covariance",
+    "fresh_noise": "a state stepped twice draws other noise",
+    "clipping": "no client moves the aggregate further than clip_norm",
+    "divisor": "the divisor does not depend on who reports",
+    "weights": "a client with more examples weighs no more",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessFinding:
+    """Something that the guarantee does not survive, or that could not be judged.
+
+    Attributes:
+        name: Name of the check.
+        severity: `critical`: the guarantee is void; or `not judged`: this check cannot tell.
+        text: What was seen.
+        remedy: Which argument to change.
+    """
+
+    name: str
+    severity: str
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.name}: {self.text} {self.remedy}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessCheck:
+    """Result of `check_process`.
+
+    Attributes:
+        statuses: Of each check `passed`, `failed` or `not judged`, in the order in which they were made.
+        findings: What did not pass, and why.
+        measured: What was measured, for the record.
+        error_probability: Chance that a process that does what is claimed fails a statistical check.
+    """
+
+    statuses: Mapping[str, str]
+    findings: tuple[ProcessFinding, ...]
+    measured: Mapping[str, float]
+    error_probability: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check was made and passed."""
+        return all(status == PASSED for status in self.statuses.values())
+
+    def __str__(self) -> str:
+        lines = [f"{status:10}  {name}: {CHECKS[name]}" for name, status in self.statuses.items()]
+        lines += [str(finding) for finding in self.findings]
+        lines += [f"measured: {name.replace('_', ' ')} {value:.4g}" for name, value in self.measured.items()]
+        verdict = "passed" if self.passed else "NOT passed"
+        return "\n".join([f"{verdict} (error probability {self.error_probability:g})", *lines])
+
+
+class Findings:
+    """Collects what the checks say. A check passes if it was made to its end, and nothing was noted of it."""
+
+    def __init__(self) -> None:
+        self._made: set[str] = set()
+        self._findings: list[ProcessFinding] = []
+        self.measured: dict[str, float] = {}
+
+    def made(self, *names: str) -> None:
+        """Notes that checks were made to their end."""
+        self._made.update(names)
+
+    def failed(self, name: str, text: str, remedy: str) -> None:
+        """Notes that a check failed."""
+        self._findings.append(ProcessFinding(name=name, severity=CRITICAL, text=text, remedy=remedy))
+
+    def unjudged(self, names: tuple[str, ...], text: str, remedy: str) -> None:
+        """Notes that checks could not tell."""
+        self._findings += [ProcessFinding(name=name, severity=UNJUDGED, text=text, remedy=remedy) for name in names]
+
+    def result(self) -> ProcessCheck:
+        """Returns all that was noted."""
+        told = {finding.name for finding in self._findings} | self._made
+        self.unjudged(tuple(name for name in CHECKS if name not in told), "Not made, as another check failed.", _FIRST)
+        return ProcessCheck(
+            statuses={name: self._status(name) for name in CHECKS},
+            findings=tuple(self._findings),
+            measured=dict(self.measured),
+            error_probability=CHANCE,
+        )
+
+    def _status(self, name: str) -> str:
+        severities = {finding.severity for finding in self._findings if finding.name == name}
+        if CRITICAL in severities:
+            return FAILED
+        return UNJUDGED if severities else PASSED
