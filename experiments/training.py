@@ -162,7 +162,8 @@ def _run(
     history = list(progress.history)
     observed = participation_log.read_observed(out / PARTICIPATION)
     holds = observed.within(privacy.participation)
-    statement = privacy.statement(observed)
+    wrong = reporting.violations(out)
+    statement = privacy.statement(observed, violations=wrong, population=reporting.population(privacy, cohorts))
     summary = {
         "accuracy": history[-1][task.ACCURACY],
         "loss": history[-1]["loss"],
@@ -190,8 +191,8 @@ def _run(
         "seconds": progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
-    if not holds:
-        summary["epsilon"] = summary["epsilon_as_run"] = summary["amplified_epsilon"] = None
+    if wrong:
+        summary |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon"))
     runs.write_atomically(out / VOCABULARY, json.dumps(vocabulary, ensure_ascii=False) + "\n")
     runs.write_atomically(out / MODEL, safetensors.numpy.save({str(i): weight for i, weight in enumerate(weights)}))
     runs.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")

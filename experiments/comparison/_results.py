@@ -30,6 +30,7 @@ class Finished:
         accuracy: On test clients.
         validation_accuracy: On validation clients.
         history: Rounds and accuracies of its evaluations.
+        statement: What it guarantees, in one line, or why it guarantees nothing.
     """
 
     label: str
@@ -40,6 +41,7 @@ class Finished:
     accuracy: float
     validation_accuracy: float
     history: Sequence[tuple[int, float]]
+    statement: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

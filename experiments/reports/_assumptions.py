@@ -52,6 +52,8 @@ def assess(
 def _participation(configuration: Configuration, evidence: Evidence, realised: bool) -> _Judged:
     b, k = configuration.min_sep, configuration.max_participations
     claimed = f"{configuration.participation}: rounds of a client at least {b} apart, at most {k}"
+    if isinstance(configuration.schema, tff_mf.FixedEpoch):
+        claimed += f", some of j, j + {b}, …, j + {(k - 1) * b} for one j"
     if not realised:
         return ASSUMED, f"{claimed}; the log will tell"
     apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
@@ -62,11 +64,11 @@ def _participation(configuration: Configuration, evidence: Evidence, realised: b
         return VIOLATED, f"{claimed}; {seen}: a client came back too soon"
     if evidence.max_participations > k:
         return VIOLATED, f"{claimed}; {seen}: a client came too often"
-    schema = configuration.schema
-    if isinstance(schema, tff_mf.FixedEpoch):
-        off = [each for each in evidence.patterns if any((late - each[0]) % b for late in each)]
-        if off:
-            return VIOLATED, f"{claimed}, always in the same place of an epoch; rounds {off[0]} are not"
+    # Some schemas say more than how often and how far apart: what counts is the whole pattern.
+    outside = next((each for each in evidence.patterns if not configuration.schema.allows(each)), None)
+    if outside is not None:
+        rounds = ", ".join(str(each + 1) for each in outside)
+        return VIOLATED, f"{claimed}; a client took part in rounds {rounds}, which the schema does not have"
     return HOLDS, f"{claimed}; {seen}"
 
 

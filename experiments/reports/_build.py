@@ -8,6 +8,7 @@ from typing import Any
 
 import tff_mf
 
+from .. import statements
 from ..ledger import LEDGER
 from . import _figures, _verdict
 from ._assumptions import assess
@@ -40,16 +41,16 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     assumptions = assess(configuration, evidence, answers, realised=realised)
     planned = None if evidence.mechanism is None else _figures.planned(configuration, evidence.mechanism)
     seen = _figures.realised(configuration, evidence) if realised else None
-    # A run that was stopped early may have been stopped because of what it released: then only the plan holds.
-    stopped = realised and evidence.rounds < configuration.rounds
-    figures = planned if stopped and seen is not None else seen if realised else planned
+    figures = _figures.stated(configuration, evidence, planned, seen, realised=realised)
     audit = _audit(folder)
-    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit)
+    contradiction = _figures.contradiction(configuration, evidence, planned, seen)
+    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit, contradiction)
+    claim = _verdict.claim(configuration, answers, figures, findings, realised, evidence)
     sensitivity = None if figures is None else figures.sensitivity
     report = {
         "report": VERSION,
         "kind": "realised" if realised else "planned",
-        "headline": _verdict.headline(configuration, answers, figures, findings, realised, evidence),
+        "headline": statements.one_line(claim),
         "statement": _verdict.statement(configuration, figures, realised, evidence),
         "setting": {
             "model": "central",
@@ -95,7 +96,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
             "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
             **_scales(configuration),
         },
-        "accountant": _accountant(configuration, answers, planned, seen, figures),
+        "accountant": _accountant(configuration, answers, planned, seen, claim),
         "assumptions": [vars(each) for each in assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in findings],
@@ -134,7 +135,7 @@ def _accountant(
     answers: Mapping[str, Any],
     planned: _figures.Figures | None,
     seen: _figures.Figures | None,
-    figures: _figures.Figures | None,
+    claim: statements.Claim,
 ) -> dict[str, Any]:
     result: dict[str, Any] = {
         "name": "one Gaussian release, closed form (Balle and Wang 2018, theorem 8)",
@@ -146,18 +147,11 @@ def _accountant(
         "epsilon_as_run": None,
         "epsilon_of_a_person": None,
     }
-    if figures is None:
-        return result
-    found, delta = figures.guarantee, configuration.delta
-    result["tier"] = _verdict.tier(found.epsilon(delta))
-    if found.mu == float("inf"):
-        return result
-    # The noise of a simulation is that of the clients that really train.
-    smaller = configuration.cohort / configuration.clients_per_round
-    result["epsilon_as_run"] = tff_mf.Guarantee(mu=found.mu * smaller * (1 + 2.0**-50)).epsilon(delta)
-    # Setting g clients to zero is g steps to a neighbour: the norm of a sum of g is at most g times that of one.
     several = answers["clients_of_one_person"] or 1
-    result["epsilon_of_a_person"] = tff_mf.Guarantee(mu=found.mu * several * (1 + 2.0**-50)).epsilon(delta)
+    result["tier"] = statements.tier(claim, clients_of_one_person=several)
+    if claim.guarantee is not None and claim.guarantee.mu != float("inf"):
+        result["epsilon_as_run"] = claim.epsilon_as_run
+        result["epsilon_of_a_person"] = claim.epsilon_of(several)
     return result
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..privacy import upwards
+from ..statements import upwards
 
 # What is missing because nobody answered; anything else that is missing is not there.
 _ASKED_FOR = frozenset({"trusted", "client", "clients_of_one_person", "enforcement", "population"})

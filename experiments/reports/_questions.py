@@ -8,7 +8,7 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-ANSWERS = "answers.json"
+from ..statements import ANSWERS as ANSWERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

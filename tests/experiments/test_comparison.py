@@ -112,6 +112,7 @@ def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilo
         accuracy=accuracy,
         validation_accuracy=validation,
         history=[(2, accuracy / 2), (4, accuracy)],
+        statement=f"line of {label} with seed {seed}",
     )
 
 
@@ -178,6 +179,7 @@ def test_table_data_and_pictures(tmp_path):
     assert "13 of 20 runs" in text
     assert "| ε = 2 | blt | 10.00 ± 0.00 | 3 | 1 | 3 |" in text
     assert "0.2 (edge)" in text
+    assert "- ε = 2, blt: line of blt with seed 0" in text
     assert "no memory" in text
     for path in _plots.draw(found, tmp_path, clip_norm=1.0):
         assert path.read_bytes().startswith(b"\x89PNG")

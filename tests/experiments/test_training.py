@@ -19,7 +19,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import demo, reports, training
 from tff_mf.experiments.participation_log import read_observed
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.privacy import plan_privacy, upwards
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
@@ -106,7 +106,8 @@ def test_summary_and_statement_say_what_ran(finished):
     observed = read_observed(out / training.PARTICIPATION)
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
-    assert "assumed min-sep 3" in result.statement
+    assert f"ε≤{upwards(summary['epsilon'])} at δ=1e-06" in result.statement
+    assert "min-sep b≥3, k≤2, observed min-sep" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 
@@ -163,7 +164,7 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
     result = training.run(settings, plan, data=small_data, out=tmp_path)
     assert result.summary["loss"] < 0.9 * np.log(204)
-    assert "ε=∞" in result.statement
+    assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
 
 
 def test_lstm_of_the_papers_has_their_number_of_parameters():
@@ -208,7 +209,8 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path):
     piped = "trap '' INT; " + " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 1"
     last = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=240, check=True).stdout
     assert last.startswith("accuracy ")
-    assert "(ε=6.000, δ=1e-05)-DP" in last
+    assert "ε≤6.000 at δ=1e-05" in last
+    assert "of the clients that really train: ε≤" in last
     assert "cohorts of 40" in last
     assert "observed" in last
     assert "Traceback" not in (tmp_path / "stderr").read_text()
