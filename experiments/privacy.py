@@ -125,7 +125,7 @@ class PrivacyPlan:
         population: int | None = None,
         violations: Sequence[str] = (),
     ) -> str:
-        """Returns the guarantee in one line, with participation as assumed and as observed.
+        """Returns the guarantee of a training run in one line, with participation as assumed and as observed.
 
         Formal guarantee: that of `statements.one_line`; a participation that was observed to exceed what was assumed
         voids ε, and the line then says so instead of a number.
@@ -142,7 +142,8 @@ class PrivacyPlan:
                 f"participation: clients took part more than was accounted for: assumed {claim.participation}, {seen}"
             )
             claim = dataclasses.replace(claim, violations=[*violations, text])
-        return statements.one_line(dataclasses.replace(claim, participation=f"{claim.participation}, {seen}"))
+        text = f"{claim.participation}, {seen}"
+        return statements.one_line(dataclasses.replace(claim, participation=text, simulation=True))
 
 
 def plan_privacy(

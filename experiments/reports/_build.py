@@ -51,7 +51,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         "report": VERSION,
         "kind": "realised" if realised else "planned",
         "headline": statements.one_line(claim),
-        "statement": _verdict.statement(configuration, figures, realised, evidence),
+        "statement": _verdict.statement(configuration, claim, realised),
         "setting": {
             "model": "central",
             "trusted": answers["trusted"],

@@ -1,5 +1,6 @@
 """What follows from the assumptions: findings, and the one line that people read."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,20 +102,22 @@ def claim(
     )
 
 
-def statement(configuration: Configuration, figures: Figures | None, realised: bool, evidence: Evidence) -> str:
-    """Returns the formal statement, which supposes that every assumption holds."""
+def statement(configuration: Configuration, claim: statements.Claim, realised: bool) -> str:
+    """Returns the formal statement, which supposes that every assumption holds; none if one is known not to."""
+    refused = statements.refusal(dataclasses.replace(claim, unanswered=()))
+    if refused or claim.guarantee is None:
+        return f"No formal statement can be made. {refused}"
     adjacent = (
         "one is the other with all updates of one client set to zero"
         if configuration.adjacency == "zero-out"
         else "they differ in all updates of one client, which may be any within the clip norm"
     )
-    rounds = evidence.rounds if realised else configuration.rounds
-    bound = "unbounded" if figures is None else f"at most {upwards(figures.guarantee.mu)}"
     who = "each client in the log" if realised else "each client whose rounds keep the participation schema"
     return (
         f"Two data sets are neighbours if {adjacent}. For {who}, if all assumptions below hold, the release of all "
-        f"{rounds} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ {bound}: "
-        "no test can tell neighbours apart better than it can tell N(0, 1) from N(μ, 1). ρ-zCDP and (ε, δ)-DP follow."
+        f"{claim.rounds} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ at "
+        f"most {upwards(claim.guarantee.mu)}: no test can tell neighbours apart better than it can tell N(0, 1) from "
+        "N(μ, 1). ρ-zCDP and (ε, δ)-DP follow."
     )
 
 

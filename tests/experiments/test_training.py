@@ -107,7 +107,8 @@ def test_summary_and_statement_say_what_ran(finished):
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
     assert f"ε≤{upwards(summary['epsilon'])} at δ=1e-06" in result.statement
-    assert "min-sep b≥3, k≤2, observed min-sep" in result.statement
+    assert result.statement.startswith("Simulated: client-level zero-out DP, central: ")
+    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participations" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 
@@ -127,9 +128,14 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
 
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
     (tmp_path / "again").mkdir()
-    again = training.run(SMALL, privacy(), data=small_data, out=tmp_path / "again")
+    again = training.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again")
     assert rows(tmp_path / "again" / training.PARTICIPATION) == rows(finished[1] / training.PARTICIPATION)
     assert again.summary["loss"] != finished[0].summary["loss"]
+    # What the report refuses, since δ is above 1 / population, nothing else states.
+    report = json.loads((tmp_path / "again" / "report.json").read_text())
+    assert report["headline"] == again.statement == again.summary["statement"]
+    assert again.statement.startswith("NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / ")
+    assert {again.summary[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon")} == {None}
 
 
 def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
