@@ -45,7 +45,7 @@ def plan(folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan,
         population=len(cohorts.client_ids) * privacy.cohort // privacy.clients_per_round,
         released_without_noise=[{"name": "metrics of evaluation", "of": "clients that do not train"}],
         evaluation_columns=task.METRICS,
-        settings=dataclasses.asdict(settings),
+        settings={**dataclasses.asdict(settings), "training_clients": len(cohorts.client_ids)},
         versions=versions(),
     )
     reports.write(folder, realised=False)

@@ -6,4 +6,5 @@ from ._audit import Setting as Setting
 from ._audit import audit as audit
 from ._canaries import CanaryBound as CanaryBound
 from ._canaries import canary_bound as canary_bound
+from ._rederive import disagreements as disagreements
 from ._result import Test as Test

@@ -13,10 +13,12 @@ from ._canaries import CanaryBound, canary_bound
 from ._result import Test
 
 # Of the sensitivity: rounding, and what a search leaves.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
+
+NAMES = ("variance", "covariance", "normality", "repeats", "fresh steps", "sensitivity", "canaries", "control")
 
 # Coordinates are samples: fewer show nothing, and more do not fit in memory with all rounds.
-_FEWEST_COORDINATES = 1024
+FEWEST_COORDINATES = 1024
 _MOST_COORDINATES = 16_384
 _NUMBERS = 2**24
 
@@ -54,12 +56,14 @@ class Audit:
     Attributes:
         tests: Each test.
         claimed_epsilon: What is claimed.
+        coordinates: Coordinates of the noise that was tested.
         canaries: What canaries show of the noise as it is.
         control: What they show of the same noise, cut in half: an audit that does not notice that shows nothing.
     """
 
     tests: list[Test]
     claimed_epsilon: float
+    coordinates: int
     canaries: CanaryBound
     control: CanaryBound
 
@@ -95,7 +99,7 @@ def audit(setting: Setting) -> Audit:
     new = sigma / encoder[middle - 1, middle - 1]
     claimed_sensitivity = tff_mf.sensitivity(mechanism.as_run(), rounds, setting.participation)
     reached, pattern = reached_sensitivity(encoder, setting.participation)
-    claimed = tff_mf.Guarantee(mu=claimed_sensitivity / sigma * (1 + 2.0**-40))
+    claimed = claimed_epsilon(setting)
     direction = np.sum(encoder[:, list(pattern)], axis=1)
     canaries = _attack(rows, others, direction, sigma, setting.delta, 1.0)
     control = _attack(rows, others, direction, sigma, setting.delta, 0.5)
@@ -106,15 +110,21 @@ def audit(setting: Setting) -> Audit:
         _noise_tests.repeats(rows, others),
         _noise_tests.fresh_steps(*steps, stddev=new),
         _sensitivity(reached, claimed_sensitivity, pattern),
-        *_epsilons(claimed.epsilon(setting.delta), canaries, control),
+        *_epsilons(claimed, canaries, control),
     ]
-    return Audit(tests=tests, claimed_epsilon=claimed.epsilon(setting.delta), canaries=canaries, control=control)
+    return Audit(tests=tests, claimed_epsilon=claimed, coordinates=coordinates, canaries=canaries, control=control)
+
+
+def claimed_epsilon(setting: Setting) -> float:
+    """Returns the ε that is claimed."""
+    reached = tff_mf.sensitivity(setting.mechanism.as_run(), setting.rounds, setting.participation)
+    return tff_mf.Guarantee(mu=reached / setting.noise_multiplier * (1 + 2.0**-40)).epsilon(setting.delta)
 
 
 def _coordinates(setting: Setting) -> int:
     if setting.coordinates is None:
-        return min(_MOST_COORDINATES, max(_FEWEST_COORDINATES, _NUMBERS // setting.rounds))
-    return _validate.whole("coordinates", setting.coordinates, at_least=_FEWEST_COORDINATES)
+        return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // setting.rounds))
+    return _validate.whole("coordinates", setting.coordinates, at_least=FEWEST_COORDINATES)
 
 
 def _attack(
@@ -134,9 +144,7 @@ def _attack(
 def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Test:
     shown = ", ".join(str(each + 1) for each in pattern[:8]) + (", …" if len(pattern) > 8 else "")
     text = f"worst client found: {reached:.6f} with rounds {shown}; claimed {claimed:.6f}"
-    return Test(
-        name="sensitivity", passed=reached <= claimed * (1 + _ROUNDING), value=reached, limit=claimed, text=text
-    )
+    return Test(name="sensitivity", passed=reached <= claimed * (1 + ROUNDING), value=reached, limit=claimed, text=text)
 
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound) -> list[Test]:
