@@ -118,14 +118,14 @@ class PrivacyPlan:
             violations=violations,
         )
 
-    def statement(
+    def run_claim(
         self,
         observed: sampling.ObservedParticipation,
         *,
         population: int | None = None,
         violations: Sequence[str] = (),
-    ) -> str:
-        """Returns the guarantee of a training run in one line, with participation as assumed and as observed.
+    ) -> statements.Claim:
+        """Returns what a line on a training run is to state, with participation as assumed and as observed.
 
         Formal guarantee: that of `statements.one_line`; a participation that was observed to exceed what was assumed
         voids ε, and the line then says so instead of a number.
@@ -143,7 +143,17 @@ class PrivacyPlan:
             )
             claim = dataclasses.replace(claim, violations=[*violations, text])
         text = f"{claim.participation}, {seen}"
-        return statements.one_line(dataclasses.replace(claim, participation=text, simulation=True))
+        return dataclasses.replace(claim, participation=text, simulation=True)
+
+    def statement(
+        self,
+        observed: sampling.ObservedParticipation,
+        *,
+        population: int | None = None,
+        violations: Sequence[str] = (),
+    ) -> str:
+        """Returns the guarantee of a training run in one line: `statements.one_line` of its `run_claim`."""
+        return statements.one_line(self.run_claim(observed, population=population, violations=violations))
 
 
 def plan_privacy(

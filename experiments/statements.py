@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import tff_mf
 
 ANSWERS = "answers.json"
+REFUSED = "NO ε CAN BE STATED"
 
 _INFINITE = float("inf")
 
@@ -110,13 +111,14 @@ def refusal(claim: Claim) -> str:
     """
     if claim.test_only:
         return "TEST ONLY, NO PRIVACY: the noise has a fixed seed."
-    wrong = list(claim.violations)
+    # What is wrong with a file may quote it: a line that states nothing holds no figure either.
+    wrong = [each.replace("ε≤", "ε ") for each in claim.violations]
     if claim.guarantee is None and claim.amplified is None and not wrong:
         wrong.append("accountant: no sensitivity can be computed")
     own = violations(0.0 if wrong else claim.epsilon, claim.delta, claim.population)
     wrong = list(dict.fromkeys([*wrong, *(f"{field}: {text}" for field, text in own)]))
     if wrong:
-        return f"NO ε CAN BE STATED: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
+        return f"{REFUSED}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
     if claim.unanswered:
         return f"NO ε IS STATED until these are answered in {ANSWERS}: {', '.join(claim.unanswered)}."
     return ""

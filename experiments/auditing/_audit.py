@@ -13,70 +13,10 @@ from . import _noise_tests
 from ._adversary import reached_sensitivity
 from ._canaries import CanaryBound, canary_bound
 from ._result import Test
+from ._setting import COUNTS, Setting
 
 # Of the sensitivity: rounding, and what a search leaves.
-_ROUNDING = 1e-9
-
-# Coordinates are samples: fewer show nothing, and more do not fit in memory with all rounds.
-_FEWEST_COORDINATES = 1024
-_MOST_COORDINATES = 16_384
-_NUMBERS = 2**24
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is claimed.
-
-    Attributes:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        noise_multiplier: σ.
-        delta: δ.
-        coordinates: Coordinates of the noise, each a sample of its own: two canaries. As many as fit in memory if
-            not given.
-        insecure_seed: Of the noise, `None` for noise that is private.
-        noise_scale: What the emitted noise is multiplied with, to see whether the audit notices: 1 unless it is a test.
-        restart_every: Rounds after which noise starts anew, or `None`.
-        adjacency: "zero-out": canaries of which half have all updates set to zero; "replace-one": half have the
-            opposite update.
-        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
-    """
-
-    mechanism: tff_mf.Mechanism
-    rounds: int
-    participation: tff_mf.Participation
-    noise_multiplier: float
-    delta: float
-    coordinates: int | None = None
-    insecure_seed: int | None = None
-    noise_scale: float = 1.0
-    restart_every: int | None = None
-    adjacency: str = "zero-out"
-    count_stddev: float | None = None
-
-    @property
-    def every(self) -> int:
-        """Rounds from a restart to the next; all of them if there is none."""
-        return min(self.rounds, self.restart_every or self.rounds)
-
-    @property
-    def claimed(self) -> tff_mf.Guarantee:
-        """What is claimed of everything that is released."""
-        sums = tff_mf.guarantee(
-            self.mechanism,
-            self.rounds,
-            self.participation,
-            noise_multiplier=self.noise_multiplier,
-            restart_every=self.restart_every,
-            adjacency=self.adjacency,
-        )
-        if self.count_stddev is None:
-            return sums
-        counts = tff_mf.adaptive_clipping_guarantee(
-            self.rounds, self.participation, count_stddev=self.count_stddev, adjacency=self.adjacency
-        )
-        return tff_mf.compose_guarantees(sums, counts)
+ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,12 +41,14 @@ class Audit:
     Attributes:
         tests: Each test.
         claimed_epsilon: What is claimed.
+        coordinates: Coordinates of the noise that was tested.
         canaries: What canaries show of the noise as it is.
         control: What they show of the same noise, cut in half: an audit that does not notice that shows nothing.
     """
 
     tests: list[Test]
     claimed_epsilon: float
+    coordinates: int
     canaries: CanaryBound
     control: CanaryBound
 
@@ -133,9 +75,8 @@ def audit(setting: Setting) -> Audit:
     mechanism, rounds, sigma = setting.mechanism, setting.rounds, setting.noise_multiplier
     encoder = _whole(mechanism.as_run().encoder(setting.every), rounds)
     middle = (setting.every + 1) // 2
-    arguments = {"coordinates": _coordinates(setting), "stddev": sigma, "insecure_seed": setting.insecure_seed}
+    arguments = {"coordinates": setting.samples, "stddev": sigma, "insecure_seed": setting.insecure_seed}
     steps = _emitted.step_twice(mechanism, middle, **arguments)
-    found = tff_mf.restart_sensitivity(mechanism.as_run(), rounds, setting.participation, restart_every=setting.every)
     reached, pattern = reached_sensitivity(encoder, setting.participation)
     sums = _sums(setting, encoder, pattern)
     parts = [sums] if setting.count_stddev is None else [sums, _counts(setting, pattern)]
@@ -144,11 +85,11 @@ def audit(setting: Setting) -> Audit:
     tests = [
         *_of_noise(sums),
         _noise_tests.fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
-        _sensitivity(reached, found.value, pattern),
+        _sensitivity(reached, setting.sensitivity, pattern),
         *_epsilons(claimed, canaries, control),
-        *(dataclasses.replace(each, name=f"counts: {each.name}") for part in parts[1:] for each in _of_noise(part)),
+        *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
     ]
-    return Audit(tests=tests, claimed_epsilon=claimed, canaries=canaries, control=control)
+    return Audit(tests=tests, claimed_epsilon=claimed, coordinates=setting.samples, canaries=canaries, control=control)
 
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
@@ -167,7 +108,7 @@ def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _E
         * _emitted.emit(
             setting.mechanism,
             setting.rounds,
-            coordinates=_coordinates(setting),
+            coordinates=setting.samples,
             stddev=sigma,
             insecure_seed=setting.insecure_seed,
             restart_every=setting.restart_every,
@@ -190,7 +131,7 @@ def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
         * _emitted.emit(
             tff_mf.Identity(),
             setting.rounds,
-            coordinates=_coordinates(setting),
+            coordinates=setting.samples,
             stddev=stddev,
             insecure_seed=setting.insecure_seed,
         ).astype(np.float64)
@@ -211,12 +152,6 @@ def _of_noise(emitted: _Emitted) -> list[Test]:
     ]
 
 
-def _coordinates(setting: Setting) -> int:
-    if setting.coordinates is None:
-        return min(_MOST_COORDINATES, max(_FEWEST_COORDINATES, _NUMBERS // setting.rounds))
-    return _validate.whole("coordinates", setting.coordinates, at_least=_FEWEST_COORDINATES)
-
-
 def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
     """Returns what the best attack shows: the score along what a canary adds, which for Gaussian noise no other beats.
 
@@ -234,9 +169,7 @@ def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
 def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Test:
     shown = ", ".join(str(each + 1) for each in pattern[:8]) + (", …" if len(pattern) > 8 else "")
     text = f"worst client found: {reached:.6f} with rounds {shown}; claimed {claimed:.6f}"
-    return Test(
-        name="sensitivity", passed=reached <= claimed * (1 + _ROUNDING), value=reached, limit=claimed, text=text
-    )
+    return Test(name="sensitivity", passed=reached <= claimed * (1 + ROUNDING), value=reached, limit=claimed, text=text)
 
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound) -> list[Test]:

@@ -47,18 +47,7 @@ def audit(
         if any(value is not None for value in given):
             raise click.UsageError("the folder of a run says itself what is claimed; give no other setting.")
         run = reports.read_configuration(folder)
-        setting = auditing.Setting(
-            mechanism=tff_mf.load(folder / "mechanism.safetensors"),
-            rounds=run.rounds,
-            participation=run.schema,
-            noise_multiplier=run.noise_multiplier,
-            delta=run.delta,
-            insecure_seed=run.insecure_seed,
-            restart_every=run.restart_every,
-            adjacency=run.adjacency,
-            count_stddev=run.adaptive_count_stddev,
-            **more,
-        )
+        setting = reports.audit_setting(run, tff_mf.load(folder / "mechanism.safetensors"), **more)
     else:
         mechanism = _options.load_mechanism(what)
         made_for = mechanism.made_for
@@ -83,6 +72,9 @@ def audit(
     found = auditing.audit(setting)
     result = {
         "passed": found.passed,
+        "run_sha256": reports.file_hash(folder / reports.CONFIGURATION) if folder.is_dir() else None,
+        "coordinates": found.coordinates,
+        "noise_scale": setting.noise_scale,
         "rounds": setting.rounds,
         "noise_multiplier": setting.noise_multiplier,
         "claimed_epsilon": found.claimed_epsilon,

@@ -10,19 +10,27 @@ import tff_mf
 
 from .. import statements
 from ..ledger import LEDGER
+from ..participation_log import PARTICIPATION
 from . import _figures, _verdict
 from ._assumptions import assess
+from ._audited import AUDIT, read_audit
 from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash, read_configuration
-from ._evidence import METRICS, PARTICIPATION, Evidence, gather
+from ._evidence import METRICS, Evidence, gather
+from ._findings import Finding
 from ._questions import ANSWERS, QUESTIONS, read_answers
+from ._summarised import MODEL, SUMMARY, summary_findings
 from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
 
 VERSION = 1
-AUDIT = "audit.json"
-SUMMARY = "summary.json"
+
+_PLANNED_FILES = (CONFIGURATION, MECHANISM, ANSWERS)
+_REALISED_FILES = (LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, AUDIT, "configuration.toml", "vocabulary.json")
+_NONE = ("none", list[Finding]())
 
 
-def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+def build(
+    folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None, audited: bool = True
+) -> dict[str, Any]:
     """Returns the report of a run, recomputed from the files in its folder alone.
 
     Formal guarantee: the headline holds a finite ε only if every assumption of the report holds or is one that nobody
@@ -31,20 +39,27 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     Args:
         folder: The run's folder.
         realised: Whether the run is over, and its logs count; else what it was set to do.
+        answers: Answers to take in place of those in the folder: a report that is older than they are is about others.
+        audited: Whether to look for an audit.
 
     Raises:
         InputValueError: If the folder has no intact configuration, or answers that are none.
     """
     configuration = read_configuration(folder)
     evidence = gather(folder, configuration, realised=realised)
-    answers = read_answers(folder)
+    answers = read_answers(folder) if answers is None else answers
     assumptions = assess(configuration, evidence, answers, realised=realised)
     planned = None if evidence.mechanism is None else _figures.planned(configuration, evidence.mechanism)
-    seen = _figures.realised(configuration, evidence) if realised else None
+    # What no run can have done has no figures.
+    seen = _figures.realised(configuration, evidence) if realised and not evidence.impossible else None
     figures = _figures.stated(configuration, evidence, planned, seen, realised=realised)
-    audit = _audit(folder)
+    audit, audit_findings = read_audit(folder, configuration, evidence.mechanism) if audited else _NONE
     contradiction = _figures.contradiction(configuration, evidence, planned, seen)
-    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit, contradiction)
+    findings = _verdict.findings(
+        configuration, evidence, answers, assumptions, figures, audit, contradiction=contradiction
+    )
+    findings += audit_findings
+    findings += summary_findings(folder, configuration, evidence, _verdict.critical(findings)) if realised else []
     claim = _verdict.claim(configuration, answers, figures, findings, realised, evidence)
     sensitivity = None if figures is None else figures.sensitivity
     report = {
@@ -111,8 +126,8 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         "command": list(configuration.command),
         "files": {
             name: file_hash(folder / name)
-            for name in (CONFIGURATION, MECHANISM, ANSWERS, LEDGER, PARTICIPATION, METRICS, SUMMARY)
-            if (folder / name).is_file() and (realised or name in (CONFIGURATION, MECHANISM, ANSWERS))
+            for name in (*_PLANNED_FILES, *_REALISED_FILES)
+            if (folder / name).is_file() and (realised or name in _PLANNED_FILES)
         },
         "ledger_head": evidence.ledger.head if evidence.ledger else None,
     }
@@ -195,13 +210,7 @@ def _rounds(configuration: Configuration, evidence: Evidence, realised: bool) ->
 def _utility(folder: pathlib.Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        return {name: summary[name] for name in ("accuracy", "loss")}
+        of = f"claimed by {SUMMARY}, as {METRICS} has it: nothing here can evaluate the model again"
+        return {**{name: summary[name] for name in ("accuracy", "loss")}, "source": of}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _audit(folder: pathlib.Path) -> Any:
-    try:
-        return json.loads((folder / AUDIT).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return "none"

@@ -77,6 +77,11 @@ def _apart(figures: Figures, delta: float) -> float:
     return (epsilon - figures.guarantee.epsilon_by_pld(delta)) / max(1.0, epsilon)
 
 
+def critical(found: list[Finding]) -> list[str]:
+    """Returns the critical findings, each as a field and a text."""
+    return [f"{each.field}: {each.text}" for each in found if each.severity == CRITICAL]
+
+
 def claim(
     configuration: Configuration,
     answers: Mapping[str, Any],
@@ -97,7 +102,7 @@ def claim(
         clients_per_round=configuration.clients_per_round,
         simulation=configuration.simulation,
         test_only=configuration.insecure_seed is not None,
-        violations=[f"{each.field}: {each.text}" for each in found if each.severity == CRITICAL],
+        violations=critical(found),
         unanswered=[question.name for question in QUESTIONS if answers[question.name] is None],
     )
 
