@@ -49,12 +49,14 @@ class Attempt:
         attempt: How often the round was begun, with this time.
         clients: Number of clients.
         cohort: Hash of the clients.
+        clip_norm: Bound on the norm of a client's update.
     """
 
     round_number: int
     attempt: int
     clients: int
     cohort: str
+    clip_norm: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
                 attempt=entry["attempt"],
                 clients=entry["clients"],
                 cohort=entry["cohort"],
+                clip_norm=entry["clip_norm"],
             )
             for entry in begun
         ],

@@ -64,9 +64,11 @@ def _participation(configuration: Configuration, evidence: Evidence, realised: b
     if evidence.max_participations > k:
         return VIOLATED, f"{claimed}; {seen}: a client came too often"
     # Some schemas say more than how often and how far apart: what counts is the whole pattern.
-    outside = next((each for each in evidence.patterns if not configuration.schema.allows(each)), None)
+    # Rounds as they are counted in the log, which is where somebody may have written a round 0.
+    patterns = ([each + 1 for each in pattern] for pattern in evidence.patterns)
+    outside = next((each for each in patterns if not configuration.schema.allows(each)), None)
     if outside is not None:
-        rounds = ", ".join(str(each + 1) for each in outside)
+        rounds = ", ".join(map(str, outside))
         return VIOLATED, f"{claimed}; a client took part in rounds {rounds}, which the schema does not have"
     return HOLDS, f"{claimed}; {seen}"
 
@@ -200,8 +202,14 @@ def _clipping(configuration: Configuration, evidence: Evidence, realised: bool) 
             )
         text = f"every update is clipped to L2 norm {configuration.clip_norm}; one that is not finite counts as zero"
         return HOLDS, text
-    if ledger and len(norms) > len(ledger.restarts) + 1:
-        return VIOLATED, "the clip norm changed without a restart: correlated noise of two clip norms does not cancel"
+    last = {each.round_number: each.clip_norm for each in ledger.begun} if ledger else {}
+    changed = [number for number, norm in last.items() if last.get(number - 1, norm) != norm]
+    without = sorted(set(changed) - set(ledger.restarts if ledger else ()))
+    if without:
+        return VIOLATED, (
+            f"the clip norm changed in round {without[0]}, without a restart: correlated noise of two clip norms does "
+            "not cancel"
+        )
     return (
         HOLDS if norms else ASSUMED
     ), "the clip norm adapts, restarts come with it, and its counts are accounted for"

@@ -73,7 +73,7 @@ def build(
             "simulation": configuration.simulation,
             "cohort": configuration.cohort,
             "clients_per_round": configuration.clients_per_round,
-            "population": _verdict.population(configuration, answers),
+            "population": _verdict.population(configuration, answers, evidence),
         },
         "covered": {
             "covered": ["this one run: every noised sum, every intermediate model and the final model"],

@@ -44,7 +44,7 @@ def findings(
         names = [test.get("name") for test in audit.get("tests", []) if not test.get("passed")]
         text = f"the audit failed: {', '.join(map(str, names)) or 'it does not say of what'}"
         found.append(Finding(severity=CRITICAL, field="audit", text=text))
-    size = population(configuration, answers)
+    size = population(configuration, answers, evidence)
     wrong = statements.violations(epsilon, configuration.delta, size)
     found += [Finding(severity=CRITICAL, field=field, text=text) for field, text in wrong]
     customary = statements.customary_delta(configuration.delta, size)
@@ -97,7 +97,7 @@ def claim(
         delta=configuration.delta,
         rounds=evidence.rounds if realised else configuration.rounds,
         participation=seen if realised else statements.bound_to(configuration.schema),
-        population=population(configuration, answers),
+        population=population(configuration, answers, evidence),
         cohort=configuration.cohort,
         clients_per_round=configuration.clients_per_round,
         simulation=configuration.simulation,
@@ -126,9 +126,14 @@ def statement(configuration: Configuration, claim: statements.Claim, realised: b
     )
 
 
-def population(configuration: Configuration, answers: Mapping[str, Any]) -> int | None:
-    """Returns how many clients there are, as answered or as counted."""
-    return answers["population"] if answers["population"] is not None else configuration.population
+def population(configuration: Configuration, answers: Mapping[str, Any], evidence: Evidence) -> int | None:
+    """Returns how many clients there are: as answered, as configured, or as seen in the log, whichever is more.
+
+    δ is held against 1 / population. An answer that is smaller than what the run itself counted would let it pass.
+    """
+    seen = len(set().union(*evidence.cohorts.values()))
+    counted = (answers["population"], configuration.population, seen)
+    return max((each for each in counted if each), default=None)
 
 
 def sizes(evidence: Evidence) -> dict[int, int]:

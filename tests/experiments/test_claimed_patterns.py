@@ -153,3 +153,24 @@ def test_a_policy_of_fixed_epochs_allows_them_alone():
     policy = ParticipationPolicy.of(tff_mf.FixedEpoch(min_sep=4, max_participations=3), round_minutes=30.0)
     allowed = [number for number in range(30) if policy.allows([0], round_number=number, hours_since=99.0)]
     assert allowed == [4, 8]
+
+
+def test_a_clip_norm_that_changes_between_restarts_voids_the_guarantee(tmp_path):
+    """There are no more norms than restarts, and correlated noise of two of them lies side by side all the same."""
+    adaptive = {"restarts": [4, 7], "restart_every": 3, "adaptive_count_stddev": 2.0}
+    right = [1.0] * 3 + [0.8] * 3 + [1.0] * 3
+    assert test_reports.critical(test_reports.finished(tmp_path / "right", clip_norms=right, **adaptive)) == set()
+    wrong = [1.0] * 4 + [0.8] * 2 + [1.0] * 3
+    report = test_reports.finished(tmp_path / "wrong", clip_norms=wrong, **adaptive)
+    assert test_reports.critical(report) == {"clipping"}
+    assert "changed in round 5, without a restart" in report["headline"]
+
+
+@pytest.mark.parametrize(("population", "configured"), [(3, None), (8, None), (1, 10**6), (20_000, 10**6)])
+def test_a_population_is_no_smaller_than_what_the_run_itself_counted(tmp_path, population, configured):
+    """δ of 0.2 is below 1 / 3, and the log has eight clients; that of 1e-6 is below 1 / 20,000, and there are 1e6."""
+    answers = {**test_reports.ANSWERS, "population": population}
+    privacy = test_reports.plan(delta=1e-6 if configured else 0.2)
+    report = test_reports.finished(tmp_path / "run", answers=answers, privacy=privacy, population=configured)
+    assert test_reports.critical(report) == {"delta"}
+    assert report["setting"]["population"] == (configured or 8)

@@ -18,7 +18,9 @@ def written(path, cohorts):
 
 def attempts(cohorts):
     return [
-        Attempt(round_number=number, attempt=attempt, clients=len(clients), cohort=cohort_digest(clients))
+        Attempt(
+            round_number=number, attempt=attempt, clients=len(clients), cohort=cohort_digest(clients), clip_norm=1.0
+        )
         for number, attempt, clients in cohorts
     ]
 

@@ -306,7 +306,9 @@ def _logs() -> list[Reader]:
     log = b"round,attempt,client\n1,1,a\n1,1,b\n2,1,c\n2,2,c\n3,1,a\n"
     clients = {(1, 1): ["a", "b"], (2, 1): ["c"], (2, 2): ["c"]}
     begun = [
-        ledger.Attempt(round_number=number, attempt=attempt, clients=len(who), cohort=ledger.cohort_digest(who))
+        ledger.Attempt(
+            round_number=number, attempt=attempt, clients=len(who), cohort=ledger.cohort_digest(who), clip_norm=1.0
+        )
         for (number, attempt), who in clients.items()
     ]
     return [
