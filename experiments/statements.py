@@ -12,6 +12,9 @@ import tff_mf
 
 ANSWERS = "answers.json"
 REFUSED = "NO ε CAN BE STATED"
+TEST_ONLY = "TEST ONLY, NO PRIVACY"
+# What a line begins with that states nothing.
+REFUSALS = (REFUSED, TEST_ONLY, "NO ε IS STATED")
 
 _INFINITE = float("inf")
 
@@ -110,7 +113,7 @@ def refusal(claim: Claim) -> str:
     and that neither a violation nor an open question was handed over.
     """
     if claim.test_only:
-        return "TEST ONLY, NO PRIVACY: the noise has a fixed seed."
+        return f"{TEST_ONLY}: the noise has a fixed seed."
     # What is wrong with a file may quote it: a line that states nothing holds no figure either.
     wrong = [each.replace("ε≤", "ε ") for each in claim.violations]
     if claim.guarantee is None and claim.amplified is None and not wrong:

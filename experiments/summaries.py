@@ -40,5 +40,5 @@ def privacy_claims(
         "amplified_statement": in_secret and in_secret.statement,
     }
     if statements.refusal(claim):
-        claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon"))
+        claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon", "amplified_statement"))
     return claims

@@ -93,6 +93,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.sampling._min_sep",
     "tff_mf.experiments.sampling._poisson",
     "tff_mf.experiments.sampling._timer",
+    "tff_mf.experiments.statements",
 ]
 
 

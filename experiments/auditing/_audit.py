@@ -94,7 +94,7 @@ def audit(setting: Setting) -> Audit:
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
     """Returns the strategy matrix of a whole run, from that of a restart."""
-    blocks = -(-rounds // len(encoder))
+    blocks = -(-_validate.dense(rounds) // len(encoder))
     return np.kron(np.eye(blocks), encoder)[:rounds, :rounds]
 
 

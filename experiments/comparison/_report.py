@@ -46,7 +46,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         shown = _percent(gap["gap"], gap["half_width_95"])
         lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
     lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
-    lines += ["", "What the first run of each level guarantees:", ""]
+    lines += ["", "What the runs guarantee, or why one of them guarantees nothing:", ""]
     lines += [f"- {_privacy(level)}, {level['mechanism']}: {level['statement']}" for level in result["levels"]]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")
@@ -67,7 +67,7 @@ def _level(level: Level, line: rates.Regression | None) -> dict[str, Any]:
         "rate_at_edge": level.at_edge,
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
-        "statement": level.best[0].statement,
+        "statement": level.statement,
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
     }
 

@@ -26,10 +26,12 @@ class Figures:
     Attributes:
         guarantee: What the run guarantees if every assumption holds.
         sensitivity: That of the mechanism in float32.
+        reached: How far some client in the log can move the release, without any bound; 0 if that is not known.
     """
 
     guarantee: tff_mf.Guarantee
     sensitivity: tff_mf.SensitivityResult
+    reached: float = 0.0
 
 
 def planned(configuration: Configuration, mechanism: tff_mf.Mechanism) -> Figures:
@@ -53,15 +55,16 @@ def realised(configuration: Configuration, evidence: Evidence) -> Figures | None
     limit = max(1, evidence.max_participations)
     schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=limit)
     every = min(configuration.restart_every or rounds, rounds)
-    run = mechanism.as_run()
+    run, reached = mechanism.as_run(), 0.0
     try:
         found = tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every)
         if rounds <= _MOST_ROUNDS_BY_PATTERN:
             exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
+            reached = exact.value if exact.exact else 0.0
             found = min(exact, found, key=lambda each: each.value)
     except InputError:
         return None
-    return Figures(guarantee=_guarantee(configuration, found.value, schema), sensitivity=found)
+    return Figures(guarantee=_guarantee(configuration, found.value, schema), sensitivity=found, reached=reached)
 
 
 def stated(
@@ -97,10 +100,10 @@ def contradiction(
     if planned is None or seen is None:
         return ""
     within = evidence.rounds <= configuration.rounds and all(map(configuration.schema.allows, evidence.patterns))
-    claimed, reached = planned.sensitivity.value, seen.sensitivity.value
-    if not within or not seen.sensitivity.exact or reached <= claimed * (1 + _ROUNDING):
+    claimed = planned.sensitivity.value
+    if not within or seen.reached <= claimed * (1 + _ROUNDING):
         return ""
-    return f"clients that kept the schema can move the release by {reached!r}, more than the {claimed!r} of the plan"
+    return f"clients that kept the schema move the release by {seen.reached!r}, more than the {claimed!r} of the plan"
 
 
 def currencies(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:

@@ -125,6 +125,17 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
     assert test_reports.critical(reports.build(tmp_path / "run", realised=True)) == {"accountant"}
 
 
+def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch):
+    """Of a long run only b and k are looked at. Whoever comes b rounds apart anywhere moves more than fixed epochs."""
+    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
+    rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
+    privacy = test_reports.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
+    monkeypatch.setattr(_figures, "_MOST_ROUNDS_BY_PATTERN", 1)
+    report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
+    assert report["accountant"]["realised"]["mu"] > report["accountant"]["planned"]["mu"]
+    assert test_reports.critical(report) == set()
+
+
 @given(schemas, st.lists(st.integers(0, 20), max_size=8))
 def test_devices_that_keep_a_policy_keep_its_schema(schema, offered):
     policy = ParticipationPolicy.of(schema, round_minutes=30.0)
