@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.bundles import ParticipationPolicy
 from tff_mf.experiments.reports import _figures
+from tff_mf.experiments.settings import SamplingSettings
 
 from . import test_reports
 
@@ -185,3 +186,30 @@ def test_a_population_is_no_smaller_than_what_the_run_itself_counted(tmp_path, p
     report = test_reports.finished(tmp_path / "run", answers=answers, privacy=privacy, population=configured)
     assert test_reports.critical(report) == {"delta"}
     assert report["setting"]["population"] == (configured or 8)
+
+
+@given(
+    st.sampled_from(["fixed_epochs", "cyclic_poisson", "shuffled_epochs", "min_sep", "timer"]),
+    *(st.integers(1, most) for most in (4, 3, 12, 9)),
+    st.integers(0, 99),
+)
+def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clients, rounds, more, seed):
+    """The documented one: fixed epochs where that is said, whole patterns, one client at a time."""
+    limit = -(-rounds // min(min_sep, rounds))
+    named = tff_mf.FixedEpoch if kind in ("fixed_epochs", "cyclic_poisson") else tff_mf.MinSep
+    names = [f"c{index}" for index in range(min_sep * clients + more)]
+    try:
+        made = sampling.plan(
+            SamplingSettings(kind=kind),
+            client_ids=names,
+            clients_per_round=clients,
+            rounds=rounds,
+            participation=tff_mf.MinSep(min_sep=min_sep, max_participations=limit),
+            seed=seed,
+        )
+    except tff_mf.InputError:
+        # Whatever a sampler cannot keep it refuses.
+        return
+    patterns = [[t for t in range(rounds) if name in made.cohort(t)] for name in names]
+    schema = named(min_sep=min(min_sep, rounds), max_participations=limit)
+    assert all(is_of(schema, tuple(each)) and schema.allows(each) for each in patterns)
