@@ -52,7 +52,7 @@ def _participation(configuration: Configuration, evidence: Evidence, realised: b
     b, k = configuration.min_sep, configuration.max_participations
     claimed = f"{configuration.participation}: rounds of a client at least {b} apart, at most {k}"
     if isinstance(configuration.schema, tff_mf.FixedEpoch):
-        claimed += f", some of j, j + {b}, …, j + {(k - 1) * b} for one j"
+        claimed += f", in the same place of {k} epochs that follow each other"
     if not realised:
         return ASSUMED, f"{claimed}; the log will tell"
     apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
