@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 FLOOR1 := .venv-floor1
 FLOOR1_READY := $(FLOOR1)/.ready
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
