@@ -8,8 +8,8 @@ from typing import Any
 class LedgerSequence:
     """Where a run is, by the entries of its ledger so far.
 
-    Rounds are begun in order. A run that was stopped goes on after its last released round: what was begun beyond it
-    is given up, and begun anew as further attempts. A release is of the next unreleased round, by its newest attempt.
+    Rounds are begun in order. A run that goes back to a round that was not released gives up what was begun from that
+    round on, and begins it anew as further attempts. A release is of the next unreleased round, by its newest attempt.
 
     Formal guarantee: of entries that are all possible, no round is released twice, and none is released by an attempt
     that was given up; so that an attempt which a later one of its round replaced was never released.
@@ -89,6 +89,6 @@ class LedgerSequence:
         return ""
 
     def _out_of_order(self, number: int) -> str:
-        if number in (self.position + 1, self.released + 1):
+        if self.released < number <= self.position + 1:
             return ""
         return f"out of order: after round {self.position}, with rounds released to {self.released}"

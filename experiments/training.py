@@ -232,20 +232,17 @@ class _Program:
         if not saved.fresh:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
             continuation.check(self.out, progress.round_number, **logs)
-            continuation.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
-        managers = self._release_managers()
         first = progress.round_number + 1
-        if progress.row:
-            # It may have been saved and not released. Released again, it is the same.
-            _release(managers, progress)
         if progress.round_number == self.privacy.rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
             # Stopped after its last round: only what is written at the end is missing.
+            self._released_again(progress)
             return progress
         iterator = self.source.iterator(progress.round_number)
         start = time.perf_counter() - progress.seconds
         with run_log.open_run_log(self.out) as book:
             # The run may have been stopped between a checkpoint and the ledger's word for it.
             book.released_until(progress.round_number)
+            managers = self._released_again(progress)
             for round_number in range(first, self.privacy.rounds + 1):
                 datasets = iterator.select()
                 # All who were chosen: that a client has dropped out is nothing that the guarantee counts on.
@@ -272,6 +269,14 @@ class _Program:
                 self.on_round(round_number, metrics)
             book.ended()
         return progress
+
+    def _released_again(self, progress: recovery.Progress) -> list[tff.program.ReleaseManager]:
+        """Releases what was saved and may not have been released: released again, a row is the same."""
+        continuation.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
+        managers = self._release_managers()
+        if progress.row:
+            _release(managers, progress)
+        return managers
 
     def _release_managers(self) -> list[tff.program.ReleaseManager]:
         mode = tff.program.CSVSaveMode.WRITE

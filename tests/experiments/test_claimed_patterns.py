@@ -95,7 +95,7 @@ def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, me
             assert stated >= report["accountant"][name]["epsilon"]
 
 
-# Of this one, rounds 0 and 8 weigh more than any two that are 4 apart: before, ε of 1.458 was stated, of a client with 1.908.
+# In the last, rounds 0 and 8 weigh more than any two that are 4 apart: ε of 1.458 was stated, of a client with 1.908.
 @pytest.mark.parametrize(
     "mechanism",
     [tff_mf.BLT.production("b100"), tff_mf.Dense(matrix=ANY), tff_mf.BandedToeplitz(column=[1, *[0] * 7, 0.9])],

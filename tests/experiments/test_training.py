@@ -96,6 +96,12 @@ def test_files_of_a_run(finished):
     assert len(json.loads((out / training.VOCABULARY).read_text())) == SMALL.model.vocab_size
 
 
+def test_every_file_of_a_run_passes_the_check(finished):
+    _, out, _ = finished
+    critical = {each.field for each in reports.check(out) if each.severity == "critical"}
+    assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
+
+
 def test_summary_and_statement_say_what_ran(finished):
     result, out, _ = finished
     summary = result.summary

@@ -13,6 +13,7 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import _ledger_lines, auditing, ledger, reports, sampling, summaries
+from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import PrivacyPlan, plan_privacy
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -215,14 +216,21 @@ def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
     reports.write(folder, realised=True)
 
 
-def summarise(folder: pathlib.Path, privacy: PrivacyPlan | None = None) -> None:
-    """Writes the summary of a run, and a model."""
+def summarise(folder: pathlib.Path) -> None:
+    """Writes the summary of a run, as what the other files say would be summed up, and a model."""
     model = safetensors.numpy.save({"0": np.arange(3.0)})
     (folder / "model.safetensors").write_bytes(model)
-    run_of = reports.read_configuration(folder)
-    privacy = privacy or dataclasses.replace(plan(), noise_multiplier=run_of.noise_multiplier)
-    from tff_mf.experiments.participation_log import read_observed
-
+    of = reports.read_configuration(folder)
+    privacy = PrivacyPlan(
+        mechanism=tff_mf.load(folder / "mechanism.safetensors"),
+        rounds=of.rounds,
+        participation=of.schema,
+        noise_multiplier=of.noise_multiplier,
+        delta=of.delta,
+        clients_per_round=of.clients_per_round,
+        cohort=of.cohort,
+        insecure_seed=of.insecure_seed,
+    )
     claims = summaries.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
     about = {"model_sha256": reports.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
     (folder / "summary.json").write_text(json.dumps({"accuracy": 0.5, "loss": 0.5, **claims, **about}))
