@@ -52,7 +52,7 @@ def build(
     # What no run can have done has no figures.
     seen = _figures.realised(configuration, evidence) if realised and not evidence.impossible else None
     # A run that was stopped early may have been stopped because of what it released: then only the plan holds.
-    stopped = realised and evidence.rounds < configuration.rounds
+    stopped = realised and evidence.last_round < configuration.rounds
     figures = planned if stopped and seen is not None else seen if realised else planned
     audit, audit_findings = read_audit(folder, configuration, evidence.mechanism) if audited else _NONE
     findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit) + audit_findings

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.privacy import upwards
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import broken_files as files
@@ -139,6 +140,23 @@ def test_a_log_of_format_1_is_read_where_it_says_who_took_part(good, tmp_path):
     report = reports.write(folder, realised=True)
     assert [each for each in report["findings"] if each["severity"] == "critical"] == []
     assert report["accountant"] == good[1]["accountant"]
+
+
+def test_rounds_that_were_given_up_do_not_hide_that_a_run_was_stopped(tmp_path):
+    """All nine rounds were begun; then it went back to the fifth, and ended there."""
+    folder = tmp_path / "run"
+    start(folder)
+    run(folder)
+    entries = [each for each in run_folders.read_entries(folder) if each["kind"] != "released" or each["round"] < 5]
+    again = run_folders.begun(5, cohorts()[4], attempt=2)
+    released = {"kind": "released", "round": 5, "attempt": 2}
+    run_folders.write_ledger(folder, [*entries[:-1], again, released, {"kind": "ended", "rounds": 5}])
+    run_folders.write_log(folder, [*run_folders.read_log(folder), *((5, 2, client) for client in cohorts()[4])])
+    run_folders.metrics(folder, 5)
+    report = reports.write(folder, realised=True)
+    assert [each for each in report["findings"] if each["severity"] == "critical"] == []
+    assert f"ε≤{upwards(report['accountant']['planned']['epsilon'])}" in report["headline"]
+    assert "stopped after 5 of 9" in " ".join(each["text"] for each in report["findings"])
 
 
 def test_an_empty_cohort_is_no_truncation(tmp_path):
