@@ -107,11 +107,12 @@ class RunGuard:
         """Returns those of the clients that may take part in the next round."""
         return [client for client in clients if not self._refusal(client)]
 
-    def begin(self, clients: Sequence[str]) -> int:
+    def begin(self, clients: Sequence[str], *, clip_norm: float | None = None) -> int:
         """Writes down who takes part in the next round, and returns the round, counted from 1.
 
         Args:
             clients: Ids of all clients that are chosen, also of those that may never report. May be empty.
+            clip_norm: Clip norm of this round, if it adapts; that of the configuration if not given.
 
         Raises:
             RefusedCohortError: If the schema forbids it to one of them.
@@ -132,11 +133,13 @@ class RunGuard:
                 list(refused),
             )
         configuration = self._configuration
+        every = configuration.restart_every or 0
         self._log.begin(
             number,
             clients,
             divisor=configuration.divisor or configuration.clients_per_round,
-            clip_norm=configuration.clip_norm,
+            clip_norm=configuration.clip_norm if clip_norm is None else _validate.positive("clip_norm", clip_norm),
+            restarts=bool(every) and number > 1 and (number - 1) % every == 0,
         )
         self._last = number
         return number

@@ -24,7 +24,9 @@ class RunLog:
         """The last round that was released, 0 if none was."""
         return self._book.last_released
 
-    def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
+    def begin(
+        self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float, restarts: bool = False
+    ) -> None:
         """Writes down that a round is about to be computed, for the first time or again.
 
         Args:
@@ -32,6 +34,7 @@ class RunLog:
             clients: Who takes part; nobody twice.
             divisor: What the noised sum will be divided by.
             clip_norm: Bound on the norm of a client's update in this round.
+            restarts: Whether noise starts anew in this round.
 
         Raises:
             InputValueError: If the round was released, is not the next one, or a client is twice among its clients;
@@ -39,6 +42,8 @@ class RunLog:
         """
         attempt = self._book.next_attempt(round_number, clients)
         self._write(round_number, attempt, clients)
+        if restarts:
+            self._book.restarted(round_number)
         self._book.begin(round_number, clients, divisor=divisor, clip_norm=clip_norm)
         for client in clients:
             rounds = self._past.setdefault(client, [])

@@ -50,6 +50,11 @@ class Evidence:
         begun = self.ledger.attempts if self.ledger else {}
         return max([0, *self.cohorts, *begun])
 
+    @property
+    def last_round(self) -> int:
+        """The round that the run ended with, as far as it got: what was begun beyond it was given up."""
+        return self.ledger.sequence.position if self.ledger else self.rounds
+
     @functools.cached_property
     def cohorts(self) -> dict[int, set[str]]:
         """Clients of each round, of whatever attempt: one that was given up may have been seen by somebody."""

@@ -85,7 +85,7 @@ def stated(
     """
     if not realised:
         return planned
-    if seen is None or planned is None or evidence.rounds >= configuration.rounds:
+    if seen is None or planned is None or evidence.last_round >= configuration.rounds:
         return seen
     return max(planned, seen, key=lambda each: each.guarantee.mu)
 

@@ -58,9 +58,9 @@ def findings(
     if (answers["clients_of_one_person"] or 1) > 1:
         text = f"one person can be {answers['clients_of_one_person']} clients: see the ε of a person"
         found.append(Finding(severity=WARNING, field="unit", text=text))
-    if evidence.ledger is not None and evidence.rounds < configuration.rounds:
+    if evidence.ledger is not None and evidence.last_round < configuration.rounds:
         text = (
-            f"stopped after {evidence.rounds} of {configuration.rounds} rounds: if what was released had a part in "
+            f"stopped after {evidence.last_round} of {configuration.rounds} rounds: if what was released had a part in "
             "that, only the planned figures hold; the larger of planned and realised is stated"
         )
         found.append(Finding(severity=WARNING, field="rounds", text=text))

@@ -81,6 +81,18 @@ def test_a_guarded_run_has_a_report_that_passes(tmp_path):
         pass
 
 
+def test_restarts_are_written_down(tmp_path):
+    with guard.open_guard(
+        tmp_path / "run", plan(), clip_norm=1.0, sampler="by hand", restart_every=2, adaptive_count_stddev=2.0
+    ) as guarded:
+        (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))
+        for index, clients in enumerate(COHORTS):
+            guarded.released(guarded.begin(clients, clip_norm=1.0 / (1 + index // 2)))
+        guarded.end()
+    assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).restarts == [3, 5]
+    assert [each for each in reports.check(tmp_path / "run") if each.severity == "critical"] == []
+
+
 def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
     with opened(tmp_path / "run") as guarded:
         assert guarded.begin(["a", "b"]) == 1

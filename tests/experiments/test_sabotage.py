@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 import sys
 
 import pytest
@@ -11,19 +10,14 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.privacy import upwards
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+import broken_files as files
+import broken_logs as logs
 import run_folders
-from run_folders import change_json, cohorts, consistent, metrics, plan, run, start
-
-RUN = {"rounds", "divisors", "clip_norms", "restarts", "twice", "killed", "ended"}
-
-
-def finished(folder, **more):
-    """Writes a whole run and its report, and returns the report."""
-    start(folder, **{name: more.pop(name) for name in list(more) if name not in RUN})
-    run(folder, **more)
-    return reports.write(folder, realised=True)
+from broken_logs import copied, finished
+from run_folders import change_json, cohorts, consistent, plan, run, start
 
 
 @pytest.fixture(scope="module")
@@ -39,373 +33,56 @@ def invoke(*arguments):
     return CliRunner().invoke(cli, ["report", *map(str, arguments)], catch_exceptions=False)
 
 
-def copied(good, folder):
-    shutil.copytree(good[0], folder)
-    return folder
-
-
-def change(index, clients):
-    """Returns the cohorts with one that is another."""
-    several = cohorts()
-    several[index] = clients
-    return several
-
-
-def broken_too_soon(good, folder):
-    finished(folder, rounds=change(1, cohorts()[0]), planned=change(1, cohorts()[0]))
-
-
-def broken_too_often(good, folder):
-    rounds = [["c0", "c1"] if t % 3 == 0 else [f"c{2 * (t % 3)}", f"c{2 * (t % 3) + 1}"] for t in range(12)]
-    finished(folder, rounds=rounds, planned=rounds, privacy=plan(rounds=12))
-
-
-def broken_sampler(good, folder):
-    others = [[f"c{2 * (t % 4)}", f"c{2 * (t % 4) + 1}"] for t in range(9)]
-    finished(folder, rounds=others)
-
-
-def broken_twice(good, folder):
-    finished(folder, twice=[4])
-
-
-def broken_artifact(good, folder):
-    copied(good, folder)
-    (folder / "mechanism.safetensors").unlink()
-    tff_mf.save(tff_mf.Identity(), folder / "mechanism.safetensors")
-    reports.write(folder, realised=True)
-
-
-def broken_seed(good, folder):
-    finished(folder, privacy=plan(insecure_seed=7))
-
-
-def broken_metrics(good, folder):
-    finished(folder, released_without_noise=[{"name": "training loss", "of": "the training clients"}])
-
-
-def broken_column(good, folder):
-    copied(good, folder)
-    metrics(folder, 9, ["round", "seconds", "loss", "train_accuracy"])
-    reports.write(folder, realised=True)
-
-
-def broken_divisor(good, folder):
-    finished(folder, divisors=[2, 2, 1, 2, 2, 2, 2, 2, 2])
-
-
-def broken_restart(good, folder):
-    finished(folder, restarts=[5])
-
-
-def broken_clip(good, folder):
-    finished(folder, clip_norms=[1.0] * 4 + [0.5] * 5)
-
-
-def broken_log(good, folder):
-    copied(good, folder)
-    lines = (folder / "participation.csv").read_text().splitlines()
-    (folder / "participation.csv").write_text("\n".join(lines[:-3]) + "\n")
-    reports.write(folder, realised=True)
-
-
-def broken_both_logs(good, folder):
-    copied(good, folder)
-    lines = (folder / "participation.csv").read_text().splitlines()
-    (folder / "participation.csv").write_text("\n".join(lines[:-2]) + "\n")
-    lines = (folder / "ledger.jsonl").read_text().splitlines()
-    (folder / "ledger.jsonl").write_text("\n".join(lines[:-3]) + "\n")
-    reports.write(folder, realised=True)
-
-
-def broken_ledger_line(good, folder):
-    copied(good, folder)
-    path = folder / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"clip_norm": 1.0', '"clip_norm": 1.5', 1))
-    reports.write(folder, realised=True)
-
-
-def broken_configuration(good, folder):
-    copied(good, folder)
-    path = folder / "run.json"
-    path.write_text(path.read_text().replace('"noise_multiplier": 5.0', '"noise_multiplier": 50.0'))
-    reports.write(folder, realised=True)
-
-
-def broken_report(good, folder):
-    copied(good, folder)
-    report = json.loads((folder / "report.json").read_text())
-    report["accountant"]["realised"]["epsilon"] = 0.1
-    (folder / "report.json").write_text(json.dumps(report))
-
-
-def broken_report_with_its_digest(good, folder):
-    from tff_mf.experiments.reports._build import digest
-
-    copied(good, folder)
-    report = json.loads((folder / "report.json").read_text())
-    report["headline"] = report["headline"].replace("ε≤", "ε≤0.")
-    report["digest"] = digest(report)
-    (folder / "report.json").write_text(json.dumps(report))
-    (folder / "report.md").write_text(reports.markdown(report))
-
-
-def broken_markdown(good, folder):
-    copied(good, folder)
-    text = (folder / "report.md").read_text()
-    (folder / "report.md").write_text(text.replace("ε≤", "ε≤0."))
-
-
-def broken_by_a_second_release(good, folder):
-    """The first attempt had other clients, and left no line in participation.csv."""
-    copied(good, folder)
-    entries = run_folders.read_entries(folder)
-    at = next(i for i, each in enumerate(entries) if each["kind"] == "released" and each["round"] == 4)
-    first = run_folders.begun(4, ["c6", "c7"])
-    entries[at - 1]["attempt"] = entries[at]["attempt"] = 2
-    entries[at - 1 : at - 1] = [first, {"kind": "released", "round": 4, "attempt": 1}]
-    run_folders.write_ledger(folder, entries)
-    reports.write(folder, realised=True)
-
-
-def with_entries(good, folder, change):
-    copied(good, folder)
-    run_folders.write_ledger(folder, change(run_folders.read_entries(folder)))
-    reports.write(folder, realised=True)
-
-
-def place(entries, kind, number):
-    return next(i for i, each in enumerate(entries) if each["kind"] == kind and each["round"] == number)
-
-
-def broken_by_a_release_of_nothing(good, folder):
-    released = {"kind": "released", "round": 10, "attempt": 1}
-    with_entries(good, folder, lambda entries: [*entries[:-1], released, entries[-1]])
-
-
-def broken_by_order(good, folder):
-    def swap(entries):
-        one, other = place(entries, "released", 2), place(entries, "begin", 3)
-        entries[one], entries[other] = entries[other], entries[one]
-        del entries[place(entries, "released", 1)]
-        return entries
-
-    with_entries(good, folder, swap)
-
-
-def broken_by_an_attempt_that_was_given_up(good, folder):
-    """Attempt 1 of round 5 was followed by attempt 2, and released all the same."""
-
-    def forge(entries):
-        entries[place(entries, "released", 5)]["attempt"] = 1
-        return entries
-
-    with_entries(good, folder, forge)
-
-
-def broken_by_what_follows_the_end(good, folder):
-    with_entries(good, folder, lambda entries: [*entries, {"kind": "restarted", "round": 10}])
-
-
-def broken_by_a_jump(good, folder):
-    def skip(entries):
-        return [each for each in entries if each.get("round") != 3]
-
-    with_entries(good, folder, skip)
-
-
-def broken_by_a_hidden_attempt(good, folder):
-    copied(good, folder)
-    lines = run_folders.read_log(folder)
-    run_folders.write_log(folder, [line for line in lines if line[:2] != (5, 1)])
-    reports.write(folder, realised=True)
-
-
-def broken_by_a_log_of_format_1(good, folder):
-    """It lists the last attempt alone, and the first one had others."""
-    copied(good, folder)
-    lines = [
-        (n, a, "c7" if (n, a, client) == (5, 1, client) else client) for n, a, client in run_folders.read_log(folder)
-    ]
-    run_folders.write_log(folder, lines)
-    consistent(folder)
-    kept = [f"{n},{client}" for n, a, client in lines if (n, a) not in ((5, 1), (8, 1))]
-    (folder / "participation.csv").write_text("round,client\n" + "\n".join(kept) + "\n")
-    reports.write(folder, realised=True)
-
-
-def broken_by_clients_of_an_attempt_that_was_given_up(good, folder):
-    """They came back two rounds later: too soon, if anybody saw the attempt."""
-    finished(folder, planned=[], killed=[4])
-    lines = run_folders.read_log(folder)
-    late = [client for n, _, client in lines if n == 6]
-    first = iter(late)
-    lines = [(n, a, next(first) if (n, a) == (4, 1) else client) for n, a, client in lines]
-    run_folders.write_log(folder, lines)
-    consistent(folder)
-
-
-def broken_by_a_client_twice(good, folder):
-    """The round was begun twice, so that a count of lines finds nothing."""
-    finished(folder, planned=[], killed=[4])
-    lines = run_folders.read_log(folder)
-    who = iter(["c0", "c0"])
-    run_folders.write_log(folder, [(n, a, next(who) if (n, a) == (4, 2) else client) for n, a, client in lines])
-    consistent(folder)
-
-
-def broken_by_another_plan(good, folder):
-    copied(good, folder)
-    other = folder.parent / "other"
-    start(other, privacy=plan(noise_multiplier=50.0))
-    reports.write(other, realised=False)
-    for name in ("planned.json", "planned.md"):
-        shutil.copy(other / name, folder / name)
-
-
-def broken_by_a_plan_alone(good, folder):
-    copied(good, folder)
-    (folder / "planned.json").unlink()
-    text = (folder / "planned.md").read_text()
-    (folder / "planned.md").write_text(text.replace("ε≤", "ε≤0."))
-
-
-def broken_by_the_summary(good, folder):
-    copied(good, folder)
-    change_json(folder / "summary.json", lambda found: {**found, "epsilon": 0.1})
-    reports.write(folder, realised=True)
-
-
-def broken_by_the_statement_of_the_summary(good, folder):
-    copied(good, folder)
-    change_json(folder / "summary.json", lambda found: {**found, "statement": "(ε=0.1, δ=1e-9)-DP for each client"})
-    reports.write(folder, realised=True)
-
-
-def broken_by_a_field_of_the_summary(good, folder):
-    copied(good, folder)
-    change_json(folder / "summary.json", lambda found: {**found, "epsilon_after_amplification": 0.1})
-    reports.write(folder, realised=True)
-
-
-def broken_by_the_accuracy_of_the_summary(good, folder):
-    copied(good, folder)
-    change_json(folder / "summary.json", lambda found: {**found, "loss": 0.25})
-    reports.write(folder, realised=True)
-
-
-def broken_by_a_forged_audit(good, folder):
-    copied(good, folder)
-    (folder / "audit.json").write_text('{"passed": true}')
-    reports.write(folder, realised=True)
-
-
-def broken_by_the_audit_of_another_run(good, folder):
-    copied(good, folder)
-    change_json(folder / "audit.json", lambda found: {**found, "run_sha256": "0" * 64})
-    reports.write(folder, realised=True)
-
-
-def broken_by_an_audit_of_more_noise(good, folder):
-    copied(good, folder)
-    change_json(folder / "audit.json", lambda found: {**found, "noise_multiplier": 50.0, "claimed_epsilon": 0.1})
-    reports.write(folder, realised=True)
-
-
-def broken_by_an_audit_that_had_failed(good, folder):
-    copied(good, folder)
-
-    def passed(found):
-        found["tests"][3]["value"] = 50.0
-
-    change_json(folder / "audit.json", passed)
-    reports.write(folder, realised=True)
-
-
-def broken_by_an_audit_with_a_test_less(good, folder):
-    copied(good, folder)
-    change_json(folder / "audit.json", lambda found: {**found, "tests": found["tests"][:-1]})
-    reports.write(folder, realised=True)
-
-
-def broken_by_better_canaries(good, folder):
-    copied(good, folder)
-
-    def better(found):
-        found["canaries"]["epsilon_gaussian"] = found["tests"][6]["value"] = 0.01
-
-    change_json(folder / "audit.json", better)
-    reports.write(folder, realised=True)
-
-
-def broken_by_another_model(good, folder):
-    copied(good, folder)
-    (folder / "model.safetensors").write_bytes(b"another")
-    reports.write(folder, realised=True)
-
-
-def broken_by_a_ledger_of_nothing(good, folder):
-    with_entries(good, folder, lambda entries: [{**entries[0], "configuration": None}, *entries[1:]])
-
-
-def broken_by_what_is_gone(good, folder):
-    """What is left looks like a run that never began."""
-    copied(good, folder)
-    for name in ("ledger.jsonl", "report.json", "report.md"):
-        (folder / name).unlink()
-    reports.write(folder, realised=False)
-
-
 # What is wrong with a file that no report is made of: its ε is right all the same.
-NOT_IN_THE_REPORT = (broken_by_another_plan, broken_by_a_plan_alone, broken_by_what_is_gone)
+NOT_IN_THE_REPORT = (files.broken_by_another_plan, files.broken_by_a_plan_alone, files.broken_by_what_is_gone)
 
 
 @pytest.mark.parametrize(
     ("break_it", "field", "text"),
     [
-        (broken_too_soon, "participation", "too soon"),
-        (broken_too_often, "participation", "too often"),
-        (broken_sampler, "sampler", "sampler was changed"),
-        (broken_twice, "one release a round", "round 4 was released more than once"),
-        (broken_artifact, "mechanism", "hash differs"),
-        (broken_seed, "randomness", "fixed seed"),
-        (broken_metrics, "released without noise", "training loss"),
-        (broken_column, "released without noise", "train_accuracy"),
-        (broken_divisor, "divisor", "not by the constant"),
-        (broken_restart, "restarts", "round 5"),
-        (broken_clip, "clipping", "adaptive clipping"),
-        (broken_log, "log", "participation.csv"),
-        (broken_both_logs, "log", "did not end|does not say that the run ended"),
-        (broken_ledger_line, "log", "does not follow"),
-        (broken_configuration, "log", "run.json is another"),
-        (broken_report, "report", "edited"),
-        (broken_report_with_its_digest, "report", "another headline"),
-        (broken_markdown, "report", "report.md says something else"),
-        (broken_by_a_second_release, "one release a round", "round 4 was released more than once"),
-        (broken_by_a_release_of_nothing, "one release a round", "round 10 was released and never begun"),
-        (broken_by_order, "one release a round", "released before round 1|out of order"),
-        (broken_by_an_attempt_that_was_given_up, "one release a round", "attempt 2 was begun last"),
-        (broken_by_what_follows_the_end, "one release a round", "follows the end"),
-        (broken_by_a_jump, "one release a round", "out of order"),
-        (broken_by_a_hidden_attempt, "log", "round 5 is in one of"),
-        (broken_by_a_log_of_format_1, "log", "other clients than ledger.jsonl in round 5"),
-        (broken_by_clients_of_an_attempt_that_was_given_up, "participation", "too soon"),
-        (broken_by_a_client_twice, "participation", "listed twice in round 4"),
-        (broken_by_another_plan, "report", "planned.json says another"),
-        (broken_by_a_plan_alone, "report", "planned.json is missing"),
-        (broken_by_the_summary, "summary", "epsilon=0.1"),
-        (broken_by_the_statement_of_the_summary, "summary", "statement="),
-        (broken_by_a_field_of_the_summary, "summary", "epsilon_after_amplification"),
-        (broken_by_the_accuracy_of_the_summary, "summary", "loss=0.25"),
-        (broken_by_a_forged_audit, "audit", "no audit of this run"),
-        (broken_by_the_audit_of_another_run, "audit", "does not name the hash"),
-        (broken_by_an_audit_of_more_noise, "audit", "noise_multiplier=50.0"),
-        (broken_by_an_audit_that_had_failed, "audit", "its test repeats says that it passed"),
-        (broken_by_an_audit_with_a_test_less, "audit", "it has the tests"),
-        (broken_by_better_canaries, "audit", "its canaries have epsilon_gaussian"),
-        (broken_by_another_model, "model", "another than the one"),
-        (broken_by_a_ledger_of_nothing, "log", "does not name the run.json"),
-        (broken_by_what_is_gone, "report", "report.json is missing"),
+        (logs.broken_too_soon, "participation", "too soon"),
+        (logs.broken_too_often, "participation", "too often"),
+        (logs.broken_sampler, "sampler", "sampler was changed"),
+        (logs.broken_twice, "one release a round", "round 4 was released more than once"),
+        (logs.broken_artifact, "mechanism", "hash differs"),
+        (logs.broken_seed, "randomness", "fixed seed"),
+        (logs.broken_metrics, "released without noise", "training loss"),
+        (logs.broken_column, "released without noise", "train_accuracy"),
+        (logs.broken_divisor, "divisor", "not by the constant"),
+        (logs.broken_restart, "restarts", "round 5"),
+        (logs.broken_clip, "clipping", "adaptive clipping"),
+        (logs.broken_log, "log", "participation.csv"),
+        (logs.broken_both_logs, "log", "did not end|does not say that the run ended"),
+        (logs.broken_ledger_line, "log", "does not follow"),
+        (logs.broken_configuration, "log", "run.json is another"),
+        (logs.broken_report, "report", "edited"),
+        (logs.broken_report_with_its_digest, "report", "another headline"),
+        (logs.broken_markdown, "report", "report.md says something else"),
+        (logs.broken_by_a_second_release, "one release a round", "round 4 was released more than once"),
+        (logs.broken_by_a_release_of_nothing, "one release a round", "round 10 was released and never begun"),
+        (logs.broken_by_order, "one release a round", "released before round 1|out of order"),
+        (logs.broken_by_an_attempt_that_was_given_up, "one release a round", "attempt 2 was begun last"),
+        (logs.broken_by_what_follows_the_end, "one release a round", "follows the end"),
+        (logs.broken_by_a_jump, "one release a round", "out of order"),
+        (logs.broken_by_a_hidden_attempt, "log", "round 5 is in one of"),
+        (logs.broken_by_a_log_of_format_1, "log", "other clients than ledger.jsonl in round 5"),
+        (logs.broken_by_clients_of_an_attempt_that_was_given_up, "participation", "too soon"),
+        (logs.broken_by_a_client_twice, "participation", "listed twice in round 4"),
+        (files.broken_by_another_plan, "report", "planned.json says another"),
+        (files.broken_by_a_plan_alone, "report", "planned.json is missing"),
+        (files.broken_by_the_summary, "summary", "epsilon=0.1"),
+        (files.broken_by_the_statement_of_the_summary, "summary", "statement="),
+        (files.broken_by_a_field_of_the_summary, "summary", "epsilon_after_amplification"),
+        (files.broken_by_the_accuracy_of_the_summary, "summary", "loss=0.25"),
+        (files.broken_by_a_forged_audit, "audit", "no audit of this run"),
+        (files.broken_by_the_audit_of_another_run, "audit", "does not name the hash"),
+        (files.broken_by_an_audit_of_more_noise, "audit", "noise_multiplier=50.0"),
+        (files.broken_by_an_audit_that_had_failed, "audit", "its test repeats says that it passed"),
+        (files.broken_by_an_audit_with_a_test_less, "audit", "it has the tests"),
+        (files.broken_by_better_canaries, "audit", "its canaries have epsilon_gaussian"),
+        (files.broken_by_another_model, "model", "another than the one"),
+        (logs.broken_by_a_ledger_of_nothing, "log", "does not name the run.json"),
+        (files.broken_by_what_is_gone, "report", "report.json is missing"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -418,7 +95,12 @@ def test_a_broken_run_is_found_out(good, tmp_path, break_it, field, text):
     assert field in {each["field"] for each in found}
     named = " ".join(each["text"] for each in found if each["field"] == field)
     assert any(part in named for part in text.split("|"))
-    if break_it not in (broken_report, broken_report_with_its_digest, broken_markdown, *NOT_IN_THE_REPORT):
+    if break_it not in (
+        logs.broken_report,
+        logs.broken_report_with_its_digest,
+        logs.broken_markdown,
+        *NOT_IN_THE_REPORT,
+    ):
         headline = json.loads((folder / "report.json").read_text())["headline"]
         assert "ε≤" not in headline
         assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
@@ -458,6 +140,23 @@ def test_a_log_of_format_1_is_read_where_it_says_who_took_part(good, tmp_path):
     report = reports.write(folder, realised=True)
     assert [each for each in report["findings"] if each["severity"] == "critical"] == []
     assert report["accountant"] == good[1]["accountant"]
+
+
+def test_rounds_that_were_given_up_do_not_hide_that_a_run_was_stopped(tmp_path):
+    """All nine rounds were begun; then it went back to the fifth, and ended there."""
+    folder = tmp_path / "run"
+    start(folder)
+    run(folder)
+    entries = [each for each in run_folders.read_entries(folder) if each["kind"] != "released" or each["round"] < 5]
+    again = run_folders.begun(5, cohorts()[4], attempt=2)
+    released = {"kind": "released", "round": 5, "attempt": 2}
+    run_folders.write_ledger(folder, [*entries[:-1], again, released, {"kind": "ended", "rounds": 5}])
+    run_folders.write_log(folder, [*run_folders.read_log(folder), *((5, 2, client) for client in cohorts()[4])])
+    run_folders.metrics(folder, 5)
+    report = reports.write(folder, realised=True)
+    assert [each for each in report["findings"] if each["severity"] == "critical"] == []
+    assert f"ε≤{upwards(report['accountant']['planned']['epsilon'])}" in report["headline"]
+    assert "stopped after 5 of 9" in " ".join(each["text"] for each in report["findings"])
 
 
 def test_an_empty_cohort_is_no_truncation(tmp_path):
@@ -502,63 +201,20 @@ def test_a_stopped_run_never_states_less_than_it_realised(tmp_path):
     assert any(each["severity"] == "critical" for each in report["findings"])
 
 
-# What the author of the check had not thought of when it was written.
-
-
-def broken_by_a_cohort_that_never_was(good, folder):
-    """Noise for a hundred times the clients that train, in no simulation."""
-    finished(folder, privacy=plan(cohort=200), simulation=False)
-
-
-def broken_by_metrics_of_what_was_not_released(good, folder):
-    """The model of the last round was evaluated, and its metrics are there to be seen."""
-
-    def unreleased(entries):
-        return [each for each in entries if (each["kind"], each.get("round")) != ("released", 9)]
-
-    with_entries(good, folder, unreleased)
-
-
-def broken_by_two_headlines(good, folder):
-    """A person reads the first of two equal keys, a program the last."""
-    copied(good, folder)
-    text = (folder / "report.json").read_text()
-    (folder / "report.json").write_text(text.replace("{", '{\n "headline": "ε≤0.1 at δ=1e-9",', 1))
-
-
-def broken_by_spaces(good, folder):
-    """The true headline is there, two hundred lines further down."""
-    copied(good, folder)
-    text = (folder / "report.json").read_text()
-    (folder / "report.json").write_text(text.replace('"headline": ', '"headline":' + "\n" * 200))
-
-
-def broken_by_a_plan_for_a_report(good, folder):
-    copied(good, folder)
-    for suffix in ("json", "md"):
-        shutil.copy(folder / f"planned.{suffix}", folder / f"report.{suffix}")
-
-
-def broken_by_true(good, folder):
-    """Python takes true for 1."""
-    with_entries(
-        good, folder, lambda entries: [{**e, "attempt": True} if e.get("attempt") == 1 else e for e in entries]
-    )
-
-
 @pytest.mark.parametrize(
     ("break_it", "field", "text"),
     [
-        (broken_by_a_cohort_that_never_was, "cohort", "only a simulation"),
-        (broken_by_metrics_of_what_was_not_released, "log", "the model of round 9"),
-        (broken_by_two_headlines, "report", "'headline' is twice"),
-        (broken_by_spaces, "report", "in other bytes"),
-        (broken_by_a_plan_for_a_report, "report", "of another kind"),
-        (broken_by_true, "log", "none that this release knows"),
+        (files.broken_by_a_cohort_that_never_was, "cohort", "only a simulation"),
+        (logs.broken_by_metrics_of_what_was_not_released, "log", "the model of round 9"),
+        (files.broken_by_two_headlines, "report", "'headline' is twice"),
+        (files.broken_by_spaces, "report", "in other bytes"),
+        (files.broken_by_a_plan_for_a_report, "report", "of another kind"),
+        (logs.broken_by_true, "log", "none that this release knows"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_what_nobody_thought_of_is_found_out(good, tmp_path, break_it, field, text):
+    """What the author of the check had not thought of when it was written."""
     break_it(good, tmp_path / "run")
     found = [each for each in reports.check(tmp_path / "run") if each.severity == "critical" and each.field == field]
     assert any(text in each.text for each in found)
