@@ -5,7 +5,7 @@ READY := .venv/.ready
 FLOOR1 := .venv-floor1
 FLOOR1_READY := $(FLOOR1)/.ready
 RESULTS := build/results
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -58,6 +58,7 @@ faults-short: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz
+	$(BIN)/python tests/fuzz/forged_runs.py
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 	@! $(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python tests/fuzz/guided.py all -runs=100000 -verbosity=0
 

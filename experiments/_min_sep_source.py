@@ -2,7 +2,7 @@
 
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -16,12 +16,49 @@ from .sampling import CohortPlan
 _SOURCES: "weakref.WeakValueDictionary[str, MinSepDataSource]" = weakref.WeakValueDictionary()
 
 
-class MinSepDataSource(tff.program.FederatedDataSource):
-    """The datasets of the clients that a plan puts into each round.
+class ClientDatasets:
+    """The datasets of clients by their ids.
 
     The way from a client's id to its dataset is traced once and then called, never built anew:
     building it in each round takes 50 times as long and leaks (about 2 MB a client with
     StackOverflow's preprocessing), because TensorFlow keeps the functions of every dataset.
+
+    Attributes:
+        client_ids: All clients.
+        federated_type: What a cohort's data is to TFF.
+
+    Args:
+        client_data: Raw or preprocessed clients.
+        preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for the dataset as it is.
+
+    Raises:
+        InputTypeError: If `client_data` is of the wrong type.
+    """
+
+    def __init__(
+        self,
+        client_data: tff.simulation.datasets.ClientData,
+        preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
+    ) -> None:
+        _validate.instance(
+            "client_data", client_data, tff.simulation.datasets.ClientData, "pass one of the splits of a data set"
+        )
+        self.client_ids = frozenset(client_data.client_ids)
+        if preprocess_fn is not None:
+            client_data = client_data.preprocess(preprocess_fn)
+        self._dataset_of = tf.function(
+            client_data.serializable_dataset_fn, input_signature=[tf.TensorSpec([], tf.string)]
+        )
+        element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
+        self.federated_type = tff.FederatedType(tff.SequenceType(element_type), tff.CLIENTS)
+
+    def of(self, clients: Sequence[str]) -> list[tf.data.Dataset]:
+        """Returns the datasets of clients, in their order."""
+        return [self._dataset_of(tf.constant(client)) for client in clients]
+
+
+class MinSepDataSource(tff.program.FederatedDataSource):
+    """The datasets of the clients that a plan puts into each round.
 
     Args:
         client_data: Raw or preprocessed clients; must have all the clients of `plan`.
@@ -45,24 +82,15 @@ class MinSepDataSource(tff.program.FederatedDataSource):
         plan: CohortPlan,
         preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     ):
-        _validate.instance(
-            "client_data", client_data, tff.simulation.datasets.ClientData, "pass one of the splits of a data set"
-        )
+        self._datasets = ClientDatasets(client_data, preprocess_fn)
         _validate.instance("plan", plan, CohortPlan, "make one with plan_cohorts")
-        missing = set(plan.client_ids).difference(client_data.client_ids)
+        missing = set(plan.client_ids).difference(self._datasets.client_ids)
         if missing:
             raise InputValueError(
                 f"client_data lacks {len(missing)} clients of the plan, {min(missing)!r} for one; "
                 f"plan with client_ids=client_data.client_ids."
             )
-        if preprocess_fn is not None:
-            client_data = client_data.preprocess(preprocess_fn)
         self._plan = plan
-        self._dataset_of = tf.function(
-            client_data.serializable_dataset_fn, input_signature=[tf.TensorSpec([], tf.string)]
-        )
-        element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
-        self._federated_type = tff.FederatedType(tff.SequenceType(element_type), tff.CLIENTS)
         _SOURCES[plan.digest] = self
 
     @property
@@ -72,11 +100,11 @@ class MinSepDataSource(tff.program.FederatedDataSource):
 
     @property
     def federated_type(self) -> tff.FederatedType:
-        return self._federated_type
+        return self._datasets.federated_type
 
     def datasets(self, t: int) -> list[tf.data.Dataset]:
         """Returns the datasets of the clients of round `t`, in the order of `plan.cohort(t)`."""
-        return [self._dataset_of(tf.constant(client_id)) for client_id in self._plan.cohort(t)]
+        return self._datasets.of(self._plan.cohort(t))
 
     def iterator(self, first_round: int = 0) -> "MinSepDataSourceIterator":
         """Returns an iterator whose first selection is the cohort of `first_round`, counted from 0."""

@@ -5,7 +5,8 @@ import dataclasses
 import tff_mf
 from tff_mf.amplification import bands_and_norm
 
-from .privacy import PrivacyPlan, upwards
+from . import statements
+from .privacy import PrivacyPlan
 from .settings import SamplingSettings
 
 # Below it, privacy loss distributions in float64 say nothing.
@@ -19,26 +20,29 @@ class Amplified:
     Attributes:
         epsilon: ε with amplification by sampling, for the cohort that the run stands for.
         population: Clients of such a deployment.
+        claim: What a line on it is to state.
     """
 
     epsilon: float
     population: int
+    claim: statements.Claim
 
     @property
     def statement(self) -> str:
         """The hypothetical guarantee in one line, which says that it is none of this run."""
         return (
             f"not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
-            f"secret from {self.population} clients: ε={upwards(self.epsilon)} with amplification by sampling"
+            f"secret from {self.population} clients, with amplification by sampling: {statements.one_line(self.claim)}"
         )
 
 
 def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int) -> Amplified | None:
     """Returns what amplification by sampling would give, or None if no theorem here covers the run.
 
-    Formal guarantee: that of `tff_mf.amplified_epsilon`, for a population that is larger in the proportion in which
-    the cohort is, so that clients take part with the same probability; rounded down, which makes it more. It covers
-    Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many bands as groups.
+    Formal guarantee: that of `tff_mf.amplified_epsilon`, for groups that are larger in the proportion in which the
+    cohort is, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
+    larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
+    bands as groups.
 
     Args:
         privacy: The mechanism and its noise.
@@ -62,7 +66,9 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     bands, _ = bands_and_norm(privacy.mechanism.as_run(), privacy.mechanism.check(privacy.rounds))
     if bands != groups:
         return None
-    scaled = population * privacy.cohort // privacy.clients_per_round
+    # The run's own groups, with the clients left over that never take part: the whole population divided by fewer
+    # clients per round, and then by groups, would make q smaller than it was.
+    scaled = groups * (population // groups * privacy.cohort // privacy.clients_per_round)
     epsilon = tff_mf.amplified_epsilon(
         privacy.mechanism,
         privacy.rounds,
@@ -71,4 +77,12 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
         noise_multiplier=privacy.noise_multiplier,
         delta=privacy.delta,
     )
-    return Amplified(epsilon=epsilon, population=scaled)
+    claim = privacy.claim(population=scaled)
+    cohorts = f"cohorts by {sampling.kind} sampling that nobody knows, {groups} groups in turn"
+    return Amplified(
+        epsilon=epsilon,
+        population=scaled,
+        claim=dataclasses.replace(
+            claim, guarantee=None, amplified=epsilon, participation=cohorts, clients_per_round=privacy.cohort
+        ),
+    )

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from tff_mf.errors import InputValueError
 
 from . import reporting, runs
-from .ledger import LEDGER, LedgerRecord, cohort_digest, read_ledger
+from .ledger import LEDGER, LedgerRecord, read_ledger
+from .participation_log import kept_entries
 from .reports import file_hash
 
 _LOG = logging.getLogger(__name__)
@@ -33,13 +34,12 @@ def check(folder: pathlib.Path, round_number: int, *, participation: pathlib.Pat
     Raises:
         InputValueError: If it may not, or a file is damaged.
     """
-    logged = _cohorts(participation)
     if not (folder / LEDGER).exists():
-        if round_number or logged:
+        if round_number or participation.exists():
             raise InputValueError(f"ledger={str(folder / LEDGER)!r} is missing, and the run has begun. {_REMEDY}")
         return
     record = _without_partial_line(folder / LEDGER)
-    if record.configuration not in (None, file_hash(folder / reporting.CONFIGURATION)):
+    if record.configuration != file_hash(folder / reporting.CONFIGURATION) and record.begun:
         raise InputValueError(
             f"run={str(folder / reporting.CONFIGURATION)!r} was changed since the run began. {_REMEDY}"
         )
@@ -49,33 +49,24 @@ def check(folder: pathlib.Path, round_number: int, *, participation: pathlib.Pat
             f"round {released} of the run in out={str(folder)!r} was released, and its newest checkpoint is of round "
             f"{round_number}: to run rounds again would release them twice. {_REMEDY}"
         )
-    if max(logged, default=0) > max(record.attempts, default=0) + 1:
-        raise InputValueError(f"ledger={str(folder / LEDGER)!r} lacks rounds that {participation.name} has. {_REMEDY}")
-    for number in range(1, round_number + 1):
-        if cohort_digest(logged.get(number, [])) != record.cohorts.get(number):
-            raise InputValueError(
-                f"path={str(participation)!r} has other clients in round {number} than the ledger: one of them was "
-                f"changed. {_REMEDY}"
-            )
+    if round_number > record.sequence.position:
+        raise InputValueError(
+            f"ledger={str(folder / LEDGER)!r} lacks rounds: it ends at {record.sequence.position}, and the newest "
+            f"checkpoint is of round {round_number}. {_REMEDY}"
+        )
+    kept_entries(participation, record.begun)
 
 
 def _without_partial_line(path: pathlib.Path) -> LedgerRecord:
     record = read_ledger(path)
+    if record.impossible:
+        raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(record.impossible)}. {_REMEDY}")
     # A last line that was not written to its end is of something that did not happen.
     if record.problems and not path.read_bytes().endswith(b"\n"):
         return record
     if record.problems:
         raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(record.problems)}. {_REMEDY}")
     return record
-
-
-def _cohorts(path: pathlib.Path) -> dict[int, list[str]]:
-    """Returns the clients of each round; a line that was not written to its end is none."""
-    found: dict[int, list[str]] = {}
-    for row in _rows(path):
-        if row.get("client") is not None:
-            found.setdefault(_round(path, row), []).append(row["client"])
-    return found
 
 
 def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:
@@ -123,24 +114,4 @@ def _metrics(path: pathlib.Path) -> list[dict[str, str]]:
     except (FileNotFoundError, ValueError, csv.Error):
         return []
     except OSError as error:
-        raise InputValueError(f"path={str(path)!r} cannot be read: {error}. {_REMEDY}") from error
-
-
-def _round(path: pathlib.Path, row: dict[str, str]) -> int:
-    try:
-        return int(row["round"])
-    except (KeyError, TypeError, ValueError):
-        raise InputValueError(f"path={str(path)!r} has the damaged line {row}. {_REMEDY}") from None
-
-
-def _rows(path: pathlib.Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if "round" not in (reader.fieldnames or ()):
-                raise ValueError("its first line names no column round")
-            return list(reader)
-    except (OSError, ValueError, csv.Error) as error:
         raise InputValueError(f"path={str(path)!r} cannot be read: {error}. {_REMEDY}") from error

@@ -2,13 +2,11 @@
 
 A line is a JSON object and names the hash of all lines before it, so that a line that is changed, left out or put in
 breaks the chain behind it. Somebody who writes the whole file anew is not found out by that: a report therefore holds
-the last hash, and whoever has the report can tell.
+the last hash, and whoever has the digest of the report can tell. Lines also have an order that a run cannot break.
 """
 
 import contextlib
-import dataclasses
 import hashlib
-import json
 import os
 import pathlib
 import secrets
@@ -18,86 +16,117 @@ from typing import Any, TextIO
 
 from tff_mf.errors import InputValueError
 
+from . import _ledger_lines
+from ._ledger_lines import Attempt as Attempt
+from ._ledger_lines import LedgerRecord as LedgerRecord
+from ._ledger_lines import cohort_digest as cohort_digest
+from ._ledger_lines import read_ledger as read_ledger
+from ._ledger_sequence import LedgerSequence
+
 LEDGER = "ledger.jsonl"
-
-_VERSION = 1
-_KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "opened": {"version": int, "run": str, "configuration": (str, type(None))},
-    "begin": {
-        "round": int,
-        "attempt": int,
-        "clients": int,
-        "cohort": str,
-        "divisor": (int, float),
-        "clip_norm": (int, float),
-    },
-    "released": {"round": int, "attempt": int},
-    "restarted": {"round": int},
-    "ended": {"rounds": int},
-}
-
-
-def cohort_digest(clients: Sequence[str]) -> str:
-    """Returns a hash of the clients of a round, in whatever order.
-
-    Example:
-        >>> cohort_digest(["b", "a"]) == cohort_digest(["a", "b"]) != cohort_digest(["a"])
-        True
-    """
-    return hashlib.sha256(json.dumps(sorted(clients)).encode()).hexdigest()[:16]
+CONFIGURATION = "run.json"
 
 
 class Ledger:
-    """Appends to a ledger, each entry durably before the call returns. Made by `open_ledger`."""
+    """Appends to a ledger, each entry durably before the call returns. Made by `open_ledger`.
 
-    def __init__(self, file: TextIO, head: str, attempts: Counter[int], released: set[int]) -> None:
+    Formal guarantee: that of `LedgerSequence`: what cannot follow is refused, and not written.
+    """
+
+    def __init__(self, file: TextIO, record: LedgerRecord | None = None) -> None:
         self._file = file
-        self._head = head
-        self._attempts = attempts
-        self._released = released
+        self._head = "" if record is None else record.head
+        self._sequence = LedgerSequence() if record is None else record.sequence
+        self._begun = () if record is None else tuple(record.begun)
+
+    @property
+    def begun(self) -> tuple[Attempt, ...]:
+        """The attempts that an earlier process began, in order."""
+        return self._begun
+
+    @property
+    def last_released(self) -> int:
+        """The last round that was released, 0 if none was."""
+        return self._sequence.released
+
+    def next_attempt(self, round_number: int, clients: Sequence[str]) -> int:
+        """Returns which attempt of a round would be begun now.
+
+        Raises:
+            InputValueError: If the round cannot be begun now, or a client is twice among its clients.
+        """
+        twice = next((client for client, times in Counter(clients).items() if times > 1), None)
+        if twice is not None:
+            raise InputValueError(
+                f"clients={list(clients)!r:.80} of round {round_number} has {twice!r} twice: a client takes part once "
+                "in a round."
+            )
+        attempt = self._sequence.attempts[round_number] + 1
+        self._check({"kind": "begin", "round": round_number, "attempt": attempt})
+        return attempt
 
     def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
         """Notes that a round is about to be computed, for the first time or again.
 
         Args:
             round_number: The round, counted from 1.
-            clients: Who takes part.
+            clients: Who takes part; nobody twice.
             divisor: What the noised sum will be divided by.
             clip_norm: Bound on the norm of a client's update in this round.
+
+        Raises:
+            InputValueError: If the round was released, is not the next one, or a client is twice among its clients.
         """
-        self._attempts[round_number] += 1
         entry = {
+            "attempt": self.next_attempt(round_number, clients),
             "clients": len(clients),
             "cohort": cohort_digest(clients),
             "divisor": divisor,
             "clip_norm": clip_norm,
         }
-        self._append("begin", round=round_number, attempt=self._attempts[round_number], **entry)
+        self._append("begin", round=round_number, **entry)
 
     def released(self, round_number: int) -> None:
-        """Notes that the round may be seen from now on; to be called before anything of it leaves the server."""
-        self._append("released", round=round_number, attempt=self._attempts[round_number])
-        self._released.add(round_number)
+        """Notes that the round may be seen from now on; to be called before anything of it leaves the server.
+
+        Raises:
+            InputValueError: If it was released before, was never begun, or a round before it is not released.
+        """
+        self._append("released", round=round_number, attempt=self._sequence.attempts[round_number])
 
     def released_until(self, round_number: int) -> None:
-        """Notes of all rounds to this one that may be seen from now on, if that was not noted before."""
-        for earlier in range(1, round_number + 1):
-            if earlier not in self._released:
-                self.released(earlier)
+        """Notes of all rounds to this one that may be seen from now on, if that was not noted before.
+
+        Raises:
+            InputValueError: If one of them was never begun, or its attempt was given up.
+        """
+        for number in range(self._sequence.released + 1, round_number + 1):
+            self.released(number)
 
     def restarted(self, round_number: int) -> None:
-        """Notes that noise starts anew in this round, counted from 1."""
+        """Notes that noise starts anew in this round, counted from 1, which is begun next."""
         self._append("restarted", round=round_number)
 
     def ended(self) -> None:
         """Notes that no round will follow."""
-        self._append("ended", rounds=len(self._attempts))
+        self._append("ended", rounds=self._sequence.position)
 
-    def _append(self, kind: str, **entry: Any) -> None:
-        line, self._head = _chained(self._head, {"kind": kind, **entry})
+    def _append(self, kind: str, **about: Any) -> None:
+        entry = {"kind": kind, **about}
+        self._check(entry)
+        line, self._head = _ledger_lines.chained(self._head, entry)
         self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._sequence.take(entry)
+
+    def _check(self, entry: dict[str, Any]) -> None:
+        refusal = self._sequence.refusal(entry)
+        if refusal:
+            raise InputValueError(
+                f"ledger={self._file.name!r}: {refusal}. Go on after the last released round, "
+                f"{self._sequence.released}, from a checkpoint of it."
+            )
 
 
 @contextlib.contextmanager
@@ -109,25 +138,33 @@ def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None
 
     Args:
         path: The ledger.
-        configuration: The file that says what the run is set to do: a new ledger's first line names its hash.
+        configuration: The file that says what the run is set to do: a new ledger's first line names its hash, and no
+            report takes a ledger that names none. `run.json` beside the ledger if not given.
 
     Raises:
-        InputValueError: If the file that is there is damaged or has ended.
+        InputValueError: If there is no such configuration or it was changed since the run began, or the ledger that is
+            there is damaged, has an impossible sequence of entries, or has ended.
     """
-    if path.exists():
-        _cut_partial_line(path)
+    configuration = path.with_name(CONFIGURATION) if configuration is None else configuration
+    if not configuration.is_file():
+        raise InputValueError(
+            f"configuration={str(configuration)!r} is missing: a ledger names the hash of what its run was set to do. "
+            "Write it first, with reports.write_configuration."
+        )
+    about = hashlib.sha256(configuration.read_bytes()).hexdigest()
+    if path.exists() and _cut_partial_line(path):
         record = read_ledger(path)
-        if record.problems or record.ended:
-            raise InputValueError(
-                f"ledger={str(path)!r} cannot go on: {'; '.join(record.problems) or 'its run has ended'}."
-            )
+        problems = [*record.problems, *record.impossible, *(["its run has ended"] if record.ended else [])]
+        if record.configuration != about:
+            problems.append(f"it is not of {configuration.name} as it is now: put that back as the run began with it")
+        if problems:
+            raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(problems)}.")
         with path.open("a", encoding="utf-8") as file:
-            yield Ledger(file, record.head, Counter(record.attempts), set(record.released))
+            yield Ledger(file, record)
         return
-    with path.open("x", encoding="utf-8") as file:
-        ledger = Ledger(file, "", Counter(), set())
-        about = None if configuration is None else hashlib.sha256(configuration.read_bytes()).hexdigest()
-        ledger._append("opened", version=_VERSION, run=secrets.token_hex(16), configuration=about)
+    with path.open("a", encoding="utf-8") as file:
+        ledger = Ledger(file)
+        ledger._append("opened", version=_ledger_lines.VERSION, run=secrets.token_hex(16), configuration=about)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -136,102 +173,12 @@ def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None
         yield ledger
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LedgerRecord:
-    """What a ledger says.
-
-    Attributes:
-        attempts: How often each round was computed.
-        released: How often each round was released.
-        cohorts: Hash of the cohort of each round, in its last attempt.
-        sizes: Clients of each round, in its last attempt.
-        divisors: What noised sums were divided by, without repetition.
-        clip_norms: Clip norms, without repetition.
-        restarts: Rounds in which noise started anew.
-        ended: Whether the run said that it ended.
-        configuration: Hash of what the run was set to do when it began, if the ledger names it.
-        head: Hash of all lines.
-        problems: What is wrong with the file, if anything.
-    """
-
-    attempts: dict[int, int]
-    released: dict[int, int]
-    cohorts: dict[int, str]
-    sizes: dict[int, int]
-    divisors: list[float]
-    clip_norms: list[float]
-    restarts: list[int]
-    ended: bool
-    configuration: str | None
-    head: str
-    problems: list[str]
-
-
-def read_ledger(path: pathlib.Path) -> LedgerRecord:
-    """Returns what a ledger says, as far as its lines are intact, and what is wrong with the rest.
-
-    Raises:
-        InputValueError: If there is no such file.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputValueError(f"ledger={str(path)!r} cannot be read: {error}.") from error
-    head, entries, problems = "", [], []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            claimed = entry.pop("chain")
-            expected, new_head = _chained(head, entry)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            problems.append(f"line {number} is damaged")
-            break
-        if expected != line or claimed != new_head:
-            problems.append(f"line {number} does not follow from the lines before it")
-            break
-        if not _is_known(entry, first=number == 1):
-            problems.append(f"line {number} is none that this release knows")
-            break
-        head = new_head
-        entries.append(entry)
-    if not entries:
-        problems.append("its first line is missing")
-    begun = [entry for entry in entries if entry["kind"] == "begin"]
-    return LedgerRecord(
-        attempts=dict(Counter(entry["round"] for entry in begun)),
-        released=dict(Counter(entry["round"] for entry in entries if entry["kind"] == "released")),
-        cohorts={entry["round"]: entry["cohort"] for entry in begun},
-        sizes={entry["round"]: entry["clients"] for entry in begun},
-        divisors=sorted({entry["divisor"] for entry in begun}),
-        clip_norms=sorted({entry["clip_norm"] for entry in begun}),
-        restarts=[entry["round"] for entry in entries if entry["kind"] == "restarted"],
-        ended=bool(entries) and entries[-1]["kind"] == "ended",
-        configuration=entries[0].get("configuration") if entries else None,
-        head=head,
-        problems=problems,
-    )
-
-
-def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
-    """Returns whether an entry is one that this release writes."""
-    kind = entry.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS or first != (kind == "opened"):
-        return False
-    if set(entry) != {"kind", *_KINDS[kind]}:
-        return False
-    fits = all(isinstance(entry[name], types) for name, types in _KINDS[kind].items())
-    return fits and (not first or entry["version"] == _VERSION)
-
-
-def _cut_partial_line(path: pathlib.Path) -> None:
+def _cut_partial_line(path: pathlib.Path) -> int:
+    """Cuts what was not written to its end, and returns the bytes that are left: none if the run never began."""
     with path.open("r+b") as file:
         content = file.read()
-        if not content.endswith(b"\n"):
-            file.truncate(content.rfind(b"\n") + 1)
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            file.truncate(whole)
             os.fsync(file.fileno())
-
-
-def _chained(head: str, entry: dict[str, Any]) -> tuple[str, str]:
-    """Returns the line of an entry, and the hash of all lines with it."""
-    new_head = hashlib.sha256((head + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
-    return json.dumps({**entry, "chain": new_head}) + "\n", new_head
+        return whole

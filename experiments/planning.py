@@ -11,6 +11,7 @@ from tff_mf import _gaussian, _validate
 from tff_mf.errors import InputValueError
 from tff_mf.losses import errors
 
+from . import statements
 from .deployment import Deployment, cases
 
 # What a search costs, as products of rounds and squares of bands: about a second each.
@@ -113,6 +114,24 @@ def recommend(found: list[Option]) -> tuple[Option, str]:
     copies = f"it keeps {rows} {'copy' if rows == 1 else 'copies'} of the model as state"
     reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
     return chosen, f"{chosen.name}: {'; '.join(reasons)}."
+
+
+def claim(deployment: Deployment, option: Option) -> statements.Claim:
+    """Returns what a line on a mechanism at the user's numbers is to state.
+
+    Raises:
+        InputValueError: If the mechanism was not searched for.
+    """
+    if option.mechanism is None:
+        raise InputValueError(f"option={option.name!r} was not searched for: {option.note}.")
+    mu = _gaussian.mu_of(option.figures["sensitivity"], option.figures["noise_multiplier"])
+    return statements.Claim(
+        guarantee=tff_mf.Guarantee(mu=mu),
+        delta=deployment.delta,
+        rounds=deployment.rounds,
+        participation=statements.bound_to(deployment.participation),
+        population=deployment.population,
+    )
 
 
 def _worst(option: Option) -> float:

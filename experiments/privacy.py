@@ -1,13 +1,15 @@
 """What a run will guarantee, worked out before it starts and stated after it ends."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
-from . import sampling
+from . import sampling, statements
+from .statements import upwards as upwards
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,27 +95,65 @@ class PrivacyPlan:
             "test_only": self.insecure,
         }
 
-    def statement(self, observed: sampling.ObservedParticipation) -> str:
-        """Returns the guarantee in one line, with participation as assumed and as observed.
+    def claim(self, *, population: int | None = None, violations: Sequence[str] = ()) -> statements.Claim:
+        """Returns what a line on the plan is to state.
 
-        Formal guarantee: a participation that was observed to exceed what was assumed voids ε, and
-        the line then says so instead of a number.
+        Args:
+            population: Number of clients that can take part, in proportion to the cohort, if known.
+            violations: What voids the guarantee, each with its field: "log: a line is damaged".
         """
-        assumed = (
-            f"assumed min-sep {self.participation.separation} and at most {self.participation.limit} rounds a client"
+        found = None
+        if not self.insecure:
+            arguments = (self.mechanism, self.rounds, self.participation)
+            found = tff_mf.guarantee(*arguments, noise_multiplier=self.noise_multiplier)
+        return statements.Claim(
+            guarantee=found,
+            delta=self.delta,
+            rounds=self.rounds,
+            participation=statements.bound_to(self.participation),
+            population=population,
+            cohort=self.cohort,
+            clients_per_round=self.clients_per_round,
+            test_only=self.insecure,
+            violations=violations,
         )
-        seen = f"observed {observed.min_sep or 'no client twice'} and {observed.max_participations}"
-        if self.insecure:
-            return f"TEST ONLY, noise was repeatable: no privacy; {assumed}, {seen}"
+
+    def run_claim(
+        self,
+        observed: sampling.ObservedParticipation,
+        *,
+        population: int | None = None,
+        violations: Sequence[str] = (),
+    ) -> statements.Claim:
+        """Returns what a line on a training run is to state, with participation as assumed and as observed.
+
+        Formal guarantee: that of `statements.one_line`; a participation that was observed to exceed what was assumed
+        voids ε, and the line then says so instead of a number.
+
+        Args:
+            observed: Who took part, by the log.
+            population: Number of clients that can take part, in proportion to the cohort, if known.
+            violations: What else voids the guarantee, each with its field.
+        """
+        claim = self.claim(population=population, violations=violations)
+        seen = statements.seen(observed.min_sep, observed.max_participations)
         if not observed.within(self.participation):
-            return f"NO GUARANTEE, clients took part more than was accounted for; {assumed}, {seen}"
-        text = f"(ε={upwards(self.epsilon)}, δ={self.delta})-DP for each client (zero-out) over {self.rounds} rounds"
-        if self.cohort != self.clients_per_round:
-            text += (
-                f" for cohorts of {self.cohort}, simulated by {self.clients_per_round} with noise scaled down "
-                f"(the clients that really trained here: ε={upwards(self.epsilon_as_run)})"
+            text = (
+                f"participation: clients took part more than was accounted for: assumed {claim.participation}, {seen}"
             )
-        return f"{text}; {assumed}, {seen}"
+            claim = dataclasses.replace(claim, violations=[*violations, text])
+        text = f"{claim.participation}, {seen}"
+        return dataclasses.replace(claim, participation=text, simulation=True)
+
+    def statement(
+        self,
+        observed: sampling.ObservedParticipation,
+        *,
+        population: int | None = None,
+        violations: Sequence[str] = (),
+    ) -> str:
+        """Returns the guarantee of a training run in one line: `statements.one_line` of its `run_claim`."""
+        return statements.one_line(self.run_claim(observed, population=population, violations=violations))
 
 
 def plan_privacy(
@@ -170,16 +210,3 @@ def plan_privacy(
 
 def _finite(value: float) -> float | None:
     return None if value == float("inf") else value
-
-
-def upwards(value: float) -> str:
-    """Returns `value` with three decimals, rounded up: a printed ε is never smaller than the true one.
-
-    Example:
-        >>> upwards(2.0001)
-        '2.001'
-    """
-    if value == float("inf"):
-        return "∞"
-    shown = f"{value:.3f}"
-    return shown if float(shown) >= value else f"{float(shown) + 0.001:.3f}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import logging
 import math
@@ -18,15 +19,28 @@ import tensorflow_federated as tff
 import tff_mf
 
 from .. import aggregators
-from . import _locks, amplified, continuation, ledger, participation_log, recovery, reporting, runs, sampling, task
+from . import (
+    _locks,
+    amplified,
+    continuation,
+    ledger,
+    participation_log,
+    recovery,
+    reporting,
+    run_log,
+    runs,
+    sampling,
+    summaries,
+    task,
+)
 from .datasets import sqlite
 from .mechanisms import RAMP_FLOOR
 from .privacy import PrivacyPlan
 from .settings import ExecutionSettings, TrainingSettings
 
 METRICS = "metrics.csv"
-PARTICIPATION = "participation.csv"
-SUMMARY = "summary.json"
+PARTICIPATION = participation_log.PARTICIPATION
+SUMMARY = summaries.SUMMARY
 MODEL = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 TENSORBOARD = "tensorboard"
@@ -72,7 +86,7 @@ def run(
 ) -> TrainingResult:
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
-    Files: `metrics.csv` (a row a round), `participation.csv` (round and client, written before the
+    Files: `metrics.csv` (a row a round), `participation.csv` (round, attempt and client, written before the
     round's model is used; clients that drop out are in it too), `model.safetensors` (the trained model) and
     `vocabulary.json`, `summary.json`, and `tensorboard/` if asked for. The guarantee covers the models of all rounds;
     it does not cover the evaluation metrics, which are computed without noise on test and validation clients, nor the
@@ -160,19 +174,21 @@ def _run(
             restarts, resume = restarts - 1, True
     history = list(progress.history)
     observed = participation_log.read_observed(out / PARTICIPATION)
-    holds = observed.within(privacy.participation)
-    statement = privacy.statement(observed)
+    claims = summaries.privacy_claims(
+        privacy,
+        observed,
+        in_secret,
+        population=reporting.population(privacy, cohorts),
+        violations=reporting.violations(out),
+    )
+    holds, statement = claims["participation_within_assumed"], claims["statement"]
+    model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(weights)})
     summary = {
         "accuracy": history[-1][task.ACCURACY],
         "loss": history[-1]["loss"],
         "validation_accuracy": validated[task.ACCURACY],
-        **privacy.as_dict(),
-        "observed_min_sep": observed.min_sep,
-        "observed_max_participations": observed.max_participations,
-        "participation_within_assumed": holds,
-        "statement": statement,
-        "amplified_epsilon": in_secret and in_secret.epsilon,
-        "amplified_statement": in_secret and in_secret.statement,
+        **claims,
+        "model_sha256": hashlib.sha256(model).hexdigest(),
         "algorithm": settings.algorithm,
         "model": dataclasses.asdict(settings.model),
         "parameters": language_task.parameters,
@@ -190,10 +206,8 @@ def _run(
         "seconds": progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
-    if not holds:
-        summary["epsilon"] = summary["epsilon_as_run"] = summary["amplified_epsilon"] = None
     runs.write_atomically(out / VOCABULARY, json.dumps(vocabulary, ensure_ascii=False) + "\n")
-    runs.write_atomically(out / MODEL, safetensors.numpy.save({str(i): weight for i, weight in enumerate(weights)}))
+    runs.write_atomically(out / MODEL, model)
     runs.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     reporting.realise(out)
     saved.finish()
@@ -218,29 +232,21 @@ class _Program:
         if not saved.fresh:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
             continuation.check(self.out, progress.round_number, **logs)
-            continuation.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
-        managers = self._release_managers()
         first = progress.round_number + 1
-        if progress.row:
-            # It may have been saved and not released. Released again, it is the same.
-            _release(managers, progress)
         if progress.round_number == self.privacy.rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
             # Stopped after its last round: only what is written at the end is missing.
+            self._released_again(progress)
             return progress
         iterator = self.source.iterator(progress.round_number)
         start = time.perf_counter() - progress.seconds
-        resumed = None if saved.fresh else progress.round_number
-        with (
-            participation_log.open_log(self.out / PARTICIPATION, after_round=resumed) as log_cohort,
-            ledger.open_ledger(self.out / ledger.LEDGER, configuration=self.out / reporting.CONFIGURATION) as book,
-        ):
+        with run_log.open_run_log(self.out) as book:
             # The run may have been stopped between a checkpoint and the ledger's word for it.
             book.released_until(progress.round_number)
+            managers = self._released_again(progress)
             for round_number in range(first, self.privacy.rounds + 1):
                 datasets = iterator.select()
                 # All who were chosen: that a client has dropped out is nothing that the guarantee counts on.
                 cohort = self.cohorts.cohort(round_number - 1)
-                log_cohort(round_number, cohort)
                 divisor, clip_norm = self.privacy.clients_per_round, self.settings.clip_norm
                 book.begin(round_number, cohort, divisor=divisor, clip_norm=clip_norm)
                 state = self.process.next(progress.state, datasets).state
@@ -263,6 +269,14 @@ class _Program:
                 self.on_round(round_number, metrics)
             book.ended()
         return progress
+
+    def _released_again(self, progress: recovery.Progress) -> list[tff.program.ReleaseManager]:
+        """Releases what was saved and may not have been released: released again, a row is the same."""
+        continuation.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
+        managers = self._release_managers()
+        if progress.row:
+            _release(managers, progress)
+        return managers
 
     def _release_managers(self) -> list[tff.program.ReleaseManager]:
         mode = tff.program.CSVSaveMode.WRITE

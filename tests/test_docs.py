@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("tensorflow_federated")
 
 import click
+from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators, queries
@@ -100,13 +101,16 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.bundles._policy",
     "tff_mf.experiments.configuration",
     "tff_mf.experiments.deployment",
+    "tff_mf.experiments.guard",
     "tff_mf.experiments.layers",
-    "tff_mf.experiments.ledger",
+    "tff_mf.experiments._ledger_lines",
+    "tff_mf.experiments._ledger_sequence",
     "tff_mf.experiments.mechanisms",
     "tff_mf.experiments.presets",
     "tff_mf.experiments.privacy",
     "tff_mf.experiments.rates",
     "tff_mf.experiments.reports._schema",
+    "tff_mf.experiments.reports._strict",
     "tff_mf.experiments.run_files",
     "tff_mf.experiments.sampling._dropout",
     "tff_mf.experiments.sampling._epochs",
@@ -114,6 +118,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.sampling._min_sep",
     "tff_mf.experiments.sampling._poisson",
     "tff_mf.experiments.sampling._timer",
+    "tff_mf.experiments.statements",
 ]
 
 
@@ -139,6 +144,27 @@ def test_the_script_that_swaps_each_mechanism_runs(tmp_path):
         "tree, full",
         "dense",
     ]
+
+
+@pytest.mark.parametrize("context", ["resident", "session", "default"])
+def test_a_pipeline_of_somebodys_own_runs_and_its_report_passes(tmp_path, context):
+    """The one in TFF's own context is stopped, and goes on in a new process."""
+    command = [sys.executable, HERE / "docs" / "pipeline.py", context, tmp_path / "run"]
+    with (tmp_path / "out").open("w") as out, (tmp_path / "errors").open("w") as errors:
+        if context == "default":
+            stopped = subprocess.run([*command, "--stop-after", "3"], check=False, stdout=out, stderr=errors)
+            assert (stopped.returncode, (tmp_path / "errors").read_text().splitlines()[-1]) == (
+                1,
+                "stopped after round 3",
+            )
+        subprocess.run(command, check=True, stdout=out, stderr=errors)
+    *rounds, headline, digest = (tmp_path / "out").read_text().splitlines()
+    assert [line.split(":")[0] for line in rounds] == [f"round {number}" for number in range(1, 7)]
+    (epsilon,) = re.findall(r"ε≤(\d\.\d+) at δ=0.001; n=6 rounds, observed min-sep \d", headline)
+    assert 1 < float(epsilon) <= 8
+    done = CliRunner().invoke(cli, ["report", str(tmp_path / "run"), "--check", "--digest", digest.split()[1]])
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "0 critical of 0 findings")
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["files"]["model.safetensors"]
 
 
 def test_every_preset_and_kind_of_sampling_is_in_the_docs():

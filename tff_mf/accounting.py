@@ -172,19 +172,21 @@ def dp_event(
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation
-        >>> dp_event(Identity(), 10, SingleParticipation(), noise_multiplier=2.0)
-        GaussianDpEvent(noise_multiplier=2.0)
+        >>> round(dp_event(Identity(), 10, SingleParticipation(), noise_multiplier=2.0).noise_multiplier, 9)
+        2.0
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    effective = effective_noise_multiplier(mechanism, rounds, participation, noise_multiplier=noise_multiplier)
+    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    mu = _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
     # A second of import that no other function here needs.
     import dp_accounting
 
+    # Rounded down, and by more than the sensitivity may be too small.
     # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
-    return dp_accounting.GaussianDpEvent(noise_multiplier=effective)
+    return dp_accounting.GaussianDpEvent(noise_multiplier=1 / mu * (1 - 2.0**-48) if mu else math.inf)
 
 
 def _sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:

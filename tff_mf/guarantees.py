@@ -177,14 +177,16 @@ def adaptive_clipping_guarantee(
     """Returns the guarantee of the noised counts that adaptive clipping releases, one a round.
 
     In each round a client adds +½ or −½, whether its update is below the clip norm or not, to a sum with independent
-    noise of standard deviation `count_stddev`. That is the identity mechanism with sensitivity ½ a participation:
-    μ = √k / (2·count_stddev). The sums of updates are a release of their own: compose their guarantee with this one.
-    A new clip norm changes the noise, and correlated noise of different clip norms does not cancel: restart it.
+    noise of standard deviation `count_stddev`. An update that is set to zero is below every clip norm, so that a client
+    whose update was above it turns from −½ to +½: with its updates set to zero it still counts. That is the identity
+    mechanism with sensitivity 1 a participation: μ = √k / count_stddev. The sums of updates are a release of their own:
+    compose their guarantee with this one. A new clip norm changes the noise, and correlated noise of different clip
+    norms does not cancel: restart it.
 
     Formal guarantee:
-        Adjacency: `adjacency`; a count can also turn from −½ to +½ under "replace-one", which is 2·½.
+        Adjacency: `adjacency`. An update that is replaced turns a count no further than one that is set to zero.
         Participation: at most as many rounds of a client as `participation` has, or as fit in `rounds`.
-        Sensitivity: √k / 2, exact.
+        Sensitivity: √k for either adjacency, exact.
         Released: all counts, and the clip norms computed from them.
 
     Args:
@@ -193,13 +195,14 @@ def adaptive_clipping_guarantee(
         count_stddev: Standard deviation of the noise of a count, not divided by anything; at least 0.
         adjacency: "zero-out" or "replace-one".
 
-    Source: Andrew et al. (2021), theorem 1, whose per-round noise multiplier of the counts is 2·count_stddev.
+    Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity: a client that
+    is absent, rather than one whose update is zero, takes ±½ away and adds nothing.
 
     Example:
         >>> from tff_mf import MinSep
         >>> counts = adaptive_clipping_guarantee(100, MinSep(min_sep=20, max_participations=4), count_stddev=10)
         >>> round(counts.mu, 6)
-        0.1
+        0.2
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -209,8 +212,7 @@ def adaptive_clipping_guarantee(
     participation.check(rounds)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     stddev = _validate.nonnegative("count_stddev", count_stddev)
-    found = Guarantee(mu=_gaussian.mu_of(math.sqrt(participation.limit) / 2, stddev))
-    return found if adjacency == "zero-out" else found.replace_one()
+    return Guarantee(mu=_gaussian.mu_of(math.sqrt(participation.limit), stddev), adjacency=adjacency)
 
 
 def compose_guarantees(*guarantees: Guarantee) -> Guarantee:

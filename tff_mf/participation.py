@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
@@ -48,12 +48,35 @@ class Participation(abc.ABC):
             )
         return rounds
 
+    def allows(self, pattern: Iterable[int]) -> bool:
+        """Returns whether one client may take part in these rounds, in whatever order: whether they are a pattern of Π.
+
+        Formal guarantee: if it does, no contributions of norm at most 1 in these rounds of n move Cx by more than
+        `sensitivity` of n rounds and this schema. A round that is named twice is two contributions, and never allowed.
+
+        Args:
+            pattern: Rounds of one client, counted from 0 or from any other number.
+
+        Example:
+            >>> FixedEpoch(min_sep=4, max_participations=2).allows([0, 8])
+            False
+
+        Raises:
+            InputTypeError: If a round is not a whole number.
+            InputValueError: If a round is negative.
+        """
+        _validate.instance("pattern", pattern, Iterable, "the rounds of one client")
+        return self._has(sorted(_validate.whole("round", each, at_least=0) for each in pattern))
+
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
         """Yields every pattern within `rounds`, the empty one first. Exponential: for small n only."""
         for size in range(self.limit + 1):
-            for pattern in itertools.combinations(range(rounds), size):
-                if all(later - sooner >= self.separation for sooner, later in itertools.pairwise(pattern)):
-                    yield pattern
+            yield from filter(self._has, itertools.combinations(range(rounds), size))
+
+    def _has(self, pattern: Sequence[int]) -> bool:
+        """Returns whether rounds, in order, are a pattern of the schema."""
+        apart = all(later - sooner >= self.separation for sooner, later in itertools.pairwise(pattern))
+        return apart and len(pattern) <= self.limit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,11 +143,11 @@ class FixedEpoch(Participation):
     def limit(self) -> int:
         return self.max_participations
 
-    def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
-        for pattern in super().patterns(rounds):
-            in_place = all((later - sooner) % self.separation == 0 for sooner, later in itertools.pairwise(pattern))
-            if in_place and (not pattern or pattern[-1] - pattern[0] <= (self.limit - 1) * self.separation):
-                yield pattern
+    def _has(self, pattern: Sequence[int]) -> bool:
+        # Three rounds of k = 2 epochs are too many, and so are two that lie further apart than k epochs reach.
+        in_place = all((later - sooner) % self.separation == 0 for sooner, later in itertools.pairwise(pattern))
+        reach = (self.limit - 1) * self.separation
+        return in_place and super()._has(pattern) and (not pattern or pattern[-1] - pattern[0] <= reach)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

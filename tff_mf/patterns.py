@@ -54,13 +54,16 @@ def pattern_sensitivity(
     rounds = _validate.whole("rounds", rounds)
     every = rounds if restart_every is None else min(rounds, _validate.whole("restart_every", restart_every))
     encoder, scale = scaled(mechanism, mechanism.encoder(_validate.dense(mechanism.check(every))))
-    gram = encoder.T @ encoder
+    grams = _grams(encoder, rest=rounds % every)
     largest = reached = 0.0
     for indices in _by_length(patterns, rounds):
         for begin in range(0, len(indices), max(1, _BLOCK // indices.shape[1] ** 2)):
             block = indices[begin : begin + max(1, _BLOCK // indices.shape[1] ** 2)]
             place, restart = block % every, block // every
-            pairs = gram[place[:, :, None], place[:, None, :]] * (restart[:, :, None] == restart[:, None, :])
+            # Of 0 and 1: the last restart, if it is cut short.
+            cut = (restart == rounds // every).astype(np.int64)
+            pairs = grams[cut[:, :, None], place[:, :, None], place[:, None, :]]
+            pairs *= restart[:, :, None] == restart[:, None, :]
             sums = np.sum(np.abs(pairs), axis=(1, 2))
             worst = int(np.argmax(sums))
             if sums[worst] > largest:
@@ -68,6 +71,20 @@ def pattern_sensitivity(
     exact = reached >= largest * (1 - _ROUNDING)
     rule = f"observed patterns{'' if exact else ', upper bound'}: largest sum of |CᵀC| over the rounds of a client"
     return SensitivityResult(value=largest**0.5 * scale, exact=exact, rule=rule)
+
+
+def _grams(encoder: np.ndarray, *, rest: int) -> np.ndarray:
+    """Returns CᵀC of a whole restart, and of one that ends after `rest` rounds if there is such a one.
+
+    Float64, `[1, every, every]` or `[2, every, every]`.
+
+    What a contribution would have added to rounds that never came is no part of the release.
+    """
+    grams = np.zeros((1 + bool(rest), *encoder.shape))
+    grams[0] = encoder.T @ encoder
+    if rest:
+        grams[1, :rest, :rest] = encoder[:rest, :rest].T @ encoder[:rest, :rest]
+    return grams
 
 
 def _by_length(patterns: Iterable[Sequence[int]], rounds: int) -> list[np.ndarray]:

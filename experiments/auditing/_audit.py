@@ -1,50 +1,37 @@
 """All tests of an audit, in one."""
 
 import dataclasses
+import math
 
 import numpy as np
 
 import tff_mf
 from tff_mf import _validate
 
+from ..statements import upwards
 from . import _noise_tests
 from ._adversary import reached_sensitivity
 from ._canaries import CanaryBound, canary_bound
 from ._result import Test
+from ._setting import COUNTS, Setting
 
 # Of the sensitivity: rounding, and what a search leaves.
-_ROUNDING = 1e-9
-
-# Coordinates are samples: fewer show nothing, and more do not fit in memory with all rounds.
-_FEWEST_COORDINATES = 1024
-_MOST_COORDINATES = 16_384
-_NUMBERS = 2**24
+ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is claimed.
+class _Emitted:
+    """A run's whitened noise, twice: independent standard normals, and what a worst client adds to them.
 
     Attributes:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        noise_multiplier: σ.
-        delta: δ.
-        coordinates: Coordinates of the noise, each a sample of its own: two canaries. As many as fit in memory if
-            not given.
-        insecure_seed: Of the noise, `None` for noise that is private.
-        noise_scale: What the emitted noise is multiplied with, to see whether the audit notices: 1 unless it is a test.
+        rows: Those of a run, float64 `[rows, coordinates]`.
+        others: Those of another.
+        moved: What a canary adds in every row, float64 `[rows]`.
     """
 
-    mechanism: tff_mf.Mechanism
-    rounds: int
-    participation: tff_mf.Participation
-    noise_multiplier: float
-    delta: float
-    coordinates: int | None = None
-    insecure_seed: int | None = None
-    noise_scale: float = 1.0
+    rows: np.ndarray
+    others: np.ndarray
+    moved: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,12 +41,14 @@ class Audit:
     Attributes:
         tests: Each test.
         claimed_epsilon: What is claimed.
+        coordinates: Coordinates of the noise that was tested.
         canaries: What canaries show of the noise as it is.
         control: What they show of the same noise, cut in half: an audit that does not notice that shows nothing.
     """
 
     tests: list[Test]
     claimed_epsilon: float
+    coordinates: int
     canaries: CanaryBound
     control: CanaryBound
 
@@ -84,49 +73,95 @@ def audit(setting: Setting) -> Audit:
     from . import _emitted
 
     mechanism, rounds, sigma = setting.mechanism, setting.rounds, setting.noise_multiplier
-    coordinates = _coordinates(setting)
-    arguments = {"coordinates": coordinates, "stddev": sigma, "insecure_seed": setting.insecure_seed}
-    encoder = mechanism.as_run().encoder(rounds)
-    noise = setting.noise_scale * _emitted.emit(mechanism, rounds, **arguments).astype(np.float64)
-    other = setting.noise_scale * _emitted.emit(mechanism, rounds, **arguments).astype(np.float64)
-    rows, others = (_noise_tests.whitened(each, encoder, sigma) for each in (noise, other))
-    middle = (rounds + 1) // 2
+    encoder = _whole(mechanism.as_run().encoder(setting.every), rounds)
+    middle = (setting.every + 1) // 2
+    arguments = {"coordinates": setting.samples, "stddev": sigma, "insecure_seed": setting.insecure_seed}
     steps = _emitted.step_twice(mechanism, middle, **arguments)
-    new = sigma / encoder[middle - 1, middle - 1]
-    claimed_sensitivity = tff_mf.sensitivity(mechanism.as_run(), rounds, setting.participation)
     reached, pattern = reached_sensitivity(encoder, setting.participation)
-    claimed = tff_mf.Guarantee(mu=claimed_sensitivity / sigma * (1 + 2.0**-40))
-    direction = np.sum(encoder[:, list(pattern)], axis=1)
-    canaries = _attack(rows, others, direction, sigma, setting.delta, 1.0)
-    control = _attack(rows, others, direction, sigma, setting.delta, 0.5)
+    sums = _sums(setting, encoder, pattern)
+    parts = [sums] if setting.count_stddev is None else [sums, _counts(setting, pattern)]
+    canaries, control = (_attack(parts, setting.delta, scale) for scale in (1.0, 0.5))
+    claimed = setting.claimed.epsilon(setting.delta)
     tests = [
-        _noise_tests.variance(rows),
-        _noise_tests.correlation(rows),
-        _noise_tests.normality(rows),
-        _noise_tests.repeats(rows, others),
-        _noise_tests.fresh_steps(*steps, stddev=new),
-        _sensitivity(reached, claimed_sensitivity, pattern),
-        *_epsilons(claimed.epsilon(setting.delta), canaries, control),
+        *_of_noise(sums),
+        _noise_tests.fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
+        _sensitivity(reached, setting.sensitivity, pattern),
+        *_epsilons(claimed, canaries, control),
+        *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
     ]
-    return Audit(tests=tests, claimed_epsilon=claimed.epsilon(setting.delta), canaries=canaries, control=control)
+    return Audit(tests=tests, claimed_epsilon=claimed, coordinates=setting.samples, canaries=canaries, control=control)
 
 
-def _coordinates(setting: Setting) -> int:
-    if setting.coordinates is None:
-        return min(_MOST_COORDINATES, max(_FEWEST_COORDINATES, _NUMBERS // setting.rounds))
-    return _validate.whole("coordinates", setting.coordinates, at_least=_FEWEST_COORDINATES)
+def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
+    """Returns the strategy matrix of a whole run, from that of a restart."""
+    blocks = -(-_validate.dense(rounds) // len(encoder))
+    return np.kron(np.eye(blocks), encoder)[:rounds, :rounds]
 
 
-def _attack(
-    rows: np.ndarray, others: np.ndarray, direction: np.ndarray, sigma: float, delta: float, scale: float
-) -> CanaryBound:
-    """Returns what the best attack shows: the score along C·1_π, which for Gaussian noise no other beats.
+def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _Emitted:
+    """Returns the noise of the sums, and what a canary that takes part in a pattern of rounds adds to it."""
+    from . import _emitted
 
-    Each coordinate holds one canary, a client whose every update is the unit vector of that coordinate. Canaries of the
-    first half of all coordinates take part, those of the second do not.
+    sigma = setting.noise_multiplier
+    several = (
+        setting.noise_scale
+        * _emitted.emit(
+            setting.mechanism,
+            setting.rounds,
+            coordinates=setting.samples,
+            stddev=sigma,
+            insecure_seed=setting.insecure_seed,
+            restart_every=setting.restart_every,
+        ).astype(np.float64)
+        for _ in range(2)
+    )
+    rows, others = (_noise_tests.whitened(noise, encoder, sigma) for noise in several)
+    times = 1 if setting.adjacency == "zero-out" else 2
+    return _Emitted(rows=rows, others=others, moved=times * np.sum(encoder[:, list(pattern)], axis=1) / sigma)
+
+
+def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
+    """Returns the noise of the counts, and what the same canary adds to them."""
+    from . import _emitted
+
+    assert setting.count_stddev is not None
+    stddev = _validate.positive("count_stddev", setting.count_stddev)
+    rows, others = (
+        setting.noise_scale
+        * _emitted.emit(
+            tff_mf.Identity(),
+            setting.rounds,
+            coordinates=setting.samples,
+            stddev=stddev,
+            insecure_seed=setting.insecure_seed,
+        ).astype(np.float64)
+        / stddev
+        for _ in range(2)
+    )
+    moved = np.zeros(setting.rounds)
+    moved[list(pattern)] = _emitted.count_moved(setting.adjacency) / stddev
+    return _Emitted(rows=rows, others=others, moved=moved)
+
+
+def _of_noise(emitted: _Emitted) -> list[Test]:
+    return [
+        _noise_tests.variance(emitted.rows),
+        _noise_tests.correlation(emitted.rows),
+        _noise_tests.normality(emitted.rows),
+        _noise_tests.repeats(emitted.rows, emitted.others),
+    ]
+
+
+def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
+    """Returns what the best attack shows: the score along what a canary adds, which for Gaussian noise no other beats.
+
+    Each coordinate holds one canary, a client whose every update is the unit vector of that coordinate, and above the
+    clip norm. Canaries of the first half of all coordinates take part; of those of the second nothing is there but
+    their neighbours' updates.
     """
-    length = float(np.linalg.norm(direction))
-    noise = scale * sigma * np.concatenate([direction @ rows, direction @ others]) / length
+    length = math.sqrt(sum(float(np.sum(np.square(part.moved))) for part in parts))
+    runs = (sum(part.moved @ part.rows for part in parts), sum(part.moved @ part.others for part in parts))
+    noise = scale * np.concatenate(runs) / length
     half = len(noise) // 2
     return canary_bound(noise[:half] + length, noise[half:], threshold=length / 2, delta=delta)
 
@@ -134,20 +169,23 @@ def _attack(
 def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Test:
     shown = ", ".join(str(each + 1) for each in pattern[:8]) + (", …" if len(pattern) > 8 else "")
     text = f"worst client found: {reached:.6f} with rounds {shown}; claimed {claimed:.6f}"
-    return Test(
-        name="sensitivity", passed=reached <= claimed * (1 + _ROUNDING), value=reached, limit=claimed, text=text
-    )
+    return Test(name="sensitivity", passed=reached <= claimed * (1 + ROUNDING), value=reached, limit=claimed, text=text)
 
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound) -> list[Test]:
     shown = max(canaries.epsilon, canaries.epsilon_gaussian)
-    text = f"canaries show ε ≥ {shown:.4f} with confidence {canaries.confidence}; claimed {claimed:.4f}"
+    text = f"canaries show {_at_least(shown)} with confidence {canaries.confidence}; claimed {upwards(claimed)}"
     tests = [Test(name="canaries", passed=shown <= claimed, value=shown, limit=claimed, text=text)]
     halved = max(control.epsilon, control.epsilon_gaussian)
     text = (
-        f"with the noise cut in half canaries show ε ≥ {halved:.4f}, which must be above {claimed:.4f}; so many can "
-        f"show {control.at_most:.2f} at most"
+        f"with the noise cut in half canaries show {_at_least(halved)}, which must be above {upwards(claimed)}; "
+        f"so many can show {control.at_most:.2f} at most"
     )
     # Beyond what so many canaries can show, the control says nothing.
     passed = halved > claimed or claimed >= control.at_most
     return [*tests, Test(name="control", passed=passed, value=halved, limit=claimed, text=text)]
+
+
+def _at_least(epsilon: float) -> str:
+    """Returns a lower bound in words, rounded down: what was shown is never less than what is said."""
+    return f"an ε of {math.floor(epsilon * 1000) / 1000:.3f} or more"

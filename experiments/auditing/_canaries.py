@@ -8,6 +8,8 @@ from scipy import stats
 
 import tff_mf
 
+CONFIDENCE = 0.999
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CanaryBound:
@@ -35,7 +37,12 @@ class CanaryBound:
 
 
 def canary_bound(
-    scores_with: np.ndarray, scores_without: np.ndarray, *, threshold: float, delta: float, confidence: float = 0.999
+    scores_with: np.ndarray,
+    scores_without: np.ndarray,
+    *,
+    threshold: float,
+    delta: float,
+    confidence: float = CONFIDENCE,
 ) -> CanaryBound:
     """Returns how private a release is at most, from the scores of an attack.
 
@@ -57,9 +64,19 @@ def canary_bound(
         >>> canary_bound(scores + 1, scores, threshold=0.5, delta=1e-6).mu < 2 * 0.6745
         True
     """
+    return bound_of_rates(
+        hits=int(np.sum(scores_with > threshold)),
+        alarms=int(np.sum(scores_without > threshold)),
+        count=len(scores_with),
+        others=len(scores_without),
+        delta=delta,
+        confidence=confidence,
+    )
+
+
+def bound_of_rates(*, hits: int, alarms: int, count: int, others: int, delta: float, confidence: float) -> CanaryBound:
+    """Returns what so many hits of `count` canaries that took part, and alarms of `others` that did not, show."""
     error = (1 - confidence) / 2
-    hits, alarms = int(np.sum(scores_with > threshold)), int(np.sum(scores_without > threshold))
-    count, others = len(scores_with), len(scores_without)
     low = float(stats.beta.ppf(error, hits, count - hits + 1)) if hits else 0.0
     high = float(stats.beta.ppf(1 - error, alarms + 1, others - alarms)) if alarms < others else 1.0
     mu = max(0.0, float(stats.norm.ppf(low) - stats.norm.ppf(high))) if low > 0 and high < 1 else 0.0

@@ -4,20 +4,51 @@ import numpy as np
 import tensorflow as tf
 
 import tff_mf
-from tff_mf import noise
+from tff_mf import noise, queries
+
+# A record's norm, for a clip norm of 1.
+_ABOVE, _BELOW = 2.0, 0.5
 
 
 def emit(
-    mechanism: tff_mf.Mechanism, rounds: int, *, coordinates: int, stddev: float, insecure_seed: int | None = None
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    *,
+    coordinates: int,
+    stddev: float,
+    insecure_seed: int | None = None,
+    restart_every: int | None = None,
 ) -> np.ndarray:
-    """Returns the noise of a whole run, float32 `[rounds, coordinates]`."""
+    """Returns the noise of a whole run, with all of its restarts, float32 `[rounds, coordinates]`."""
     stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed)
     step = tf.function(stream.next, reduce_retracing=True)
     state, rows = stream.init(), []
-    for _ in range(rounds):
+    for number in range(rounds):
+        if number and restart_every is not None and number % restart_every == 0:
+            state = stream.init()
         row, state = step(state)
         rows.append(row.numpy())
     return np.array(rows)
+
+
+def count_moved(adjacency: str) -> float:
+    """Returns how far one client moves the count of adaptive clipping in a round, by the query that runs.
+
+    The client's update is above the clip norm; its neighbour's is zero, or another one that is below.
+    """
+    clipping = queries.AdaptiveClipping(count_stddev=1.0)
+    query = queries.AdaptiveClippingQuery(
+        tff_mf.Identity(),
+        record_specs=tf.TensorSpec([1]),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clipping=clipping,
+        clients_per_round=1,
+    )
+    params = query.derive_sample_params(query.initial_global_state())
+    neighbour = 0.0 if adjacency == "zero-out" else -_BELOW
+    counts = [query.preprocess_record(params, tf.constant([value]))[1] for value in (_ABOVE, neighbour)]
+    return abs(float(counts[0]) - float(counts[1]))
 
 
 def step_twice(

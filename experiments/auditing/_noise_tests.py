@@ -32,17 +32,26 @@ def variance(rows: np.ndarray) -> Test:
     sums = np.sum(np.square(rows), axis=1)
     tails = 2 * np.minimum(stats.chi2.sf(sums, coordinates), stats.chi2.cdf(sums, coordinates))
     worst = int(np.argmin(tails))
-    least = _CHANCE / rounds
     found = float(sums[worst] / coordinates)
     text = f"variance of the whitened rows: {found:.4f} in round {worst + 1}, where it is furthest from 1"
-    return Test(name="variance", passed=bool(tails[worst] > least), value=found, limit=1.0, text=text)
+    return Test(name="variance", passed=variance_fits(found, rounds, coordinates), value=found, limit=1.0, text=text)
+
+
+def variance_fits(value: float, rounds: int, coordinates: int) -> bool:
+    """Returns whether the variance of the worst of so many rows is one that right noise has."""
+    return _two_sided(value * coordinates, coordinates) > _CHANCE / rounds
+
+
+def _two_sided(total: float, coordinates: int) -> float:
+    """Returns the chance of a sum of so many squares, or of one further out."""
+    return float(2 * min(stats.chi2.sf(total, coordinates), stats.chi2.cdf(total, coordinates)))
 
 
 def correlation(rows: np.ndarray) -> Test:
     """Tests that no two whitened rows are correlated: the covariance of the noise is that of the artifact."""
     rounds, coordinates = rows.shape
     products = np.abs(np.tril(rows @ rows.T, -1)) / np.sqrt(coordinates)
-    limit = _ROOM * float(stats.norm.isf(_CHANCE / max(1, rounds**2)))
+    limit = correlation_limit(rounds)
     worst = np.unravel_index(int(np.argmax(products)), products.shape)
     found = float(products[worst])
     text = (
@@ -50,6 +59,11 @@ def correlation(rows: np.ndarray) -> Test:
         f"{worst[0] + 1}; at most {limit:.2f}"
     )
     return Test(name="covariance", passed=found <= limit, value=found, limit=limit, text=text)
+
+
+def correlation_limit(rounds: int) -> float:
+    """Returns the largest correlation of two of so many rows that right noise has, in standard deviations."""
+    return _ROOM * float(stats.norm.isf(_CHANCE / max(1, rounds**2)))
 
 
 def normality(rows: np.ndarray) -> Test:
@@ -60,6 +74,11 @@ def normality(rows: np.ndarray) -> Test:
     return Test(name="normality", passed=passed, value=float(found.statistic), limit=_CHANCE, text=text)
 
 
+def normality_fits(value: float, count: int) -> bool:
+    """Returns whether so many standard normal numbers can have a distance; approximations differ in the tail."""
+    return 0 < value < 1 and float(stats.kstwobign.sf(value * np.sqrt(count))) > _CHANCE / 10
+
+
 def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
     """Tests that no row is another one shifted, in one stream or in another that was started for comparison.
 
@@ -67,7 +86,7 @@ def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
         rows: Whitened rows of a stream.
         others: Those of another.
     """
-    chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_SHIFTED_ROWS)).astype(int))
+    chosen = _shifted(len(rows))
     first, second = np.fft.rfft(rows[chosen]), np.fft.rfft(others[chosen])
     coordinates = rows.shape[1]
     pairs = [(a, b, first) for a, b in itertools.combinations(range(len(chosen)), 2)]
@@ -79,11 +98,23 @@ def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
         if largest > found:
             found = largest
             where = f"rounds {chosen[a] + 1} and {chosen[b] + 1}{' of another stream' if other is second else ''}"
-    limit = _ROOM * float(stats.norm.isf(_CHANCE / (len(pairs) * coordinates)))
+    limit = repeats_limit(len(rows), coordinates)
     text = (
         f"largest correlation of two rows at any shift: {found:.2f} standard deviations, {where}; at most {limit:.2f}"
     )
     return Test(name="repeats", passed=found <= limit, value=found, limit=limit, text=text)
+
+
+def _shifted(rounds: int) -> np.ndarray:
+    """Returns the rows that every shift is tried on."""
+    return np.unique(np.linspace(0, rounds - 1, min(rounds, _MOST_SHIFTED_ROWS)).astype(int))
+
+
+def repeats_limit(rounds: int, coordinates: int) -> float:
+    """Returns the largest correlation at any shift that right noise has, in standard deviations."""
+    rows = len(_shifted(rounds))
+    pairs = rows * (rows - 1) // 2 + rows**2
+    return _ROOM * float(stats.norm.isf(_CHANCE / (pairs * coordinates)))
 
 
 def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
@@ -95,6 +126,10 @@ def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
         stddev: Standard deviation of what is new in such a row.
     """
     found = float(np.mean(np.square(first - second)) / (2 * stddev**2))
-    tails = stats.chi2.cdf(found * len(first), len(first)), stats.chi2.sf(found * len(first), len(first))
     text = f"variance of the difference of one state's two steps, over what it must be: {found:.4f}"
-    return Test(name="fresh steps", passed=bool(2 * min(tails) > _CHANCE), value=found, limit=1.0, text=text)
+    return Test(name="fresh steps", passed=fresh_steps_fit(found, len(first)), value=found, limit=1.0, text=text)
+
+
+def fresh_steps_fit(value: float, coordinates: int) -> bool:
+    """Returns whether the variance of a difference of so many coordinates, over its own, is one of fresh noise."""
+    return _two_sided(value * coordinates, coordinates) > _CHANCE

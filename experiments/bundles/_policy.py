@@ -1,4 +1,4 @@
-"""What a device must keep to: how far apart, and how often, it may take part."""
+"""What a device must keep to: how far apart, how often, and in which rounds it may take part."""
 
 import dataclasses
 import json
@@ -27,6 +27,7 @@ class ParticipationPolicy:
         max_participations: k: largest number of rounds that it takes part in.
         round_minutes: The longest that a round takes, as planned.
         timer_hours: Hours that the device waits after it was chosen, whether its report arrived or not.
+        fixed_epochs: Whether all of its rounds are some of j, j + b, …, j + (k − 1)b for its first round j.
 
     Example:
         >>> policy = ParticipationPolicy.of(tff_mf.MinSep(min_sep=8, max_participations=2), round_minutes=30.0)
@@ -44,10 +45,12 @@ class ParticipationPolicy:
     max_participations: int
     round_minutes: float
     timer_hours: float
+    fixed_epochs: bool = False
 
     def __post_init__(self) -> None:
         for name in ("min_sep", "max_participations"):
             _validate.whole(name, getattr(self, name))
+        _validate.instance("fixed_epochs", self.fixed_epochs, bool, "pass True or False")
         for name in ("round_minutes", "timer_hours"):
             _validate.positive(name, getattr(self, name))
         needed = _validate.real("min_sep", self.min_sep) * self.round_minutes / _MINUTES
@@ -66,7 +69,14 @@ class ParticipationPolicy:
             max_participations=participation.limit,
             round_minutes=minutes,
             timer_hours=_validate.real("min_sep", participation.separation) * minutes / _MINUTES,
+            fixed_epochs=isinstance(participation, tff_mf.FixedEpoch),
         )
+
+    @property
+    def schema(self) -> tff_mf.Participation:
+        """The schema that a device keeps by counting rounds."""
+        kind = tff_mf.FixedEpoch if self.fixed_epochs else tff_mf.MinSep
+        return kind(min_sep=self.min_sep, max_participations=self.max_participations)
 
     def allows(self, past: list[int], *, round_number: int, hours_since: float) -> bool:
         """Returns whether a device may take part in a round.
@@ -76,16 +86,27 @@ class ParticipationPolicy:
             round_number: The round.
             hours_since: Hours since it was chosen last.
         """
-        if len(past) >= self.max_participations:
-            return False
-        return not past or (round_number - past[-1] >= self.min_sep and hours_since >= self.timer_hours)
+        # A round before one that is past is none that a server can be in.
+        later = not past or (round_number > max(past) and hours_since >= self.timer_hours)
+        return later and self.schema.allows([*past, round_number])
 
     def weaker_than(self, participation: tff_mf.Participation) -> str:
-        """Returns in which way the policy allows more than a schema, or an empty text."""
+        """Returns in which way the policy allows more than a schema, or an empty text.
+
+        Formal guarantee: if the text is empty, the rounds of every device that keeps the policy are a pattern of the
+        schema.
+        """
         if self.max_participations > participation.limit:
             return f"max_participations={self.max_participations} is more than the {participation.limit} accounted for"
         if self.min_sep < participation.separation:
             return f"min_sep={self.min_sep} is less than the {participation.separation} accounted for"
+        if isinstance(participation, tff_mf.FixedEpoch) and self.max_participations > 1:
+            if not self.fixed_epochs:
+                return "fixed_epochs=False allows rounds in any place of an epoch, and fixed epochs are accounted for"
+            # What reaches furthest: whatever else the policy allows is in the same places, and no further apart.
+            furthest = {0, self.min_sep, (self.max_participations - 1) * self.min_sep}
+            if not participation.allows(furthest):
+                return f"min_sep={self.min_sep} leaves the places that {participation!r} accounts for"
         return ""
 
 

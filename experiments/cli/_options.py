@@ -16,6 +16,11 @@ max_participations = click.option(
     "--max-participations", type=int, help="Largest number k of rounds that one client takes part in."
 )
 delta = click.option("--delta", type=float, required=True, help="δ of the guarantee; well below 1 / population.")
+population = click.option(
+    "--population",
+    type=int,
+    help="Clients that can take part: no guarantee is stated unless δ is below 1 / population.",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
 mechanism_argument = click.argument("file", metavar="FILE")
 

@@ -14,6 +14,7 @@ from . import _options
 @click.option("--restart-every", type=int, help="Rounds after which noise starts anew; never, if not given.")
 @click.option("--adjacency", default="zero-out", show_default=True, help="zero-out or replace-one.")
 @_options.delta
+@_options.population
 @_options.as_json
 def account(
     file: str,
@@ -25,14 +26,20 @@ def account(
     restart_every: int | None,
     adjacency: str,
     delta: float,
+    population: int | None,
     as_json: bool,
 ) -> None:
-    """Print what a run guarantees to each client.
+    """Print what a run guarantees to each client, in figures and in one line.
 
     FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
     """
     import tff_mf
+    from tff_mf import _validate
 
+    from .. import statements
+
+    if population is not None:
+        _validate.whole("population", population)
     mechanism = _options.load_mechanism(file)
     participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
     every = rounds if restart_every is None else restart_every
@@ -59,5 +66,14 @@ def account(
         "epsilon_from_zcdp": run.epsilon_from_zcdp(delta),
         "delta": delta,
         "adjacency": adjacency,
+        "statement": statements.one_line(
+            statements.Claim(
+                guarantee=run,
+                delta=delta,
+                rounds=rounds,
+                participation=statements.bound_to(participation),
+                population=population,
+            )
+        ),
     }
     _options.report(result, as_json=as_json)

@@ -3,14 +3,10 @@
 import dataclasses
 import json
 import pathlib
-import typing
 
 import click
 
 from . import _options
-
-if typing.TYPE_CHECKING:
-    import tff_mf
 
 
 @click.command()
@@ -51,17 +47,7 @@ def audit(
         if any(value is not None for value in given):
             raise click.UsageError("the folder of a run says itself what is claimed; give no other setting.")
         run = reports.read_configuration(folder)
-        every = run.restart_every or run.rounds
-        length = min(run.rounds, every)
-        setting = auditing.Setting(
-            mechanism=tff_mf.load(folder / "mechanism.safetensors"),
-            rounds=length,
-            participation=_within(run.schema, length),
-            noise_multiplier=run.noise_multiplier,
-            delta=run.delta,
-            insecure_seed=run.insecure_seed,
-            **more,
-        )
+        setting = reports.audit_setting(run, tff_mf.load(folder / "mechanism.safetensors"), **more)
     else:
         mechanism = _options.load_mechanism(what)
         made_for = mechanism.made_for
@@ -86,10 +72,14 @@ def audit(
     found = auditing.audit(setting)
     result = {
         "passed": found.passed,
+        "run_sha256": reports.file_hash(folder / reports.CONFIGURATION) if folder.is_dir() else None,
+        "coordinates": found.coordinates,
+        "noise_scale": setting.noise_scale,
         "rounds": setting.rounds,
         "noise_multiplier": setting.noise_multiplier,
         "claimed_epsilon": found.claimed_epsilon,
         "delta": setting.delta,
+        "adjacency": setting.adjacency,
         "canaries": dataclasses.asdict(found.canaries),
         "control": dataclasses.asdict(found.control),
         "tests": [dataclasses.asdict(test) for test in found.tests],
@@ -103,16 +93,3 @@ def audit(
             click.echo(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}: {test.text}")
     if not found.passed:
         raise SystemExit(1)
-
-
-def _within(schema: "tff_mf.Participation", rounds: int) -> "tff_mf.Participation":
-    """Returns a schema with as many participations as fit in a restart."""
-    import tff_mf
-
-    fits = -(-rounds // schema.separation)
-    if schema.limit <= fits:
-        return schema
-    if fits == 1:
-        return tff_mf.SingleParticipation()
-    kind = tff_mf.FixedEpoch if isinstance(schema, tff_mf.FixedEpoch) else tff_mf.MinSep
-    return kind(min_sep=schema.separation, max_participations=fits)

@@ -11,6 +11,7 @@ from . import _options
 @_options.delta
 @_options.rounds
 @_options.participation_options
+@_options.population
 @_options.as_json
 def calibrate(
     file: str,
@@ -19,6 +20,7 @@ def calibrate(
     rounds: int,
     min_sep: int | None,
     max_participations: int | None,
+    population: int | None,
     as_json: bool,
 ) -> None:
     """Print the smallest noise multiplier with which a run stays within (ε, δ), adjacency zero-out.
@@ -26,7 +28,12 @@ def calibrate(
     FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
     """
     import tff_mf
+    from tff_mf import _validate
 
+    from .. import statements
+
+    if population is not None:
+        _validate.whole("population", population)
     mechanism = _options.load_mechanism(file)
     setting = (mechanism, rounds, _options.participation(min_sep, max_participations))
     multiplier = tff_mf.calibrate_noise_multiplier(*setting, epsilon=epsilon, delta=delta)
@@ -39,5 +46,14 @@ def calibrate(
         "epsilon": tff_mf.epsilon(*setting, noise_multiplier=multiplier, delta=delta),
         "delta": delta,
         "adjacency": "zero-out",
+        "statement": statements.one_line(
+            statements.Claim(
+                guarantee=tff_mf.guarantee(*setting, noise_multiplier=multiplier),
+                delta=delta,
+                rounds=rounds,
+                participation=statements.bound_to(setting[2]),
+                population=population,
+            )
+        ),
     }
     _options.report(result, as_json=as_json)

@@ -25,18 +25,20 @@ def demo(out: str, as_json: bool) -> None:
     folder = runs.replaceable_folder(pathlib.Path(out))
 
     from .. import demo as comparison
-    from ..privacy import upwards
+    from ..statements import upwards
 
     summary = comparison.run_demo(comparison.DemoSettings(), folder)
     if as_json:
         _options.report(summary, as_json=True)
         return
-    click.echo(f"{'mechanism':10} {'accuracy':>9} {'ε':>8} {'δ':>8} {'noise multiplier':>17} {'server rate':>12}")
+    click.echo(f"{'mechanism':10} {'accuracy':>9} {'noise multiplier':>17} {'server rate':>12}")
     for name, run in summary["mechanisms"].items():
         click.echo(
-            f"{name:10} {100 * run['accuracy']:>7.2f} % {upwards(run['epsilon']):>8} {run['delta']:>8} "
-            f"{run['noise_multiplier']:>17.3f} {run['server_learning_rate']:>12.3g}"
+            f"{name:10} {100 * run['accuracy']:>7.2f} % {upwards(run['noise_multiplier']):>17} "
+            f"{run['server_learning_rate']:>12.3g}"
         )
     click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
+    for name, run in summary["mechanisms"].items():
+        click.echo(f"{name}: {run['statement']}")
     click.echo(summary["cohort_note"])
     click.echo(f"{folder / 'summary.json'}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")

@@ -1,5 +1,6 @@
 """`tff-mf export`: a deployment as files."""
 
+import json
 import pathlib
 
 import click
@@ -40,6 +41,7 @@ def export(
     folder = pathlib.Path(out)
     digest = building.export(found, folder, round_minutes=round_minutes, population=population)
     manifest, _ = bundles.read_manifest(folder)
+    headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
     policy = bundles.read_policy(folder)
     result = {
         "out": str(folder),
@@ -49,6 +51,7 @@ def export(
         "noise_multiplier": found.privacy.noise_multiplier,
         "epsilon": found.privacy.epsilon,
         "delta": found.privacy.delta,
+        "headline": headline,
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,

@@ -17,6 +17,7 @@ _COLUMNS = {
     "memory_rows": ("model copies", "{}"),
     "seconds": ("search s", "{:.1f}"),
 }
+_NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
 
 
@@ -55,8 +56,8 @@ def plan(
     from tff_mf import _requires
 
     from .. import deployment as deployments
-    from .. import planning
-    from ..privacy import upwards
+    from .. import planning, statements
+    from ..statements import upwards
 
     deployment = deployments.Deployment(
         population=population,
@@ -70,7 +71,10 @@ def plan(
         deployment, epsilon=epsilon, noise_multiplier=noise_multiplier, dimension=dimension, thorough=thorough
     )
     chosen, why = planning.recommend(found)
-    notes = _notes(population, delta)
+    claim = planning.claim(deployment, chosen)
+    statement = f"{chosen.name}: {statements.one_line(claim)}"
+    customary = statements.customary_delta(delta, population)
+    notes = [f"{customary}, which is customary"] if customary else []
     if plot is not None:
         _requires.packages("--plot", "matplotlib")
         from .. import plan_plots
@@ -98,6 +102,7 @@ def plan(
             "adjacency": "zero-out",
             "recommended": chosen.name,
             "why": why,
+            "statement": statement,
             "notes": notes,
             "mechanisms": rows,
         }
@@ -118,21 +123,16 @@ def plan(
             for name, (_, form) in _COLUMNS.items()
         ]
         cells += [upwards(option.if_wrong[case]) for case in _CASES]
+        if statements.refusal(claim):
+            # What no line may state no column states.
+            cells = [_NONE if "eps" in title else cell for title, cell in zip(header, cells, strict=True)]
         click.echo(f"{option.name:16}" + "".join(f"{cell:>13}" for cell in cells))
     click.echo(why)
+    click.echo(statement)
     for note in notes:
         click.echo(note)
     if plot is not None:
         click.echo(plot)
-
-
-def _notes(population: int, delta: float) -> list[str]:
-    notes = []
-    if delta >= population**-1.1:
-        notes.append(
-            f"δ = {delta} is too large for {population} clients: below N^-1.1 = {population**-1.1:.1g} is customary."
-        )
-    return notes
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

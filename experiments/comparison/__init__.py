@@ -145,6 +145,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, out: pathlib.Path) 
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy"],
         history=_results.history(out / "runs" / run.name / "metrics.csv"),
+        statement=summary["statement"],
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import matplotlib
 import numpy as np
 
-from .. import rates
+from .. import rates, statements
 from ._results import Level, fitted, mean_and_half_width
 
 matplotlib.use("Agg")
@@ -56,7 +56,7 @@ def _over_rounds(found: Sequence[Level], path: pathlib.Path) -> None:
             means = [statistics.fmean(by_round[number]) for number in numbers]
             axes.plot(numbers, means, marker="o", markersize=3, color=colours[level.label], label=level.label)
         name, value = group[0].privacy
-        axes.set(xlabel="round", title=f"{_AXES[name]} = {value:g}; each seed, and their mean")
+        axes.set(xlabel="round", title=f"noise for {statements.level(name, value)}; each seed, and their mean")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     panels[0][0].set(ylabel="accuracy, known words (%)", ylim=(0, None))

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import rates
+from .. import rates, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
-_SIGNS = {"epsilon": "ε", "noise_multiplier": "σ"}
+_NAMES = ("epsilon", "noise_multiplier")
 
 
 def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[str, str]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on test "
         "clients, with a 95 % interval over seeds; each mechanism's rate is its best by validation clients.",
         "",
-        "| privacy | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed rate |",
+        "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for level in result["levels"]:
@@ -41,11 +41,13 @@ def as_markdown(result: Mapping[str, Any]) -> str:
             f"{tried} | {level['effective_rmse']:.4g} | "
             f"{'–' if proposed is None else format(proposed, '.4g')} |"
         )
-    lines += ["", "| privacy | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
+    lines += ["", "| noise for | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
         shown = _percent(gap["gap"], gap["half_width_95"])
         lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
     lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
+    lines += ["", "What the runs guarantee, or why one of them guarantees nothing:", ""]
+    lines += [f"- {_privacy(level)}, {level['mechanism']}: {level['statement']}" for level in result["levels"]]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")
     return "\n".join(lines) + "\n"
@@ -65,12 +67,13 @@ def _level(level: Level, line: rates.Regression | None) -> dict[str, Any]:
         "rate_at_edge": level.at_edge,
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
+        "statement": level.statement,
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
     }
 
 
 def _privacy(entry: Mapping[str, Any]) -> str:
-    return next(f"{sign} = {entry[name]:g}" for name, sign in _SIGNS.items() if name in entry)
+    return next(statements.level(name, entry[name]) for name in _NAMES if name in entry)
 
 
 def _percent(value: float, half: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import scipy.stats
 
 from .. import rates
+from ..statements import REFUSALS
 
 METRIC = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CONFIDENCE = 0.95
@@ -30,6 +31,7 @@ class Finished:
         accuracy: On test clients.
         validation_accuracy: On validation clients.
         history: Rounds and accuracies of its evaluations.
+        statement: What it guarantees, in one line, or why it guarantees nothing.
     """
 
     label: str
@@ -40,6 +42,7 @@ class Finished:
     accuracy: float
     validation_accuracy: float
     history: Sequence[tuple[int, float]]
+    statement: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,11 @@ class Level:
     def at_edge(self) -> bool:
         """Whether the best rate is the smallest or the largest tried, so that a better one may lie beyond."""
         return self.rate in (min(self.tried), max(self.tried))
+
+    @property
+    def statement(self) -> str:
+        """What its first run guarantees, or why one of them guarantees nothing."""
+        return next((run.statement for run in self.best if run.statement.startswith(REFUSALS)), self.best[0].statement)
 
     @property
     def accuracies(self) -> dict[int, float]:

@@ -6,7 +6,7 @@ import json
 import math
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import safetensors.numpy
@@ -14,13 +14,12 @@ import safetensors.numpy
 from tff_mf.errors import InputValueError
 
 from ... import aggregators
-from .. import _locks, ledger, participation_log, reporting, reports, runs
+from .. import _locks, ledger, reporting, reports, run_log, runs
 from ..bundles import ParticipationPolicy, read_policy, refusals
 from ..bundles._manifest import VOCABULARY
 from ..bundles.stages import Stages, Tensors
 from ._devices import Fleet, Report
 
-PARTICIPATION = "participation.csv"
 MODEL = "model.safetensors"
 _STATE = "state"
 _LOCK = ".coordinator"
@@ -116,19 +115,14 @@ class Coordinator:
             return tally, saved["state"]
         progress = json.loads(saved["progress"]) if saved else {"round": 0, "hour": 0.0}
         state, done, hour = saved["state"] if saved else start, progress["round"], progress["hour"]
-        with (
-            ledger.open_ledger(begun, configuration=self._out / reporting.CONFIGURATION) as book,
-            participation_log.open_log(self._out / PARTICIPATION, after_round=done) as log,
-        ):
-            self._check_not_older(done)
+        with run_log.open_run_log(self._out) as book:
+            self._check_not_older(book.last_released, done)
             # The process may have been stopped between the state and the ledger's word for it.
             book.released_until(done)
-            past = self._logged()
             for number in range(done + 1, self._run.rounds + 1):
                 chance = np.random.default_rng([self._seed, number])
                 sent = self._stages.prepare(state)
-                chosen, hour = self._choose(number, hour, past, chance, tally)
-                log(number, chosen)
+                chosen, hour = self._choose(number, hour, book.past, chance, tally)
                 book.begin(number, chosen, divisor=self._run.divisor or 1, clip_norm=self._run.clip_norm)
                 total = self._total(number, chosen, self._fleet.train(chosen, number, hour, sent, chance), tally)
                 state, _ = self._stages.update(state, self._stages.report(total))
@@ -136,15 +130,13 @@ class Coordinator:
                 kept = {"state": state, "progress": json.dumps({"round": number, "hour": hour})}
                 asyncio.run(states.save(kept, number))
                 book.released_until(number)
-                for device in chosen:
-                    past.setdefault(device, []).append(number)
                 tally.rounds += 1
                 on_round(number)
             book.ended()
         return tally, state
 
     def _choose(
-        self, number: int, hour: float, past: Mapping[str, list[int]], chance: np.random.Generator, tally: Tally
+        self, number: int, hour: float, past: Mapping[str, Sequence[int]], chance: np.random.Generator, tally: Tally
     ) -> tuple[list[str], float]:
         """Returns devices for a round, and the hour at which there were enough."""
         waited = 0.0
@@ -153,7 +145,7 @@ class Coordinator:
             allowed = []
             for device in self._fleet.volunteers(number, hour + waited, chance):
                 # A server knows of rounds, and nothing of a device's timer.
-                if self._policy.allows(past.get(device, []), round_number=number, hours_since=math.inf):
+                if self._policy.allows(list(past.get(device, ())), round_number=number, hours_since=math.inf):
                     allowed.append(device)
                 else:
                     refused.add(device)
@@ -177,14 +169,7 @@ class Coordinator:
             sums[index % _SUMS] = self._stages.accumulate(sums[index % _SUMS], report.update)
         return self._stages.merge(*sums)
 
-    def _logged(self) -> dict[str, list[int]]:
-        past: dict[str, list[int]] = {}
-        for number, device in participation_log.read_entries(self._out / PARTICIPATION):
-            past.setdefault(device, []).append(number)
-        return past
-
-    def _check_not_older(self, done: int) -> None:
-        last = max(ledger.read_ledger(self._out / ledger.LEDGER).released, default=0)
+    def _check_not_older(self, last: int, done: int) -> None:
         if last > done:
             raise InputValueError(
                 f"out={str(self._out)!r} has the state of round {done}, and round {last} was released: going on would "

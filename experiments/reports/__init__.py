@@ -1,5 +1,6 @@
 """The privacy report of a run: planned before it starts, realised after it ends, checked by whoever has the files."""
 
+from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._check import check as check
 from ._configuration import CONFIGURATION as CONFIGURATION

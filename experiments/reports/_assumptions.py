@@ -5,13 +5,11 @@ from typing import Any
 
 import tff_mf
 
+from ..ledger import cohort_digest
 from ._configuration import Configuration
-from ._evidence import Evidence, digests
+from ._evidence import HARMLESS, Evidence
 from ._findings import ASSUMED, HOLDS, VIOLATED, Assumption
 from ._questions import QUESTIONS
-
-# Columns of metrics.csv that say nothing of anybody's data.
-_HARMLESS = frozenset({"round", "seconds"})
 
 _Judged = tuple[str, str]
 
@@ -29,6 +27,7 @@ def assess(
         "randomness": lambda: _randomness(configuration),
         "released without noise": lambda: _without_noise(configuration, evidence, answers),
         "divisor": lambda: _divisor(configuration, evidence, realised),
+        "cohort": lambda: _cohort(configuration),
         "clipping": lambda: _clipping(configuration, evidence, realised),
         "restarts": lambda: _restarts(configuration, evidence, realised),
     }
@@ -52,6 +51,8 @@ def assess(
 def _participation(configuration: Configuration, evidence: Evidence, realised: bool) -> _Judged:
     b, k = configuration.min_sep, configuration.max_participations
     claimed = f"{configuration.participation}: rounds of a client at least {b} apart, at most {k}"
+    if isinstance(configuration.schema, tff_mf.FixedEpoch):
+        claimed += f", in the same place of {k} epochs that follow each other"
     if not realised:
         return ASSUMED, f"{claimed}; the log will tell"
     apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
@@ -62,11 +63,13 @@ def _participation(configuration: Configuration, evidence: Evidence, realised: b
         return VIOLATED, f"{claimed}; {seen}: a client came back too soon"
     if evidence.max_participations > k:
         return VIOLATED, f"{claimed}; {seen}: a client came too often"
-    schema = configuration.schema
-    if isinstance(schema, tff_mf.FixedEpoch):
-        off = [each for each in evidence.patterns if any((late - each[0]) % b for late in each)]
-        if off:
-            return VIOLATED, f"{claimed}, always in the same place of an epoch; rounds {off[0]} are not"
+    # Some schemas say more than how often and how far apart: what counts is the whole pattern.
+    # Rounds as they are counted in the log, which is where somebody may have written a round 0.
+    patterns = ([each + 1 for each in pattern] for pattern in evidence.patterns)
+    outside = next((each for each in patterns if not configuration.schema.allows(each)), None)
+    if outside is not None:
+        rounds = ", ".join(map(str, outside))
+        return VIOLATED, f"{claimed}; a client took part in rounds {rounds}, which the schema does not have"
     return HOLDS, f"{claimed}; {seen}"
 
 
@@ -76,11 +79,10 @@ def _sampler(configuration: Configuration, evidence: Evidence, realised: bool) -
         return ASSUMED, f"cohorts by {name}; none were planned that a log could be compared with"
     if not realised:
         return ASSUMED, f"cohorts as planned by {name}; the log will tell"
-    seen = digests(evidence.cohorts)
     planned = dict(enumerate(configuration.cohorts, start=1))
-    other = [number for number, digest in sorted(seen.items()) if planned.get(number) != digest]
-    if other:
-        return VIOLATED, f"cohorts as planned by {name}; round {other[0]} had another: the sampler was changed"
+    for (number, _), clients in sorted(evidence.attempts.items()):
+        if planned.get(number) != cohort_digest(clients):
+            return VIOLATED, f"cohorts as planned by {name}; round {number} had another: the sampler was changed"
     return HOLDS, f"cohorts as planned by {name}"
 
 
@@ -90,24 +92,37 @@ def _log(configuration: Configuration, evidence: Evidence, realised: bool) -> _J
     problems = [text for field, text in evidence.problems if field == "log"]
     ledger = evidence.ledger
     if ledger is not None and not problems:
-        if set(ledger.attempts) != set(evidence.cohorts):
-            odd = min(set(ledger.attempts) ^ set(evidence.cohorts))
-            problems.append(f"round {odd} is in one of ledger.jsonl and participation.csv only: one is truncated")
-        elif ledger.cohorts != digests(evidence.cohorts):
-            seen = digests(evidence.cohorts)
-            odd = min(number for number in seen if ledger.cohorts[number] != seen[number])
-            problems.append(f"participation.csv has other clients than ledger.jsonl in round {odd}")
+        problems += _other_cohorts(evidence)
         if sorted(ledger.attempts) != list(range(1, len(ledger.attempts) + 1)):
             problems.append("rounds are missing in ledger.jsonl")
         if evidence.metrics_rounds > evidence.rounds:
             problems.append(f"metrics.csv has round {evidence.metrics_rounds}, the logs end at {evidence.rounds}")
+        if evidence.metrics_evaluated > ledger.sequence.released:
+            problems.append(
+                f"metrics.csv has what was computed from the model of round {evidence.metrics_evaluated}, and "
+                f"ledger.jsonl has releases to round {ledger.sequence.released}"
+            )
         if not ledger.ended:
             problems.append("ledger.jsonl does not say that the run ended: later rounds may be missing")
         if evidence.rounds > configuration.rounds:
             problems.append(f"{evidence.rounds} rounds ran, {configuration.rounds} were accounted for")
     if problems:
         return VIOLATED, "; ".join(problems)
-    return HOLDS, f"all {evidence.rounds} rounds are in the log, in two files that agree"
+    return HOLDS, f"all {evidence.rounds} rounds are in the log, with every attempt, in two files that agree"
+
+
+def _other_cohorts(evidence: Evidence) -> list[str]:
+    """Returns where the two files of the log differ, at the first attempt of a round."""
+    begun = {(each.round_number, each.attempt): each for each in evidence.ledger.begun} if evidence.ledger else {}
+    if set(begun) != set(evidence.attempts):
+        number, attempt = min(set(begun) ^ set(evidence.attempts))
+        where = f"round {number}" if attempt == 1 else f"attempt {attempt} of round {number}"
+        return [f"{where} is in one of ledger.jsonl and participation.csv only: one is truncated"]
+    for (number, attempt), clients in sorted(evidence.attempts.items()):
+        each = begun[number, attempt]
+        if each.cohort != cohort_digest(clients) or each.clients != len(clients):
+            return [f"participation.csv has other clients than ledger.jsonl in round {number}, attempt {attempt}"]
+    return []
 
 
 def _releases(evidence: Evidence, realised: bool) -> _Judged:
@@ -116,9 +131,11 @@ def _releases(evidence: Evidence, realised: bool) -> _Judged:
     twice = [number for number, times in evidence.ledger.released.items() if times > 1]
     if twice:
         return VIOLATED, f"round {twice[0]} was released more than once: two results of a round are two releases"
+    if evidence.impossible:
+        return VIOLATED, f"{evidence.impossible[0]}: no run has such a ledger"
     again = [number for number, times in evidence.ledger.attempts.items() if times > 1]
     more = f"; {len(again)} were computed again before any result was released" if again else ""
-    return HOLDS, f"each round was released once{more}"
+    return HOLDS, f"each round was released once at most, in order, by its newest attempt{more}"
 
 
 def _mechanism(configuration: Configuration, evidence: Evidence) -> _Judged:
@@ -140,7 +157,7 @@ def _without_noise(configuration: Configuration, evidence: Evidence, answers: Ma
     leaks = [each for each in configuration.released_without_noise if each.get("of") != "clients that do not train"]
     if leaks:
         return VIOLATED, f"{leaks[0].get('name')}, of {leaks[0].get('of')}, is released without noise"
-    unknown = sorted(set(evidence.metrics) - _HARMLESS - set(configuration.evaluation_columns))
+    unknown = sorted(set(evidence.metrics) - HARMLESS - set(configuration.evaluation_columns))
     if unknown:
         return VIOLATED, f"metrics.csv has {unknown[0]}, which the configuration does not name: released without noise"
     other = answers["other_releases"]
@@ -162,6 +179,18 @@ def _divisor(configuration: Configuration, evidence: Evidence, realised: bool) -
     return (HOLDS if divisors else ASSUMED), f"noised sums are divided by the constant {configuration.divisor}"
 
 
+def _cohort(configuration: Configuration) -> _Judged:
+    cohort, clients = configuration.cohort, configuration.clients_per_round
+    if cohort == clients:
+        return HOLDS, f"the noise is that of the {clients} clients of a round"
+    if cohort < clients or not configuration.simulation:
+        return VIOLATED, (
+            f"the noise was scaled for cohorts of {cohort}, and {clients} real clients train in a round: only a "
+            "simulation, which no client depends on, may stand for a larger cohort"
+        )
+    return HOLDS, f"a simulation of cohorts of {cohort} by {clients} clients: see the ε of those"
+
+
 def _clipping(configuration: Configuration, evidence: Evidence, realised: bool) -> _Judged:
     ledger = evidence.ledger if realised else None
     norms = ledger.clip_norms if ledger else []
@@ -173,8 +202,14 @@ def _clipping(configuration: Configuration, evidence: Evidence, realised: bool) 
             )
         text = f"every update is clipped to L2 norm {configuration.clip_norm}; one that is not finite counts as zero"
         return HOLDS, text
-    if ledger and len(norms) > len(ledger.restarts) + 1:
-        return VIOLATED, "the clip norm changed without a restart: correlated noise of two clip norms does not cancel"
+    last = {each.round_number: each.clip_norm for each in ledger.begun} if ledger else {}
+    changed = [number for number, norm in last.items() if last.get(number - 1, norm) != norm]
+    without = sorted(set(changed) - set(ledger.restarts if ledger else ()))
+    if without:
+        return VIOLATED, (
+            f"the clip norm changed in round {without[0]}, without a restart: correlated noise of two clip norms does "
+            "not cancel"
+        )
     return (
         HOLDS if norms else ASSUMED
     ), "the clip norm adapts, restarts come with it, and its counts are accounted for"

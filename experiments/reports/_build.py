@@ -8,20 +8,29 @@ from typing import Any
 
 import tff_mf
 
+from .. import statements
 from ..ledger import LEDGER
+from ..participation_log import PARTICIPATION
 from . import _figures, _verdict
 from ._assumptions import assess
+from ._audited import AUDIT, read_audit
 from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash, read_configuration
-from ._evidence import METRICS, PARTICIPATION, Evidence, gather
+from ._evidence import METRICS, Evidence, gather
+from ._findings import Finding
 from ._questions import ANSWERS, QUESTIONS, read_answers
+from ._summarised import MODEL, SUMMARY, summary_findings
 from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
 
 VERSION = 1
-AUDIT = "audit.json"
-SUMMARY = "summary.json"
+
+_PLANNED_FILES = (CONFIGURATION, MECHANISM, ANSWERS)
+_REALISED_FILES = (LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, AUDIT, "configuration.toml", "vocabulary.json")
+_NONE = ("none", list[Finding]())
 
 
-def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+def build(
+    folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None, audited: bool = True
+) -> dict[str, Any]:
     """Returns the report of a run, recomputed from the files in its folder alone.
 
     Formal guarantee: the headline holds a finite ε only if every assumption of the report holds or is one that nobody
@@ -30,34 +39,41 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     Args:
         folder: The run's folder.
         realised: Whether the run is over, and its logs count; else what it was set to do.
+        answers: Answers to take in place of those in the folder: a report that is older than they are is about others.
+        audited: Whether to look for an audit.
 
     Raises:
         InputValueError: If the folder has no intact configuration, or answers that are none.
     """
     configuration = read_configuration(folder)
     evidence = gather(folder, configuration, realised=realised)
-    answers = read_answers(folder)
+    answers = read_answers(folder) if answers is None else answers
     assumptions = assess(configuration, evidence, answers, realised=realised)
     planned = None if evidence.mechanism is None else _figures.planned(configuration, evidence.mechanism)
-    seen = _figures.realised(configuration, evidence) if realised else None
-    # A run that was stopped early may have been stopped because of what it released: then only the plan holds.
-    stopped = realised and evidence.rounds < configuration.rounds
-    figures = planned if stopped and seen is not None else seen if realised else planned
-    audit = _audit(folder)
-    findings = _verdict.findings(configuration, evidence, answers, assumptions, figures, audit)
+    # What no run can have done has no figures.
+    seen = _figures.realised(configuration, evidence) if realised and not evidence.impossible else None
+    figures = _figures.stated(configuration, evidence, planned, seen, realised=realised)
+    audit, audit_findings = read_audit(folder, configuration, evidence.mechanism) if audited else _NONE
+    contradiction = _figures.contradiction(configuration, evidence, planned, seen)
+    findings = _verdict.findings(
+        configuration, evidence, answers, assumptions, figures, audit, contradiction=contradiction
+    )
+    findings += audit_findings
+    findings += summary_findings(folder, configuration, evidence, _verdict.critical(findings)) if realised else []
+    claim = _verdict.claim(configuration, answers, figures, findings, realised, evidence)
     sensitivity = None if figures is None else figures.sensitivity
     report = {
         "report": VERSION,
         "kind": "realised" if realised else "planned",
-        "headline": _verdict.headline(configuration, answers, figures, findings, realised, evidence),
-        "statement": _verdict.statement(configuration, figures, realised, evidence),
+        "headline": statements.one_line(claim),
+        "statement": _verdict.statement(configuration, claim, realised),
         "setting": {
             "model": "central",
             "trusted": answers["trusted"],
             "simulation": configuration.simulation,
             "cohort": configuration.cohort,
             "clients_per_round": configuration.clients_per_round,
-            "population": _verdict.population(configuration, answers),
+            "population": _verdict.population(configuration, answers, evidence),
         },
         "covered": {
             "covered": ["this one run: every noised sum, every intermediate model and the final model"],
@@ -95,7 +111,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
             "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
             **_scales(configuration),
         },
-        "accountant": _accountant(configuration, answers, planned, seen, figures),
+        "accountant": _accountant(configuration, answers, planned, seen, claim),
         "assumptions": [vars(each) for each in assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in findings],
@@ -110,8 +126,8 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         "command": list(configuration.command),
         "files": {
             name: file_hash(folder / name)
-            for name in (CONFIGURATION, MECHANISM, ANSWERS, LEDGER, PARTICIPATION, METRICS, SUMMARY)
-            if (folder / name).is_file() and (realised or name in (CONFIGURATION, MECHANISM, ANSWERS))
+            for name in (*_PLANNED_FILES, *_REALISED_FILES)
+            if (folder / name).is_file() and (realised or name in _PLANNED_FILES)
         },
         "ledger_head": evidence.ledger.head if evidence.ledger else None,
     }
@@ -134,7 +150,7 @@ def _accountant(
     answers: Mapping[str, Any],
     planned: _figures.Figures | None,
     seen: _figures.Figures | None,
-    figures: _figures.Figures | None,
+    claim: statements.Claim,
 ) -> dict[str, Any]:
     result: dict[str, Any] = {
         "name": "one Gaussian release, closed form (Balle and Wang 2018, theorem 8)",
@@ -146,18 +162,11 @@ def _accountant(
         "epsilon_as_run": None,
         "epsilon_of_a_person": None,
     }
-    if figures is None:
-        return result
-    found, delta = figures.guarantee, configuration.delta
-    result["tier"] = _verdict.tier(found.epsilon(delta))
-    if found.mu == float("inf"):
-        return result
-    # The noise of a simulation is that of the clients that really train.
-    smaller = configuration.cohort / configuration.clients_per_round
-    result["epsilon_as_run"] = tff_mf.Guarantee(mu=found.mu * smaller * (1 + 2.0**-50)).epsilon(delta)
-    # Setting g clients to zero is g steps to a neighbour: the norm of a sum of g is at most g times that of one.
     several = answers["clients_of_one_person"] or 1
-    result["epsilon_of_a_person"] = tff_mf.Guarantee(mu=found.mu * several * (1 + 2.0**-50)).epsilon(delta)
+    result["tier"] = statements.tier(claim, clients_of_one_person=several)
+    if claim.guarantee is not None and claim.guarantee.mu != float("inf"):
+        result["epsilon_as_run"] = claim.epsilon_as_run
+        result["epsilon_of_a_person"] = claim.epsilon_of(several)
     return result
 
 
@@ -201,13 +210,7 @@ def _rounds(configuration: Configuration, evidence: Evidence, realised: bool) ->
 def _utility(folder: pathlib.Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        return {name: summary[name] for name in ("accuracy", "loss")}
+        of = f"claimed by {SUMMARY}, as {METRICS} has it: nothing here can evaluate the model again"
+        return {**{name: summary[name] for name in ("accuracy", "loss")}, "source": of}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _audit(folder: pathlib.Path) -> Any:
-    try:
-        return json.loads((folder / AUDIT).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return "none"

@@ -13,10 +13,10 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from .. import runs
-from ..ledger import cohort_digest
+from ..ledger import CONFIGURATION, cohort_digest
 from ..privacy import PrivacyPlan
+from . import _strict
 
-CONFIGURATION = "run.json"
 MECHANISM = "mechanism.safetensors"
 
 _VERSION = 1
@@ -91,9 +91,19 @@ class Configuration:
         _validate.open_unit("delta", self.delta)
         _validate.nonnegative("noise_multiplier", self.noise_multiplier)
         _validate.positive("clip_norm", self.clip_norm)
+        for name in ("restart_every", "population"):
+            if getattr(self, name) is not None:
+                _validate.whole(name, getattr(self, name))
+        for name in ("adaptive_count_stddev", "divisor"):
+            if getattr(self, name) is not None:
+                _validate.positive(name, getattr(self, name))
         _validate.one_of("participation", self.participation, (*_SCHEMAS, "SingleParticipation"))
         _validate.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
-        self.schema.check(self.rounds)
+        schema = self.schema
+        for name, value in (("min_sep", schema.separation), ("max_participations", schema.limit)):
+            if getattr(self, name) != value:
+                raise InputValueError(f"{name}={getattr(self, name)!r} is not that of {self.participation}: {value}.")
+        schema.check(self.rounds)
 
     @property
     def schema(self) -> tff_mf.Participation:
@@ -169,7 +179,7 @@ def read_configuration(folder: pathlib.Path) -> Configuration:
     """
     path = folder / CONFIGURATION
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = _strict.loads(path.read_text(encoding="utf-8"))
         if given.pop("version") != _VERSION:
             raise InputValueError(f"run={str(path)!r} is of another version of this package.")
         return Configuration(**given)

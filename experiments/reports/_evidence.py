@@ -5,15 +5,18 @@ import dataclasses
 import functools
 import itertools
 import pathlib
+from collections.abc import Mapping, Sequence
 
 import tff_mf
 from tff_mf.errors import InputError
 
-from ..ledger import LEDGER, LedgerRecord, cohort_digest, read_ledger
+from ..ledger import LEDGER, LedgerRecord, read_ledger
+from ..participation_log import PARTICIPATION, read_entries
 from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash
 
-PARTICIPATION = "participation.csv"
 METRICS = "metrics.csv"
+# Columns of it that say nothing of anybody's data.
+HARMLESS = frozenset({"round", "seconds"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,20 +27,21 @@ class Evidence:
         mechanism: The mechanism of the artifact, or `None` if there is none that is intact.
         mechanism_sha256: Hash of the artifact.
         ledger: The ledger, or `None`.
-        cohorts: Clients of each round, by participation.csv, counted from 1.
-        repeated: Rounds in which a client is listed more often than the round was attempted.
+        attempts: Clients of each attempt of each round, both counted from 1, by participation.csv; of attempts that
+            the ledger says had nobody, too.
         metrics: Columns of metrics.csv.
         metrics_rounds: The last round in metrics.csv, 0 if there is none.
+        metrics_evaluated: The last round of which metrics.csv says what was computed from its model.
         problems: What is wrong with the files, by field of the report.
     """
 
     mechanism: tff_mf.Mechanism | None
     mechanism_sha256: str
     ledger: LedgerRecord | None
-    cohorts: dict[int, set[str]]
-    repeated: list[int]
+    attempts: Mapping[tuple[int, int], Sequence[str]]
     metrics: list[str]
     metrics_rounds: int
+    metrics_evaluated: int
     problems: list[tuple[str, str]]
 
     @property
@@ -45,6 +49,29 @@ class Evidence:
         """The last round that anything says began."""
         begun = self.ledger.attempts if self.ledger else {}
         return max([0, *self.cohorts, *begun])
+
+    @property
+    def last_round(self) -> int:
+        """The round that the run ended with, as far as it got: what was begun beyond it was given up."""
+        return self.ledger.sequence.position if self.ledger else self.rounds
+
+    @functools.cached_property
+    def cohorts(self) -> dict[int, set[str]]:
+        """Clients of each round, of whatever attempt: one that was given up may have been seen by somebody."""
+        found: dict[int, set[str]] = {}
+        for (number, _), clients in sorted(self.attempts.items()):
+            found.setdefault(number, set()).update(clients)
+        return found
+
+    @functools.cached_property
+    def repeated(self) -> list[int]:
+        """Rounds with a client that is listed twice in one attempt."""
+        return sorted({number for (number, _), clients in self.attempts.items() if len(set(clients)) < len(clients)})
+
+    @property
+    def impossible(self) -> list[str]:
+        """What no run can have done, by the ledger as a sequence."""
+        return self.ledger.impossible if self.ledger else []
 
     @functools.cached_property
     def patterns(self) -> list[tuple[int, ...]]:
@@ -77,72 +104,70 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
     except (OSError, InputError) as error:
         problems.append(("mechanism", f"{MECHANISM} is missing or damaged: {error}"))
     ledger = None
-    cohorts: dict[int, set[str]] = {}
-    repeated: list[int] = []
+    attempts: dict[tuple[int, int], list[str]] = {}
     metrics: list[str] = []
-    metrics_rounds = 0
+    metrics_rounds = metrics_evaluated = 0
     if realised:
         try:
             ledger = read_ledger(folder / LEDGER)
             problems += [("log", f"{LEDGER}: {problem}") for problem in ledger.problems]
-            if ledger.configuration not in (None, file_hash(folder / CONFIGURATION)):
+            if ledger.configuration is None:
+                problems.append(("log", f"{LEDGER} does not name the {CONFIGURATION} that its run began with"))
+            elif ledger.configuration != file_hash(folder / CONFIGURATION):
                 problems.append(("log", f"{CONFIGURATION} is another than when the run began: it was edited"))
         except InputError as error:
             problems.append(("log", str(error)))
-        cohorts, repeated = _cohorts(folder / PARTICIPATION, ledger, problems)
+        attempts = _attempts(folder / PARTICIPATION, ledger, problems)
         if (folder / METRICS).exists():
-            metrics, metrics_rounds = _metrics(folder / METRICS, problems)
+            metrics, metrics_rounds, metrics_evaluated = _metrics(folder / METRICS, problems)
     return Evidence(
         mechanism=mechanism,
         mechanism_sha256=digest,
         ledger=ledger,
-        cohorts=cohorts,
-        repeated=repeated,
+        attempts=attempts,
         metrics=metrics,
         metrics_rounds=metrics_rounds,
+        metrics_evaluated=metrics_evaluated,
         problems=problems,
     )
 
 
-def digests(cohorts: dict[int, set[str]]) -> dict[int, str]:
-    """Returns the hash of each round's clients."""
-    return {number: cohort_digest(sorted(clients)) for number, clients in cohorts.items()}
-
-
-def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> tuple[list[str], int]:
-    """Returns the columns of metrics.csv, and the last round in it."""
+def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> tuple[list[str], int, int]:
+    """Returns the columns of metrics.csv, the last round in it, and the last one that was evaluated."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            numbers = [row.get("round") or "" for row in reader]
-            last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-            return list(reader.fieldnames or []), last
+            rounds, evaluated = [0], [0]
+            for row in reader:
+                number = row.get("round") or ""
+                if not number.isdecimal():
+                    continue
+                rounds.append(int(number))
+                evaluated += [int(number)] if any(row[name] for name in row if name not in HARMLESS) else []
+            return list(reader.fieldnames or []), max(rounds), max(evaluated)
     except (OSError, ValueError, csv.Error) as error:
         problems.append(("log", f"{METRICS} is damaged: {error}"))
-        return [], 0
+        return [], 0, 0
 
 
-def _cohorts(
+def _attempts(
     path: pathlib.Path, ledger: LedgerRecord | None, problems: list[tuple[str, str]]
-) -> tuple[dict[int, set[str]], list[int]]:
-    """Returns clients by round, and rounds with a client that is listed more often than the round was attempted."""
-    listed: dict[tuple[int, str], int] = {}
+) -> dict[tuple[int, int], list[str]]:
+    """Returns the clients of each attempt.
+
+    A log of format 1, without attempts, is taken for the log of every attempt of its rounds: hashes of the ledger tell
+    where that is wrong.
+    """
+    found: dict[tuple[int, int], list[str]] = {}
+    times: Mapping[int, int] = ledger.attempts if ledger else {}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames != ["round", "client"]:
-                raise ValueError("it must have the columns round and client")
-            for row in reader:
-                key = int(row["round"]), row["client"]
-                if key[1] is None:
-                    raise ValueError("a line has no client")
-                listed[key] = listed.get(key, 0) + 1
-    except (OSError, ValueError, TypeError, csv.Error) as error:
+        for entry in read_entries(path):
+            number, attempt = entry.round_number, entry.attempt
+            for each in range(1, times.get(number, 1) + 1) if attempt is None else [attempt]:
+                found.setdefault((number, each), []).append(entry.client)
+    except (OSError, InputError) as error:
         problems.append(("log", f"{PARTICIPATION} is missing or damaged: {error}"))
-    cohorts: dict[int, set[str]] = {}
-    repeated = set()
-    for (number, client), times in listed.items():
-        cohorts.setdefault(number, set()).add(client)
-        if times > (ledger.attempts.get(number, 1) if ledger else 1):
-            repeated.add(number)
-    return cohorts, sorted(repeated)
+    for begun in ledger.begun if ledger else ():
+        if not begun.clients:
+            found.setdefault((begun.round_number, begun.attempt), [])
+    return found

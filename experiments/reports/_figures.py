@@ -15,6 +15,9 @@ _MOST_ROUNDS_BY_PATTERN = 4096
 
 _DELTAS = (1e-6, 1e-8, 1e-10)
 
+# Above that of either of two sensitivities.
+_ROUNDING = 1e-9
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
@@ -23,10 +26,12 @@ class Figures:
     Attributes:
         guarantee: What the run guarantees if every assumption holds.
         sensitivity: That of the mechanism in float32.
+        reached: How far some client in the log can move the release, without any bound; 0 if that is not known.
     """
 
     guarantee: tff_mf.Guarantee
     sensitivity: tff_mf.SensitivityResult
+    reached: float = 0.0
 
 
 def planned(configuration: Configuration, mechanism: tff_mf.Mechanism) -> Figures:
@@ -50,15 +55,55 @@ def realised(configuration: Configuration, evidence: Evidence) -> Figures | None
     limit = max(1, evidence.max_participations)
     schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=limit)
     every = min(configuration.restart_every or rounds, rounds)
-    run = mechanism.as_run()
+    run, reached = mechanism.as_run(), 0.0
     try:
         found = tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every)
         if rounds <= _MOST_ROUNDS_BY_PATTERN:
             exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
+            reached = exact.value if exact.exact else 0.0
             found = min(exact, found, key=lambda each: each.value)
     except InputError:
         return None
-    return Figures(guarantee=_guarantee(configuration, found.value, schema), sensitivity=found)
+    return Figures(guarantee=_guarantee(configuration, found.value, schema), sensitivity=found, reached=reached)
+
+
+def stated(
+    configuration: Configuration, evidence: Evidence, planned: Figures | None, seen: Figures | None, *, realised: bool
+) -> Figures | None:
+    """Returns the figures that a report states: those of what ran, or of the plan as long as nothing did.
+
+    Formal guarantee: never less than what the clients in the log could move. A run that was stopped early states what
+    was planned too, if that is more: the decision to stop may have followed from what was released, and the guarantee
+    then is that of the run that might have been.
+
+    Args:
+        configuration: What the run was set to do.
+        evidence: What it did.
+        planned: Figures for the schema that is claimed.
+        seen: Figures for the patterns that were observed.
+        realised: Whether the run is over, and its logs count.
+    """
+    if not realised:
+        return planned
+    if seen is None or planned is None or evidence.last_round >= configuration.rounds:
+        return seen
+    return max(planned, seen, key=lambda each: each.guarantee.mu)
+
+
+def contradiction(
+    configuration: Configuration, evidence: Evidence, planned: Figures | None, seen: Figures | None
+) -> str:
+    """Returns how what clients of the schema did contradicts the schema's sensitivity, or an empty text.
+
+    Contributions that reach a sensitivity refute every smaller one that is claimed for patterns of the same schema.
+    """
+    if planned is None or seen is None:
+        return ""
+    within = evidence.rounds <= configuration.rounds and all(map(configuration.schema.allows, evidence.patterns))
+    claimed = planned.sensitivity.value
+    if not within or seen.reached <= claimed * (1 + _ROUNDING):
+        return ""
+    return f"clients that kept the schema move the release by {seen.reached!r}, more than the {claimed!r} of the plan"
 
 
 def currencies(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..privacy import upwards
+from ..statements import upwards
 
 # What is missing because nobody answered; anything else that is missing is not there.
 _ASKED_FOR = frozenset({"trusted", "client", "clients_of_one_person", "enforcement", "population"})
@@ -13,7 +13,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     """Returns a report as Markdown."""
     sections = [
         f"# Privacy report ({report['kind']})",
-        f"**{report['headline']}**",
+        _one_line(f"**{report['headline']}**"),
         report["caveats"],
         _section("Findings", _findings(report["findings"])),
         _section("Formal statement", [report["statement"]]),
@@ -41,7 +41,12 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def _section(title: str, lines: Iterable[str]) -> str:
-    return f"## {title}\n\n" + "\n".join(lines)
+    return f"## {title}\n\n" + "\n".join(map(_one_line, lines))
+
+
+def _one_line(text: str) -> str:
+    """Returns a text on one line: an answer must not look like a part of the report."""
+    return " ".join(text.splitlines())
 
 
 def _findings(findings: list[dict[str, str]]) -> list[str]:

@@ -1,14 +1,14 @@
 """What only the user knows: asked for, and without an answer no finite ε is stated."""
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tff_mf.errors import InputValueError
 
-ANSWERS = "answers.json"
+from ..statements import ANSWERS as ANSWERS
+from . import _strict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def read_answers(folder: pathlib.Path) -> dict[str, Any]:
     given: Any = {}
     if path.exists():
         try:
-            given = json.loads(path.read_text(encoding="utf-8"))
+            given = _strict.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise InputValueError(f"answers={str(path)!r} is no JSON file: {error}.") from error
     return checked(given, str(path))

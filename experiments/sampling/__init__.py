@@ -11,6 +11,7 @@ from ._dropout import without_dropped as without_dropped
 from ._epochs import plan_fixed_epochs as plan_fixed_epochs
 from ._epochs import plan_shuffled_epochs as plan_shuffled_epochs
 from ._kinds import plan as plan
+from ._kinds import planner_name as planner_name
 from ._min_sep import plan_cohorts as plan_cohorts
 from ._plan import CohortPlan as CohortPlan
 from ._plan import ObservedParticipation as ObservedParticipation

@@ -22,6 +22,19 @@ _PLANNERS: Mapping[str, Callable[..., CohortPlan]] = {
 }
 
 
+def planner_name(kind: str) -> str:
+    """Returns the public name of the function that plans cohorts of a kind, for a report.
+
+    Example:
+        >>> planner_name("timer")
+        'tff_mf.experiments.sampling.plan_timer'
+
+    Raises:
+        InputError: If there is no such kind.
+    """
+    return f"tff_mf.experiments.sampling.{_PLANNERS[_validate.one_of('sampling', kind, SAMPLING_KINDS)].__name__}"
+
+
 def plan(
     settings: SamplingSettings,
     *,

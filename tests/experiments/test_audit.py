@@ -206,3 +206,52 @@ def test_the_command_audits_a_run_for_its_report(tmp_path):
 def test_bad_arguments_are_named(arguments, text):
     with pytest.raises(Exception, match=text):
         CliRunner().invoke(cli, ["audit", *arguments], catch_exceptions=False, standalone_mode=False)
+
+
+RUN = {"mechanism": tff_mf.Tree(6), "rounds": 20, "restart_every": 6, "coordinates": 2048}
+
+
+@pytest.mark.parametrize(("adjacency", "count_stddev"), [("zero-out", None), ("zero-out", 3.0), ("replace-one", 3.0)])
+def test_right_noise_of_a_restarted_run_passes_for_what_is_claimed(adjacency, count_stddev):
+    found = audit(**RUN, adjacency=adjacency, count_stddev=count_stddev)
+    assert failed(found) == set()
+    sums = tff_mf.guarantee(tff_mf.Tree(6), 20, SCHEMA, noise_multiplier=4.0, restart_every=6, adjacency=adjacency).mu
+    counts = 0.0 if count_stddev is None else 3**0.5 / 3.0
+    assert found.claimed_epsilon == pytest.approx(tff_mf.Guarantee(mu=np.hypot(sums, counts)).epsilon(1e-6), rel=1e-9)
+    assert np.hypot(sums, counts) - 0.3 < found.canaries.mu <= np.hypot(sums, counts)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adjacency):
+    """What was claimed before: the sensitivity of a client that is absent, which is no neighbour here."""
+
+    def absent(rounds, participation, *, count_stddev, adjacency):
+        return tff_mf.Guarantee(mu=participation.limit**0.5 / 2 / count_stddev, adjacency=adjacency)
+
+    monkeypatch.setattr(tff_mf, "adaptive_clipping_guarantee", absent)
+    assert failed(audit(**RUN, count_stddev=0.5, adjacency=adjacency)) == {"canaries"}
+
+
+def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
+    from tff_mf.experiments.auditing import _emitted
+
+    emit = _emitted.emit
+
+    def less(mechanism, rounds, **more):
+        return emit(mechanism, rounds, **more) * (0.5 if mechanism == tff_mf.Identity() else 1.0)
+
+    monkeypatch.setattr(_emitted, "emit", less)
+    assert {"counts: variance", "counts: normality"} <= failed(audit(**RUN, count_stddev=0.5))
+
+
+def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
+    privacy = plan_privacy(
+        mechanism=tff_mf.Tree(6), rounds=18, participation=SCHEMA, delta=1e-6, clients_per_round=3, noise_multiplier=4.0
+    )
+    more = {"restart_every": 6, "adaptive_count_stddev": 2.0, "adjacency": "replace-one"}
+    reports.write_configuration(tmp_path, privacy, clip_norm=1.0, **more)
+    done = CliRunner().invoke(cli, ["audit", str(tmp_path), "--coordinates", "2048", "--json"], catch_exceptions=False)
+    found = json.loads(done.stdout)
+    planned = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
+    assert (found["passed"], found["adjacency"]) == (True, "replace-one")
+    assert found["claimed_epsilon"] == pytest.approx(planned, rel=1e-9)

@@ -1,5 +1,6 @@
 """A comparison plans what its file says, chooses rates by validation alone, and goes on after being killed."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -112,6 +113,7 @@ def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilo
         accuracy=accuracy,
         validation_accuracy=validation,
         history=[(2, accuracy / 2), (4, accuracy)],
+        statement=f"line of {label} with seed {seed}",
     )
 
 
@@ -178,6 +180,10 @@ def test_table_data_and_pictures(tmp_path):
     assert "13 of 20 runs" in text
     assert "| ε = 2 | blt | 10.00 ± 0.00 | 3 | 1 | 3 |" in text
     assert "0.2 (edge)" in text
+    assert "- ε = 2, blt: line of blt with seed 0" in text
+    refused = [dataclasses.replace(run, statement=f"NO ε CAN BE STATED: {run.seed}") for run in found[0].best[1:]]
+    mixed = dataclasses.replace(found[0], best=[found[0].best[0], *refused])
+    assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["statement"] == "NO ε CAN BE STATED: 1"
     assert "no memory" in text
     for path in _plots.draw(found, tmp_path, clip_norm=1.0):
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.errors import InputError
-from tff_mf.experiments import _locks, cli, continuation, ledger, participation_log, reports, runs
+from tff_mf.experiments import _locks, cli, continuation, ledger, reports, run_log, runs
 from tff_mf.experiments.privacy import plan_privacy
 
 COHORTS = [["a", "b"], ["c", "d"], ["a", "c"], ["b", "d"], ["a", "d"]]
@@ -33,15 +33,11 @@ def folder(tmp_path):
         noise_multiplier=5.0,
     )
     reports.write_configuration(tmp_path, plan, clip_norm=1.0)
-    with (
-        participation_log.open_log(tmp_path / "participation.csv") as log,
-        ledger.open_ledger(tmp_path / "ledger.jsonl", configuration=tmp_path / "run.json") as book,
-    ):
+    with run_log.open_run_log(tmp_path) as book:
         for number, clients in enumerate(COHORTS, start=1):
-            log(number, clients)
             book.begin(number, clients, divisor=2, clip_norm=1.0)
             if number < 5:
-                book.released(number)
+                book.released_until(number)
     with (tmp_path / "metrics.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, ["round", "seconds", "loss"])
         writer.writeheader()
@@ -78,8 +74,10 @@ def test_a_ledger_that_is_missing_or_lacks_rounds(folder):
     lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     (folder / "metrics.csv").unlink()
     (folder / "ledger.jsonl").write_text("".join(lines[:5]))
-    with pytest.raises(InputError, match="lacks rounds"):
+    with pytest.raises(InputError, match="rounds that the ledger lacks"):
         check(folder, 2)
+    with pytest.raises(InputError, match=r"lacks rounds: it ends at 2, and the newest checkpoint is of round 3"):
+        check(folder, 3)
     (folder / "ledger.jsonl").unlink()
     for round_number in (0, 4):
         with pytest.raises(InputError, match="missing"):
@@ -102,9 +100,10 @@ def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder):
     ("name", "old", "new", "reason"),
     [
         ("ledger.jsonl", '"round": 2', '"round": 3', "ledger"),
-        ("participation.csv", "3,c", "3,b", "other clients in round 3"),
-        ("participation.csv", "3,c", "x,c", "damaged line"),
-        ("participation.csv", "round,client", "round;client", "column round"),
+        ("participation.csv", "3,1,c", "3,1,b", "other clients in round 3"),
+        ("participation.csv", "3,1,c", "x,1,c", "damaged line"),
+        ("participation.csv", "round,attempt", "round;attempt", "must name the columns"),
+        ("participation.csv", "round,attempt,client", "round,client", "of format 1"),
         ("run.json", '"clip_norm": 1.0', '"clip_norm": 0.5', "run.json.*changed"),
     ],
 )
@@ -132,7 +131,7 @@ def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
 
 
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
-    line, _head = ledger._chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
+    line, _head = ledger._ledger_lines.chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
     path = folder / "newer.jsonl"
     path.write_text(line)
     assert ledger.read_ledger(path).problems[0] == "line 1 is none that this release knows"

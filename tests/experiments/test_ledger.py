@@ -1,10 +1,12 @@
-"""The ledger: what it keeps, and what it notices."""
+"""The ledger: what it keeps, what it refuses, and what it notices."""
 
+import itertools
 import json
 
 import pytest
 
 import tff_mf
+from tff_mf.experiments import _ledger_lines
 from tff_mf.experiments.ledger import cohort_digest, open_ledger, read_ledger
 
 
@@ -14,7 +16,9 @@ def begin(book, number, clients=("a", "b"), **changes):
 
 @pytest.fixture
 def path(tmp_path):
+    """A ledger of a run that was killed in its second round."""
     path = tmp_path / "ledger.jsonl"
+    path.with_name("run.json").write_text("{}")
     with open_ledger(path) as book:
         begin(book, 1)
         book.released(1)
@@ -23,40 +27,183 @@ def path(tmp_path):
     return path
 
 
+@pytest.fixture
+def new(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    return tmp_path / "ledger.jsonl"
+
+
 def test_everything_is_read_back(path):
     record = read_ledger(path)
-    assert record.problems == []
+    assert record.problems == record.impossible == []
     assert record.attempts == {1: 1, 2: 1}
     assert record.released == {1: 1}
     assert record.sizes == {1: 2, 2: 1}
     assert record.cohorts == {1: cohort_digest(["b", "a"]), 2: cohort_digest(["c"])}
+    assert [(each.round_number, each.attempt, each.clients) for each in record.begun] == [(1, 1, 2), (2, 1, 1)]
     assert (record.divisors, record.clip_norms, record.restarts) == ([2], [0.5, 1.0], [2])
     assert not record.ended
 
 
-def test_a_line_is_on_disk_before_the_call_returns(tmp_path, monkeypatch):
+def test_a_line_is_on_disk_before_the_call_returns(new, monkeypatch):
     synced = []
     monkeypatch.setattr("os.fsync", synced.append)
-    with open_ledger(tmp_path / "ledger.jsonl") as book:
+    with open_ledger(new) as book:
         before = len(synced)
         begin(book, 1)
         assert len(synced) == before + 1
-        assert read_ledger(tmp_path / "ledger.jsonl").attempts == {1: 1}
+        assert read_ledger(new).attempts == {1: 1}
 
 
 def test_a_run_that_goes_on_counts_attempts(path):
     head = read_ledger(path).head
     with open_ledger(path) as book:
+        book.restarted(2)
         begin(book, 2, ("c",))
         book.released(2)
         book.ended()
     record = read_ledger(path)
-    assert record.problems == []
+    assert record.problems == record.impossible == []
     assert record.attempts == {1: 1, 2: 2}
     assert record.released == {1: 1, 2: 1}
+    assert record.restarts == [2]
     assert record.ended
     assert record.head != head
     with pytest.raises(tff_mf.InputError, match="has ended"), open_ledger(path):
+        pass
+
+
+def test_a_run_that_was_killed_goes_on_after_what_it_released(new):
+    with open_ledger(new) as book:
+        for number in (1, 2, 3, 4):
+            begin(book, number)
+        book.released_until(2)
+    with open_ledger(new) as book:
+        assert book.last_released == 2
+        with pytest.raises(tff_mf.InputError, match="round 6 was begun out of order"):
+            begin(book, 6)
+        begin(book, 3, ("c", "d"))
+        with pytest.raises(tff_mf.InputError, match="round 4 was released by an attempt that was given up"):
+            book.released_until(4)
+        begin(book, 4)
+        book.released_until(4)
+        book.ended()
+    record = read_ledger(new)
+    assert record.impossible == []
+    assert record.attempts == {1: 1, 2: 1, 3: 2, 4: 2}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda book: begin(book, 1), "round 1 was begun again after it was released"),
+        (lambda book: begin(book, 4), "round 4 was begun out of order"),
+        (lambda book: book.released(1), "round 1 was released more than once"),
+        (lambda book: book.released(3), "round 3 was released and never begun"),
+        (lambda book: book.released_until(3), "round 3 was released and never begun"),
+        (lambda book: book.restarted(7), "noise started anew in round 7 out of order"),
+        (lambda book: begin(book, 3, ("a", "b", "a")), "'a' twice"),
+    ],
+)
+def test_what_no_run_may_do_is_refused_and_not_written(path, wrong, reason):
+    with open_ledger(path) as book:
+        book.restarted(2)
+        begin(book, 2)
+        book.released_until(2)
+        before = path.read_bytes()
+        with pytest.raises(tff_mf.InputError, match=reason):
+            wrong(book)
+        assert path.read_bytes() == before
+
+
+def forged(path, *entries):
+    head, lines = "", []
+    for entry in ({"kind": "opened", "version": 1, "run": "x", "configuration": "0" * 64}, *entries):
+        line, head = _ledger_lines.chained(head, entry)
+        lines.append(line)
+    path.write_text("".join(lines))
+    return read_ledger(path)
+
+
+def begun(number, attempt=1):
+    about = {"clients": 1, "cohort": cohort_digest(["a"]), "divisor": 1, "clip_norm": 1.0}
+    return {"kind": "begin", "round": number, "attempt": attempt, **about}
+
+
+def released(number, attempt=1):
+    return {"kind": "released", "round": number, "attempt": attempt}
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ((begun(1), released(1), begun(1, 2), released(1, 2)), "begun again after it was released"),
+        ((begun(1), released(1), released(1)), "released more than once"),
+        ((released(1, 0),), None),
+        ((begun(1), released(2)), "released and never begun"),
+        ((begun(1), begun(2), released(2)), "round 2 was released before round 1"),
+        ((begun(1), begun(1, 2), released(1, 1)), "attempt 1 of round 1 was released, and attempt 2 was begun last"),
+        ((begun(1), begun(2), begun(1, 2), released(1, 2), released(2)), "by an attempt that was given up"),
+        ((begun(2),), "out of order"),
+        ((begun(1, 2),), "attempt 2 of round 1 follows 0 attempts"),
+        ((begun(1), {"kind": "ended", "rounds": 1}, begun(2)), "follows the end"),
+        ((begun(1), {"kind": "ended", "rounds": 2}), "ended after 2 rounds"),
+    ],
+)
+def test_impossible_sequences_are_named(tmp_path, entries, reason):
+    record = forged(tmp_path / "ledger.jsonl", *entries)
+    if reason is None:
+        assert record.problems == ["line 2 is none that this release knows"]
+        return
+    assert record.problems == []
+    assert any(reason in text for text in record.impossible)
+
+
+def test_no_sequence_that_is_possible_releases_twice_or_what_was_given_up(tmp_path):
+    """Against a slow oracle: all sequences of up to six entries of two rounds."""
+    choices = [(kind, number) for kind in ("begin", "released") for number in (1, 2)]
+    possible = 0
+    for sequence in itertools.product(choices, repeat=6):
+        entries, attempts = [], {1: 0, 2: 0}
+        for kind, number in sequence:
+            attempts[number] += kind == "begin"
+            entries.append(begun(number, attempts[number]) if kind == "begin" else released(number, attempts[number]))
+        if any(entry["attempt"] == 0 for entry in entries):
+            continue
+        found = _ledger_lines.LedgerSequence()
+        refused = False
+        for entry in entries:
+            refused = refused or bool(found.refusal(entry))
+            found.take(entry)
+        assert refused or _sound(sequence)
+        possible += not refused
+    assert possible > 10
+
+
+def _sound(sequence):
+    """Whether each release is the first of its round, of an attempt on the same past as all that was released."""
+    live, out = [], []
+    for kind, number in sequence:
+        if kind == "begin":
+            # A round is computed from the round before it: what lies beyond is given up.
+            del live[number - 1 :]
+            if len(live) != number - 1 or number in out:
+                return False
+            live.append(number)
+        elif number in out or number not in live or number != len(out) + 1:
+            return False
+        else:
+            out.append(number)
+    return True
+
+
+def test_a_ledger_is_bound_to_its_configuration(path, tmp_path):
+    assert read_ledger(path).configuration is not None
+    path.with_name("run.json").write_text('{"other": 1}')
+    with pytest.raises(tff_mf.InputError, match=r"not of run\.json as it is now"), open_ledger(path):
+        pass
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(tff_mf.InputError, match=r"run\.json.*missing"), open_ledger(tmp_path / "bare" / "ledger.jsonl"):
         pass
 
 
@@ -66,10 +213,15 @@ def test_a_line_that_was_not_finished_did_not_happen(path):
     with open_ledger(path) as book:
         begin(book, 2, ("c",), clip_norm=0.5)
     assert path.read_bytes() == whole
+    # Not even the first one: the run had not begun.
+    path.write_bytes(whole[:9])
+    with open_ledger(path) as book:
+        begin(book, 1)
 
 
 def test_two_runs_do_not_share_their_chain(tmp_path):
     heads = set()
+    (tmp_path / "run.json").write_text("{}")
     for name in ("one", "two"):
         with open_ledger(tmp_path / name) as book:
             begin(book, 1)

@@ -37,8 +37,8 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     exact = tff_mf.epsilon(made.mechanism, 50, SCHEMA, noise_multiplier=made.noise_multiplier_as_run, delta=1e-6)
     assert made.epsilon_as_run == exact > 100
     statement = made.statement(observed())
-    assert "ε=4.000" in statement
-    assert f"ε={upwards(exact)}" in statement
+    assert "ε≤4.000" in statement
+    assert f"of the clients that really train: ε≤{upwards(exact)}" in statement
     assert "cohorts of 1000" in statement
 
 
@@ -51,12 +51,14 @@ def test_without_a_simulated_cohort_there_is_one_epsilon():
 @pytest.mark.parametrize("seen", [observed(min_sep=9), observed(max_participations=4), observed(min_sep=0)])
 def test_a_violated_participation_withholds_the_number(seen):
     statement = plan().statement(seen)
-    assert statement.startswith("NO GUARANTEE")
-    assert "ε" not in statement
+    assert statement.startswith("NO ε CAN BE STATED: participation: ")
+    assert "ε≤" not in statement
+    # Nobody who came twice in one round is nobody who came twice.
+    assert f"observed min-sep {seen.min_sep}" in statement
 
 
 def test_clients_that_took_part_once_are_within_any_schema():
-    assert "ε=4.000" in plan().statement(observed(min_sep=None, max_participations=1))
+    assert "ε≤4.000" in plan().statement(observed(min_sep=None, max_participations=1))
 
 
 def test_a_repeatable_run_has_no_number():
@@ -70,10 +72,21 @@ def test_a_repeatable_run_has_no_number():
     assert "ε" not in statement
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [({"population": 10**6}, "δ = 1e-06 is no smaller than 1 / 1000000"), ({"violations": ["log: cut"]}, "log: cut")],
+)
+def test_whatever_a_report_refuses_a_statement_refuses(changes, text):
+    statement = plan().statement(observed(), **changes)
+    assert statement.startswith("NO ε CAN BE STATED")
+    assert text in statement
+    assert "ε≤" not in statement
+
+
 def test_no_noise_is_unbounded():
     made = plan(epsilon=None, noise_multiplier=0.0)
     assert made.as_dict()["epsilon"] is None
-    assert "ε=∞" in made.statement(observed())
+    assert made.statement(observed()).startswith("NO ε CAN BE STATED: noise")
 
 
 @given(st.floats(1e-9, 1e9))

@@ -18,7 +18,7 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import recovery, runs, training
+from tff_mf.experiments import recovery, reports, runs, training
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
@@ -72,8 +72,12 @@ def assert_same(found, found_in, expected, expected_in):
 
 
 def assert_same_files(found_in, expected_in):
-    """All but the time that rounds took."""
-    assert rows(found_in / training.PARTICIPATION) == rows(expected_in / training.PARTICIPATION)
+    """All but the time that rounds took, and the attempts that were given up."""
+    who = [
+        {(int(row["round"]), row["client"]) for row in rows(each / training.PARTICIPATION)}
+        for each in (found_in, expected_in)
+    ]
+    assert who[0] == who[1]
     found, expected = (rows(folder / training.METRICS) for folder in (found_in, expected_in))
     assert [row["round"] for row in found] == [str(number) for number in range(1, ROUNDS + 1)]
     assert [{**row, "seconds": None} for row in found] == [{**row, "seconds": None} for row in expected]
@@ -119,6 +123,10 @@ def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small
         run(small_data, out, on_round=kill_worker_after(7))
     result = run(small_data, out, resume=True)
     assert_same(result, out, *whole)
+    # Its newest checkpoint was of round 6: round 7 was begun twice, and both times are on record.
+    found = [(row["round"], row["attempt"]) for row in rows(out / training.PARTICIPATION)]
+    assert {("6", "1"), ("7", "1"), ("7", "2"), ("8", "1"), ("8", "2"), ("9", "1")} <= set(found)
+    assert [each for each in reports.check(out) if each.field in ("log", "one release a round")] == []
 
 
 class StoppedError(Exception):

@@ -19,7 +19,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import demo, models, reports, task, training
 from tff_mf.experiments.participation_log import read_observed
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.privacy import plan_privacy, upwards
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
@@ -164,6 +164,12 @@ def test_files_of_a_run(finished):
     assert len(json.loads((out / training.VOCABULARY).read_text())) == SMALL.model.vocab_size
 
 
+def test_every_file_of_a_run_passes_the_check(finished):
+    _, out, _ = finished
+    critical = {each.field for each in reports.check(out) if each.severity == "critical"}
+    assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
+
+
 def test_summary_and_statement_say_what_ran(finished):
     result, out, _ = finished
     summary = result.summary
@@ -174,7 +180,9 @@ def test_summary_and_statement_say_what_ran(finished):
     observed = read_observed(out / training.PARTICIPATION)
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
-    assert "assumed min-sep 3" in result.statement
+    assert f"ε≤{upwards(summary['epsilon'])} at δ=1e-06" in result.statement
+    assert result.statement.startswith("Simulated: client-level zero-out DP, central: ")
+    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participations" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 
@@ -194,9 +202,14 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
 
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
     (tmp_path / "again").mkdir()
-    again = training.run(SMALL, privacy(), data=small_data, out=tmp_path / "again")
+    again = training.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again")
     assert rows(tmp_path / "again" / training.PARTICIPATION) == rows(finished[1] / training.PARTICIPATION)
     assert again.summary["loss"] != finished[0].summary["loss"]
+    # What the report refuses, since δ is above 1 / population, nothing else states.
+    report = json.loads((tmp_path / "again" / "report.json").read_text())
+    assert report["headline"] == again.statement == again.summary["statement"]
+    assert again.statement.startswith("NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / ")
+    assert {again.summary[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon")} == {None}
 
 
 def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
@@ -231,7 +244,7 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
     result = training.run(settings, plan, data=small_data, out=tmp_path)
     assert result.summary["loss"] < 0.9 * np.log(204)
-    assert "ε=∞" in result.statement
+    assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
 
 
 def test_lstm_of_the_papers_has_their_number_of_parameters():
@@ -276,7 +289,8 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path):
     piped = "trap '' INT; " + " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 1"
     last = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=240, check=True).stdout
     assert last.startswith("accuracy ")
-    assert "(ε=6.000, δ=1e-05)-DP" in last
+    assert "ε≤6.000 at δ=1e-05" in last
+    assert "of the clients that really train: ε≤" in last
     assert "cohorts of 40" in last
     assert "observed" in last
     assert "Traceback" not in (tmp_path / "stderr").read_text()

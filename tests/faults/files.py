@@ -175,7 +175,7 @@ class Resumption:
             "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
             "round": self._loaded.round_number,
             "history": [sorted(row.items()) for row in self._loaded.history],
-            "participation": (folder / training.PARTICIPATION).read_text(),
+            "participation": list(training.participation_log.read_entries(folder / training.PARTICIPATION)),
             "released": ledger.read_ledger(folder / ledger.LEDGER).released,
             "metrics": _metrics(folder),
             "configuration": _plain(folder / "run.json"),

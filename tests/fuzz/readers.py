@@ -296,14 +296,21 @@ def _logs() -> list[Reader]:
             if not isinstance(entry, dict):
                 lines.append(json.dumps(entry) + "\n")
                 continue
-            line, head = ledger._chained(head, entry)
+            line, head = ledger._ledger_lines.chained(head, entry)
             lines.append(line)
         return "".join(lines).encode()
 
     def forged(generator: random.Random) -> bytes:
         return chained(mutations.of_structure(entries, generator, (type(None), bool, int, float, str, list, dict)))
 
-    log = b"round,client\n1,a\n1,b\n2,c\n4,a\n"
+    log = b"round,attempt,client\n1,1,a\n1,1,b\n2,1,c\n2,2,c\n3,1,a\n"
+    clients = {(1, 1): ["a", "b"], (2, 1): ["c"], (2, 2): ["c"]}
+    begun = [
+        ledger.Attempt(
+            round_number=number, attempt=attempt, clients=len(who), cohort=ledger.cohort_digest(who), clip_norm=1.0
+        )
+        for (number, attempt), who in clients.items()
+    ]
     return [
         Reader(name="ledger", made=_bytes_of([chained(entries)]), read=_OneFile(ledger.read_ledger)),
         Reader(name="ledger, forged", made=forged, read=_OneFile(ledger.read_ledger)),
@@ -311,7 +318,7 @@ def _logs() -> list[Reader]:
         Reader(
             name="participation log, to go on",
             made=_bytes_of([log]),
-            read=_OneFile(lambda path: participation_log._lines_until(path, 3)),
+            read=_OneFile(lambda path: participation_log.kept_entries(path, begun)),
         ),
     ]
 

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import dp_accounting
 import mpmath
@@ -183,3 +184,13 @@ def test_bad_settings_are_named(arguments, name):
         tff_mf.epsilon(*arguments, noise_multiplier=1.0, delta=1e-6)
     with pytest.raises(tff_mf.InputError, match=name):
         tff_mf.zcdp_rho(*arguments, noise_multiplier=1.0)
+
+
+@given(st.integers(1, 9), st.floats(1e-3, 1e3), st.integers(1, 6))
+def test_an_event_never_has_more_noise_than_there_is(limit, sigma, decades):
+    """With exact fractions: the identity's sensitivity is √k."""
+    schema = tff_mf.MinSep(min_sep=1, max_participations=limit)
+    event = tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=sigma * 10**decades)
+    exact = Fraction(sigma * 10**decades) ** 2 / limit
+    assert exact * (1 - Fraction(1, 10**11)) < Fraction(event.noise_multiplier) ** 2 <= exact
+    assert tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=0.0).noise_multiplier == 0

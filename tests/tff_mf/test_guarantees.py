@@ -130,13 +130,18 @@ def test_composition_is_that_of_dp_accounting(several, delta):
 
 
 def test_the_counts_of_adaptive_clipping():
-    """Andrew et al. (2021), theorem 1: z⁻² = z_Δ⁻² + (2σ_b)⁻², here with k rounds of a client."""
+    """Andrew et al. (2021), theorem 1, z⁻² = z_Δ⁻² + (2σ_b)⁻², with σ_b⁻² for (2σ_b)⁻²: a zeroed client still counts.
+
+    And with k rounds of a client.
+    """
     schema = tff_mf.MinSep(min_sep=10, max_participations=4)
     sums = tff_mf.guarantee(tff_mf.Identity(), 40, schema, noise_multiplier=2.0)
     counts = tff_mf.adaptive_clipping_guarantee(40, schema, count_stddev=5.0)
     both = tff_mf.compose_guarantees(sums, counts)
-    per_round = (2.0**-2 + (2 * 5.0) ** -2) ** -0.5
+    per_round = (2.0**-2 + 5.0**-2) ** -0.5
     assert both.mu == pytest.approx(2 / per_round)
+    replaced = tff_mf.adaptive_clipping_guarantee(40, schema, count_stddev=5.0, adjacency="replace-one")
+    assert (replaced.mu, replaced.adjacency) == (counts.mu, "replace-one")
     assert tff_mf.adaptive_clipping_guarantee(40, schema, count_stddev=0).mu == math.inf
 
 

@@ -40,6 +40,16 @@ def test_no_signs_of_contributions_exceed_it(mechanism, several, every):
         assert found.value == pytest.approx(math.sqrt(worst), rel=1e-9)
 
 
+def test_a_restart_that_is_cut_short_ends_where_the_run_does():
+    """Rounds 10 and 11 are the first two of a restart of 5: what they would have added to later rounds never came."""
+    encoder = np.tril(np.ones((5, 5)))
+    found = tff_mf.pattern_sensitivity(tff_mf.Dense(matrix=encoder), 12, [(10,), (11,)], restart_every=5)
+    assert found.exact
+    assert found.value == pytest.approx(2**0.5)
+    whole = tff_mf.pattern_sensitivity(tff_mf.Dense(matrix=encoder), 15, [(10,), (11,)], restart_every=5)
+    assert whole.value == pytest.approx(5**0.5)
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS[:2] + MECHANISMS[4:5])
 def test_all_patterns_of_a_schema_are_the_schema(mechanism):
     schema = tff_mf.MinSep(min_sep=4, max_participations=3)

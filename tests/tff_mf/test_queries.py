@@ -265,8 +265,45 @@ def test_adaptive_clipping_pays_for_its_counts():
     participation = tff_mf.MinSep(min_sep=4, max_participations=3)
     query = queries.RestartedQuery(adaptive(noise_multiplier=3.0, count_stddev=5.0), restart_every=4)
     sums = tff_mf.guarantee(tff_mf.Tree(4), 12, participation, noise_multiplier=3.0, restart_every=4).mu
-    counts = 3**0.5 / 2 / 5.0
+    counts = 3**0.5 / 5.0
     assert 1 / query.dp_event(12, participation).noise_multiplier == pytest.approx(np.hypot(sums, counts), rel=1e-9)
+
+
+def released(query, rounds, cohorts):
+    """Returns sums, float `[rounds, 7]`, and counts, `[rounds]`, of a query without noise; a cohort is its records."""
+    state, sums, counts = query.initial_global_state(), [], []
+    for cohort in cohorts:
+        params, sample = query.derive_sample_params(state), query.initial_sample_state()
+        for one in cohort:
+            sample = query.accumulate_record(params, sample, one)
+        before = state.count
+        result, state, _ = query.get_noised_result(sample, state)
+        sums.append(result.numpy())
+        counts.append(float(state.count - before))
+    assert len(sums) == rounds
+    return np.array(sums), np.array(counts)
+
+
+def test_no_client_moves_sums_and_counts_by_more_than_is_accounted_for():
+    """Brute force on the graph: every client, below the clip norm or above it in each of its rounds, or zeroed out."""
+    rounds, deviation, schema = 3, 3.0, tff_mf.MinSep(min_sep=2, max_participations=2)
+    query = adaptive(mechanism=tff_mf.Tree(rounds), noise_multiplier=0.0, count_stddev=0.0)
+    noised = adaptive(mechanism=tff_mf.Tree(rounds), noise_multiplier=deviation, count_stddev=deviation)
+    encoder, others, worst, worst_count = tff_mf.Tree(rounds).encoder(rounds), [record(1.0), record(5.0)], 0.0, 0.0
+    for pattern in schema.patterns(rounds):
+        zeroed = released(query, rounds, [[*others, record(0.0)] if t in pattern else others for t in range(rounds)])
+        for norms in itertools.product((1.0, 9.0), repeat=len(pattern)):
+            own = dict(zip(pattern, norms, strict=True))
+            there = released(query, rounds, [[*others, record(own[t])] if t in own else others for t in range(rounds)])
+            sums = np.linalg.norm(encoder @ (there[0] - zeroed[0])) / (2.0 * deviation)
+            counts = np.linalg.norm(there[1] - zeroed[1])
+            worst, worst_count = max(worst, np.hypot(sums, counts / deviation)), max(worst_count, counts)
+    claimed = tff_mf.adaptive_clipping_guarantee(rounds, schema, count_stddev=1.0).mu
+    # A count moves by 1 in each of two rounds, and not by a half.
+    assert worst_count == pytest.approx(2**0.5, rel=1e-6)
+    assert worst_count <= claimed == pytest.approx(2**0.5, rel=1e-9)
+    assert worst <= noised.guarantee(rounds, schema).mu == pytest.approx(worst, rel=1e-5)
+    assert worst <= 1 / noised.dp_event(rounds, schema).noise_multiplier
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,9 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
 
     Formal guarantee: that of its base class for the sums, with the clip norm of each restart, and independently
     that of the counts: a client adds ½ or −½ to the counts of the rounds that it takes part in, which get
-    independent Gaussian noise of standard deviation `count_stddev`. `guarantee` and `dp_event` compose both. Clip
-    norms are post-processing of the counts.
+    independent Gaussian noise of standard deviation `count_stddev`. A record that is zeroed out still counts, as one
+    below the clip norm, so that a count moves by 1. `guarantee` and `dp_event` compose both. Clip norms are
+    post-processing of the counts.
 
     Args:
         mechanism: The mechanism.
@@ -86,7 +87,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         >>> query = queries.RestartedQuery(adaptive, restart_every=16)
         >>> event = query.dp_event(64, tff_mf.MinSep(min_sep=16, max_participations=4))
         >>> round(event.noise_multiplier, 3)
-        1.684
+        1.455
 
     Raises:
         InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.

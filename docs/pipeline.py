@@ -1,0 +1,128 @@
+"""A pipeline of somebody's own, with a privacy report: sampler, guard, training, checkpoint, report, check.
+
+python docs/pipeline.py {resident,session,default} FOLDER [--stop-after ROUND]: stopped, it goes on where it was.
+"""
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import json
+import pathlib
+import random
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import guard, reports
+from tff_mf.experiments.privacy import plan_privacy
+
+# TFF's own context ends with the program: importing aggregators sees to it.
+CONTEXTS = {
+    "resident": aggregators.resident_context,
+    "session": aggregators.tff_session,
+    "default": contextlib.nullcontext,
+}
+ROUNDS, CLIENTS, CLIP_NORM = 6, 3, 1.0
+ANSWERS = {
+    "trusted": "whoever runs the server",
+    "unit": "one client with 32 examples",
+    "clients_of_one_person": 1,
+    "population": 20,
+    "enforcement": "the guard, before data is handed out",
+    "participation_depends_on_data": False,
+    "tuning_runs": 0,
+    "pretraining": "none",
+    "other_releases": "none",
+    "state_is_secret": True,
+}
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("context", choices=CONTEXTS)
+parser.add_argument("folder", type=pathlib.Path)
+parser.add_argument("--stop-after", type=int, default=ROUNDS)
+given = parser.parse_args()
+given.folder.mkdir(parents=True, exist_ok=True)
+(given.folder / "answers.json").write_text(json.dumps(ANSWERS))
+
+features = np.random.default_rng(0).normal(size=(20, 32, 5)).astype(np.float32)
+clients = {
+    f"client {index}": tf.data.Dataset.from_tensor_slices((x, x @ np.ones((5, 1), np.float32))).batch(8)
+    for index, x in enumerate(features)
+}
+element_spec = clients["client 0"].element_spec
+
+
+def model_fn():
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(1)])
+    return tff.learning.models.from_keras_model(model, tf.keras.losses.MeanSquaredError(), element_spec)
+
+
+def no_metrics(metric_finalizers, local_unfinalized_metrics_type=None):
+    """Metrics of training clients would leave them without noise."""
+
+    @tff.federated_computation
+    def nothing(client_metrics):
+        return tff.federated_value(collections.OrderedDict(), tff.SERVER)
+
+    return nothing
+
+
+plan = plan_privacy(
+    mechanism=tff_mf.BLT.production("b100"),  # or tff_mf.load("mechanism.safetensors")
+    rounds=ROUNDS,
+    participation=tff_mf.MinSep(min_sep=2, max_participations=2),
+    delta=1e-3,
+    clients_per_round=CLIENTS,
+    epsilon=8.0,
+)
+mean = aggregators.build_mf_aggregator(
+    plan.mechanism, clip_norm=CLIP_NORM, noise_multiplier=plan.noise_multiplier, clients_per_round=CLIENTS
+)
+process = tff.learning.algorithms.build_unweighted_fed_avg(
+    model_fn,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
+    server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+    model_aggregator=mean,
+    metrics_aggregator=no_metrics,
+)
+
+
+def sampler(guarded):
+    """Anybody's: here uniform, of those that may come."""
+    while True:
+        yield random.sample(guarded.allowed(clients), CLIENTS)
+
+
+with (
+    guard.open_guard(
+        given.folder, plan, clip_norm=CLIP_NORM, sampler="uniform, of those allowed", aggregator=mean, population=20
+    ) as guarded,
+    CONTEXTS[given.context](),
+):
+    checkpoints = aggregators.CheckpointManager(given.folder / "checkpoints", aggregator=mean)
+    start = process.initialize()
+    state, last = asyncio.run(checkpoints.load_latest(start))
+    state = start if state is None else state
+    guarded.goes_on_after(last)
+    for round_number, cohort in guarded.cohorts(sampler(guarded)):  # on disk before anybody trains
+        state = process.next(state, [clients[client] for client in cohort]).state
+        asyncio.run(checkpoints.save(state, round_number))  # first: the state survives
+        guarded.released(round_number)  # then: the round is one that may be seen
+        model = process.get_model_weights(state)  # only now anything of it leaves the server
+        print(f"round {round_number}: {', '.join(cohort)}; bias {np.asarray(model.trainable[1])[0]:.3f}")
+        if round_number == given.stop_after < ROUNDS:
+            raise SystemExit(f"stopped after round {round_number}")
+    weights = {str(index): np.asarray(weight) for index, weight in enumerate(model.trainable)}
+    (given.folder / "model.safetensors").write_bytes(safetensors.numpy.save(weights))
+    report = guarded.end()
+    asyncio.run(checkpoints.remove_all())
+
+print(report["headline"])
+print(f"digest: {report['digest']}")  # kept elsewhere, it finds whatever is changed from now on
+for finding in reports.check(given.folder, held=report["digest"]):
+    print(f"{finding.severity}: {finding.field}: {finding.text}")

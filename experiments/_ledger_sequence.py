@@ -1,0 +1,94 @@
+"""Which entries of a ledger can follow each other: a round is released once, in order, by its last attempt."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+
+class LedgerSequence:
+    """Where a run is, by the entries of its ledger so far.
+
+    Rounds are begun in order. A run that goes back to a round that was not released gives up what was begun from that
+    round on, and begins it anew as further attempts. A release is of the next unreleased round, by its newest attempt.
+
+    Formal guarantee: of entries that are all possible, no round is released twice, and none is released by an attempt
+    that was given up; so that an attempt which a later one of its round replaced was never released.
+
+    Attributes:
+        position: The round that was begun last; 0 if none was.
+        released: The last round that was released; all before it were. 0 if none was.
+        attempts: How often each round was begun.
+        ended: Whether no entry can follow.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.released = 0
+        self.attempts: Counter[int] = Counter()
+        self.ended = False
+
+    def refusal(self, entry: Mapping[str, Any]) -> str:
+        """Returns why an entry cannot come next, or an empty text.
+
+        Example:
+            >>> LedgerSequence().refusal({"kind": "released", "round": 1, "attempt": 1})
+            'round 1 was released and never begun'
+        """
+        kind = entry["kind"]
+        if self.ended:
+            return f"{kind!r} follows the end of the run"
+        judge = {"begin": self._begin, "released": self._release, "restarted": self._restart, "ended": self._end}
+        return judge[kind](entry) if kind in judge else ""
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Follows an entry, also one that is refused: a reader goes on to the next."""
+        kind = entry["kind"]
+        if kind == "begin":
+            self.position = entry["round"]
+            self.attempts[entry["round"]] += 1
+        elif kind == "released":
+            self.released = max(self.released, entry["round"])
+        elif kind == "ended":
+            self.ended = True
+
+    def _begin(self, entry: Mapping[str, Any]) -> str:
+        number = entry["round"]
+        if number <= self.released:
+            return f"round {number} was begun again after it was released"
+        out_of_order = self._out_of_order(number)
+        if out_of_order:
+            return f"round {number} was begun {out_of_order}"
+        if entry["attempt"] != self.attempts[number] + 1:
+            return f"attempt {entry['attempt']} of round {number} follows {self.attempts[number]} attempts"
+        return ""
+
+    def _release(self, entry: Mapping[str, Any]) -> str:
+        number = entry["round"]
+        if number <= self.released:
+            return f"round {number} was released more than once: two results of a round are two releases"
+        if not self.attempts[number]:
+            return f"round {number} was released and never begun"
+        if number > self.position:
+            return f"round {number} was released by an attempt that was given up: round {self.position} was begun after"
+        if number != self.released + 1:
+            return f"round {number} was released before round {self.released + 1}"
+        if entry["attempt"] != self.attempts[number]:
+            return (
+                f"attempt {entry['attempt']} of round {number} was released, and attempt {self.attempts[number]} was "
+                "begun last"
+            )
+        return ""
+
+    def _restart(self, entry: Mapping[str, Any]) -> str:
+        out_of_order = self._out_of_order(entry["round"])
+        return out_of_order and f"noise started anew in round {entry['round']} {out_of_order}"
+
+    def _end(self, entry: Mapping[str, Any]) -> str:
+        if entry["rounds"] != self.position:
+            return f"the run ended after {entry['rounds']} rounds, and round {self.position} was begun last"
+        return ""
+
+    def _out_of_order(self, number: int) -> str:
+        if self.released < number <= self.position + 1:
+            return ""
+        return f"out of order: after round {self.position}, with rounds released to {self.released}"

@@ -1,0 +1,90 @@
+"""What an audit is an audit of."""
+
+import dataclasses
+
+import tff_mf
+from tff_mf import _validate
+
+COUNTS = "counts: "
+
+_OF_NOISE = ("variance", "covariance", "normality", "repeats")
+_NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
+
+# Coordinates are samples: fewer show nothing, and more do not fit in memory with all rounds.
+FEWEST_COORDINATES = 1024
+_MOST_COORDINATES = 16_384
+_NUMBERS = 2**24
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is claimed.
+
+    Attributes:
+        mechanism: The mechanism.
+        rounds: Number of rounds n.
+        participation: The participation schema.
+        noise_multiplier: σ.
+        delta: δ.
+        coordinates: Coordinates of the noise, each a sample of its own: two canaries. As many as fit in memory if
+            not given.
+        insecure_seed: Of the noise, `None` for noise that is private.
+        noise_scale: What the emitted noise is multiplied with, to see whether the audit notices: 1 unless it is a test.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        adjacency: "zero-out": canaries of which half have all updates set to zero; "replace-one": half have the
+            opposite update.
+        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+    """
+
+    mechanism: tff_mf.Mechanism
+    rounds: int
+    participation: tff_mf.Participation
+    noise_multiplier: float
+    delta: float
+    coordinates: int | None = None
+    insecure_seed: int | None = None
+    noise_scale: float = 1.0
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    count_stddev: float | None = None
+
+    @property
+    def every(self) -> int:
+        """Rounds from a restart to the next; all of them if there is none."""
+        return min(self.rounds, self.restart_every or self.rounds)
+
+    @property
+    def claimed(self) -> tff_mf.Guarantee:
+        """What is claimed of everything that is released."""
+        sums = tff_mf.guarantee(
+            self.mechanism,
+            self.rounds,
+            self.participation,
+            noise_multiplier=self.noise_multiplier,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+        )
+        if self.count_stddev is None:
+            return sums
+        counts = tff_mf.adaptive_clipping_guarantee(
+            self.rounds, self.participation, count_stddev=self.count_stddev, adjacency=self.adjacency
+        )
+        return tff_mf.compose_guarantees(sums, counts)
+
+    @property
+    def sensitivity(self) -> float:
+        """What is claimed of the sums: that of the whole run, with all of its restarts."""
+        run = self.mechanism.as_run()
+        return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=self.every).value
+
+    @property
+    def samples(self) -> int:
+        """Coordinates of the noise."""
+        if self.coordinates is None:
+            return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
+        return _validate.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tests of an audit."""
+        return _NAMES if self.count_stddev is None else (*_NAMES, *(COUNTS + name for name in _OF_NOISE))

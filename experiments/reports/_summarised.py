@@ -1,0 +1,153 @@
+"""Whether a run's `summary.json` says what follows from its other files, and whether its model is the one named."""
+
+import csv
+import hashlib
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tff_mf.errors import InputError
+
+from .. import amplified, sampling, statements, summaries
+from ..privacy import PrivacyPlan
+from ..settings import SamplingSettings
+from . import _strict
+from ._configuration import Configuration
+from ._evidence import METRICS, Evidence
+from ._findings import CRITICAL, WARNING, Finding
+
+SUMMARY = summaries.SUMMARY
+MODEL = "model.safetensors"
+
+# Nothing here can compute these again: no report repeats them as facts.
+_CLAIMED = frozenset({"validation_accuracy", "parameters", "dropped_participations", "seconds", "tff_mf_version"})
+# Evaluation is written to two files, to one of them as text.
+_EVALUATED = {"accuracy": "accuracy_without_out_of_vocab_or_end_of_sentence", "loss": "loss"}
+_TOLERANCE = 1e-6
+
+
+def summary_findings(
+    folder: pathlib.Path, configuration: Configuration, evidence: Evidence, violations: Sequence[str]
+) -> list[Finding]:
+    """Returns where the summary of a run that is over differs from what its other files say.
+
+    Args:
+        folder: The run's folder.
+        configuration: What the run was set to do.
+        evidence: What its files say that it did.
+        violations: What else is critical now, by its report; part of it may have been when the summary was written.
+    """
+    path = folder / SUMMARY
+    if not path.exists():
+        return []
+    try:
+        stored = _strict.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(stored, Mapping):
+            raise ValueError("it holds no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        return [_finding(f"is damaged: {error}")]
+    try:
+        expected = {
+            **_of_settings(configuration),
+            **_evaluated(folder / METRICS),
+            **_claims(stored, configuration, evidence, violations),
+        }
+    except (InputError, TypeError) as error:
+        return [_finding(f"cannot be compared with {configuration.participation} and the settings: {error}")]
+    found = [
+        _finding(f"says {name}={value!r}, and {expected[name]!r} follows from the other files")
+        for name, value in stored.items()
+        if name in expected and not _same(value, expected[name])
+    ]
+    known = {*expected, *_CLAIMED, *_EVALUATED, "model_sha256", "amplified_epsilon", "amplified_statement"}
+    unknown = [name for name in stored if name not in known]
+    found += [_finding(f"has {name}, which no summary has, or which does not follow") for name in unknown[:1]]
+    return found + _model(folder / MODEL, stored) + _alone(stored, configuration)
+
+
+def _claims(
+    stored: Mapping[str, Any], configuration: Configuration, evidence: Evidence, violations: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the fields that state a guarantee, as training writes them.
+
+    A run that was refused when it ended says so in its summary, and so may not say more now; one that became critical
+    by later answers or audits has a summary of before, and its report states no ε in any case.
+    """
+    if evidence.mechanism is None or evidence.impossible:
+        return dict.fromkeys(("epsilon", "epsilon_as_run", "amplified_epsilon"))
+    privacy = PrivacyPlan(
+        mechanism=evidence.mechanism,
+        rounds=configuration.rounds,
+        participation=configuration.schema,
+        noise_multiplier=configuration.noise_multiplier,
+        delta=configuration.delta,
+        clients_per_round=configuration.clients_per_round,
+        cohort=configuration.cohort,
+        insecure_seed=configuration.insecure_seed,
+    )
+    observed = sampling.ObservedParticipation(min_sep=evidence.min_sep, max_participations=evidence.max_participations)
+    clients = configuration.settings.get("training_clients")
+    in_secret = None
+    if stored.get("amplified_epsilon") is not None and clients is not None:
+        kind = SamplingSettings(**configuration.settings["sampling"])
+        in_secret = amplified.amplified(privacy, kind, clients)
+    refused = str(stored.get("statement")).startswith(statements.REFUSED)
+    claims = summaries.privacy_claims(
+        privacy,
+        observed,
+        in_secret,
+        population=configuration.population,
+        violations=violations if refused else (),
+    )
+    if clients is None:
+        # What was said of a deployment that samples in secret is the summary's word alone.
+        del claims["amplified_epsilon"], claims["amplified_statement"]
+    return claims
+
+
+def _of_settings(configuration: Configuration) -> dict[str, Any]:
+    settings = configuration.settings
+    names = ("model", "sampling", "dropout", "seed", "zeroing", "client_learning_rate", "server_learning_rate")
+    names += ("server_momentum", "server_warmup", "server_cooldown", "server_optimizer")
+    return {**{name: settings[name] for name in names if name in settings}, "clip_norm": configuration.clip_norm}
+
+
+def _evaluated(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the last evaluation that the metrics have."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("loss")]
+        last = rows[-1] if rows else {}
+        return {name: float(last[column]) for name, column in _EVALUATED.items() if last.get(column)}
+    except (OSError, ValueError, csv.Error):
+        # Metrics that cannot be read have a finding of their own.
+        return {}
+
+
+def _model(path: pathlib.Path, stored: Mapping[str, Any]) -> list[Finding]:
+    if "model_sha256" not in stored:
+        return []
+    found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+    if stored["model_sha256"] == found:
+        return []
+    text = f"{MODEL} is another than the one that {SUMMARY} names by its hash, or is missing"
+    return [Finding(severity=CRITICAL, field="model", text=text)]
+
+
+def _alone(stored: Mapping[str, Any], configuration: Configuration) -> list[Finding]:
+    if stored.get("amplified_epsilon") is None or "training_clients" in configuration.settings:
+        return []
+    text = f"{SUMMARY} alone says amplified_epsilon={stored['amplified_epsilon']!r}: nothing here can compute it again"
+    return [Finding(severity=WARNING, field="summary", text=text)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (one, other))
+    if numbers and math.isfinite(one) and math.isfinite(other):
+        return math.isclose(one, other, rel_tol=_TOLERANCE)
+    return type(one) is type(other) and one == other
+
+
+def _finding(text: str) -> Finding:
+    return Finding(severity=CRITICAL, field="summary", text=f"{SUMMARY} {text}")

@@ -1,0 +1,220 @@
+"""Whatever a client did, a report states no less than that client could move, and says what no schema has."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import tff_mf
+from tff_mf.experiments import reports, sampling
+from tff_mf.experiments.bundles import ParticipationPolicy
+from tff_mf.experiments.reports import _figures
+from tff_mf.experiments.settings import SamplingSettings
+
+from . import test_reports
+
+SIGMA = 5.0
+DELTA = 1e-6
+rng = np.random.default_rng(3)
+ANY = np.tril(rng.normal(size=(12, 12)), -1) + np.diag(rng.uniform(0.5, 2, 12))
+
+
+def is_of(schema, pattern):
+    """The definitions, by themselves: of appendix C.2 of the BLT paper, and of Choquette-Choo et al. (2023)."""
+    b, k = schema.separation, schema.limit
+    if isinstance(schema, tff_mf.FixedEpoch):
+        return any(set(pattern) <= {j + index * b for index in range(k)} for j in range(max(pattern, default=0) + 1))
+    return len(pattern) <= k and all(abs(s - t) >= b for s, t in itertools.combinations(pattern, 2))
+
+
+def moved(encoder, pattern):
+    """Returns how far one client moves Cx, over all signs of its contributions along one coordinate."""
+    signs = itertools.product((1, -1), repeat=len(pattern))
+    return max(float(np.linalg.norm(encoder[:, list(pattern)] @ np.array(each))) for each in signs)
+
+
+def true_delta(epsilon, mu):
+    """Balle and Wang (2018), theorem 8, as it is printed there."""
+    return stats.norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+
+
+schemas = st.builds(
+    lambda kind, b, k: kind(min_sep=b, max_participations=k),
+    st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+
+
+@st.composite
+def runs(draw):
+    """A schema that fits 12 rounds, rounds that ran, and the rounds of one client."""
+    schema = draw(schemas.filter(lambda each: (each.limit - 1) * each.separation < 12))
+    ran = draw(st.integers(1, 12))
+    within = st.sampled_from([each for each in schema.patterns(ran) if each])
+    anything = st.sets(st.integers(0, ran - 1), min_size=1, max_size=5).map(sorted).map(tuple)
+    return schema, ran, draw(within | anything)
+
+
+@given(schemas, st.sets(st.integers(0, 14), max_size=5))
+def test_a_schema_allows_its_own_patterns_and_no_other(schema, rounds):
+    assert schema.allows(rounds) == is_of(schema, tuple(rounds))
+    assert schema.allows(each + 7 for each in rounds) == is_of(schema, tuple(rounds))
+
+
+def test_a_round_that_is_named_twice_is_never_allowed():
+    for schema in (tff_mf.FixedEpoch(min_sep=1, max_participations=3), tff_mf.MinSep(min_sep=1, max_participations=3)):
+        assert not schema.allows([2, 2])
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(runs())
+@pytest.mark.parametrize("mechanism", [tff_mf.Dense(matrix=ANY), tff_mf.Tree(12)], ids=["dense", "tree"])
+def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, mechanism, case):
+    schema, ran, pattern = case
+    rounds = [["a"] if t in pattern else [f"b{t}"] for t in range(ran)]
+    privacy = test_reports.plan(
+        mechanism=mechanism, rounds=12, participation=schema, noise_multiplier=SIGMA, delta=DELTA
+    )
+    folder = tmp_path_factory.mktemp("run") / "run"
+    report = test_reports.finished(folder, rounds=rounds, planned=rounds, privacy=privacy)
+    if not is_of(schema, pattern):
+        assert test_reports.critical(report) == {"participation"}
+        assert "ε≤" not in report["headline"]
+        return
+    assert test_reports.critical(report) == set()
+    stated = float(re.search(r"ε≤([0-9.]+)", report["headline"])[1])
+    mu = moved(mechanism.as_run().encoder(12)[:ran, :ran], pattern) / SIGMA
+    assert true_delta(stated, mu) <= DELTA
+    if ran < 12:
+        for name in ("planned", "realised"):
+            assert stated >= report["accountant"][name]["epsilon"]
+
+
+# In the last, rounds 0 and 8 weigh more than any two that are 4 apart: ε of 1.458 was stated, of a client with 1.908.
+@pytest.mark.parametrize(
+    "mechanism",
+    [tff_mf.BLT.production("b100"), tff_mf.Dense(matrix=ANY), tff_mf.BandedToeplitz(column=[1, *[0] * 7, 0.9])],
+    ids=["blt", "dense", "far"],
+)
+def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
+    """Rounds 0 and 8 of epochs of 4 rounds, in a run that was stopped early, stated less than they could move."""
+    schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
+    rounds = [["a"] if t in (0, 8) else [f"b{t}"] for t in range(9)]
+    privacy = test_reports.plan(mechanism=mechanism, rounds=12, participation=schema)
+    report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
+    assert test_reports.critical(report) == {"participation"}
+    named = [each["text"] for each in report["findings"] if each["field"] == "participation"]
+    assert "rounds 1, 9, which the schema does not have" in named[0]
+    assert report["headline"].startswith("NO ε CAN BE STATED")
+    # Whoever looks for the figures finds the larger ones.
+    larger = max(report["accountant"][name]["mu"] for name in ("planned", "realised"))
+    assert report["noise"]["sensitivity"] == pytest.approx(larger * 5.0, rel=1e-9)
+
+
+def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypatch):
+    """A planned sensitivity that is too small is found out by the log, if somebody came as often as was allowed."""
+    right = _figures.planned
+
+    def half(configuration, mechanism):
+        found = right(configuration, mechanism)
+        smaller = tff_mf.SensitivityResult(value=found.sensitivity.value / 2, exact=True, rule="half")
+        return _figures.Figures(guarantee=tff_mf.Guarantee(mu=found.guarantee.mu / 2), sensitivity=smaller)
+
+    report = test_reports.finished(tmp_path / "run")
+    assert test_reports.critical(report) == set()
+    monkeypatch.setattr(_figures, "planned", half)
+    assert test_reports.critical(reports.build(tmp_path / "run", realised=True)) == {"accountant"}
+
+
+def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch):
+    """Of a long run only b and k are looked at. Whoever comes b rounds apart anywhere moves more than fixed epochs."""
+    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
+    rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
+    privacy = test_reports.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
+    monkeypatch.setattr(_figures, "_MOST_ROUNDS_BY_PATTERN", 1)
+    report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
+    assert report["accountant"]["realised"]["mu"] > report["accountant"]["planned"]["mu"]
+    assert test_reports.critical(report) == set()
+
+
+@given(schemas, st.lists(st.integers(0, 20), max_size=8))
+def test_devices_that_keep_a_policy_keep_its_schema(schema, offered):
+    policy = ParticipationPolicy.of(schema, round_minutes=30.0)
+    assert policy.weaker_than(schema) == ""
+    past = []
+    for number in offered:
+        if policy.allows(past, round_number=number, hours_since=1e6):
+            past.append(number)
+            assert is_of(schema, tuple(past))
+        else:
+            # Refused only for a reason: the round is past, or the pattern is none.
+            assert number <= max(past) or not is_of(schema, (*past, number))
+
+
+@given(schemas, schemas)
+def test_a_policy_is_weaker_if_it_has_a_pattern_that_the_schema_has_not(mine, other):
+    policy = ParticipationPolicy.of(mine, round_minutes=30.0)
+    more = [each for each in mine.patterns(22) if not is_of(other, each)] if mine.limit < 4 else None
+    if more:
+        assert policy.weaker_than(other)
+    elif more == [] and mine.limit > 1:
+        assert not policy.weaker_than(other)
+
+
+def test_a_policy_of_fixed_epochs_allows_them_alone():
+    policy = ParticipationPolicy.of(tff_mf.FixedEpoch(min_sep=4, max_participations=3), round_minutes=30.0)
+    allowed = [number for number in range(30) if policy.allows([0], round_number=number, hours_since=99.0)]
+    assert allowed == [4, 8]
+
+
+def test_a_clip_norm_that_changes_between_restarts_voids_the_guarantee(tmp_path):
+    """There are no more norms than restarts, and correlated noise of two of them lies side by side all the same."""
+    adaptive = {"restarts": [4, 7], "restart_every": 3, "adaptive_count_stddev": 2.0}
+    right = [1.0] * 3 + [0.8] * 3 + [1.0] * 3
+    assert test_reports.critical(test_reports.finished(tmp_path / "right", clip_norms=right, **adaptive)) == set()
+    wrong = [1.0] * 4 + [0.8] * 2 + [1.0] * 3
+    report = test_reports.finished(tmp_path / "wrong", clip_norms=wrong, **adaptive)
+    assert test_reports.critical(report) == {"clipping"}
+    assert "changed in round 5, without a restart" in report["headline"]
+
+
+@pytest.mark.parametrize(("population", "configured"), [(3, None), (8, None), (1, 10**6), (20_000, 10**6)])
+def test_a_population_is_no_smaller_than_what_the_run_itself_counted(tmp_path, population, configured):
+    """δ of 0.2 is below 1 / 3, and the log has eight clients; that of 1e-6 is below 1 / 20,000, and there are 1e6."""
+    answers = {**test_reports.ANSWERS, "population": population}
+    privacy = test_reports.plan(delta=1e-6 if configured else 0.2)
+    report = test_reports.finished(tmp_path / "run", answers=answers, privacy=privacy, population=configured)
+    assert test_reports.critical(report) == {"delta"}
+    assert report["setting"]["population"] == (configured or 8)
+
+
+@given(
+    st.sampled_from(["fixed_epochs", "cyclic_poisson", "shuffled_epochs", "min_sep", "timer"]),
+    *(st.integers(1, most) for most in (4, 3, 12, 9)),
+    st.integers(0, 99),
+)
+def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clients, rounds, more, seed):
+    """The documented one: fixed epochs where that is said, whole patterns, one client at a time."""
+    limit = -(-rounds // min(min_sep, rounds))
+    named = tff_mf.FixedEpoch if kind in ("fixed_epochs", "cyclic_poisson") else tff_mf.MinSep
+    names = [f"c{index}" for index in range(min_sep * clients + more)]
+    try:
+        made = sampling.plan(
+            SamplingSettings(kind=kind),
+            client_ids=names,
+            clients_per_round=clients,
+            rounds=rounds,
+            participation=tff_mf.MinSep(min_sep=min_sep, max_participations=limit),
+            seed=seed,
+        )
+    except tff_mf.InputError:
+        # Whatever a sampler cannot keep it refuses.
+        return
+    patterns = [[t for t in range(rounds) if name in made.cohort(t)] for name in names]
+    schema = named(min_sep=min(min_sep, rounds), max_participations=limit)
+    assert all(is_of(schema, tuple(each)) and schema.allows(each) for each in patterns)

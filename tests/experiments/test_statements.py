@@ -1,0 +1,261 @@
+"""One function states every guarantee in one line: what it refuses, what it rounds, and that nothing goes around it."""
+
+import ast
+import dataclasses
+import json
+import math
+import pathlib
+import re
+from fractions import Fraction
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.experiments import planning, reporting, reports, sampling, statements
+from tff_mf.experiments.amplified import amplified
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.deployment import Deployment
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.sampling import ObservedParticipation
+from tff_mf.experiments.settings import SAMPLING_KINDS, SamplingSettings, TrainingSettings
+
+from . import test_reports
+
+HERE = pathlib.Path(__file__).resolve().parents[2]
+CLAIM = statements.Claim(
+    guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="min-sep b≥3, k≤2", population=1000
+)
+# What looks like a guarantee: a figure of ε, or a claim of DP.
+LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
+# A worth, and a label of what noise was calibrated to, are figures of no run.
+MAY = {"experiments/statements.py"}
+
+
+def stated(claim):
+    return [float(value) for value in re.findall(r"ε≤([0-9.]+)", statements.one_line(claim))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"test_only": True}, "TEST ONLY, NO PRIVACY"),
+        ({"guarantee": None}, "NO ε CAN BE STATED: accountant: no sensitivity"),
+        ({"guarantee": tff_mf.Guarantee(mu=math.inf)}, "NO ε CAN BE STATED: noise: "),
+        ({"guarantee": tff_mf.Guarantee(mu=1e200)}, "NO ε CAN BE STATED: noise: "),
+        ({"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
+        ({"delta": 0.5}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
+        ({"delta": 0.5, "violations": ["log: cut"]}, "NO ε CAN BE STATED: log: cut (and 1 more)"),
+        ({"violations": ["participation: too soon"]}, "NO ε CAN BE STATED: participation: too soon"),
+        ({"unanswered": ["unit"]}, "NO ε IS STATED until these are answered in answers.json: unit."),
+        ({"guarantee": None, "amplified": math.inf}, "NO ε CAN BE STATED: noise: "),
+        ({"guarantee": None, "amplified": 0.5, "delta": 0.5}, "NO ε CAN BE STATED: delta: "),
+    ],
+)
+def test_a_line_without_a_figure_says_why(changes, text):
+    claim = dataclasses.replace(CLAIM, **changes)
+    assert statements.one_line(claim).startswith(text)
+    assert statements.one_line(claim) == statements.refusal(claim)
+    assert stated(claim) == []
+    if "unanswered" not in changes:
+        assert statements.tier(claim) == "no formal protection can be stated"
+
+
+@given(st.floats(1e-3, 20), st.integers(1, 50), st.integers(1, 20), st.sampled_from([1e-6, 1e-10]))
+def test_figures_of_a_line_are_never_too_small(mu, clients, times, delta):
+    claim = dataclasses.replace(
+        CLAIM, guarantee=tff_mf.Guarantee(mu=mu), delta=delta, clients_per_round=clients, cohort=clients * times
+    )
+    whole, *as_run = stated(claim)
+    assert whole >= tff_mf.Guarantee(mu=mu).epsilon(delta)
+    assert len(as_run) == (times > 1)
+    assert all(each >= tff_mf.Guarantee(mu=mu * times).epsilon(delta) for each in as_run)
+    assert "; if δ is below 1 / population" in statements.one_line(dataclasses.replace(claim, population=None))
+    assert "1 / population" not in statements.one_line(claim)
+
+
+def test_protection_is_named_for_whom_it_is():
+    """ε = 8 of a simulated cohort is no reasonable protection of the clients that really train, nor of a person."""
+    claim = dataclasses.replace(CLAIM, guarantee=tff_mf.Guarantee(mu=1.5), cohort=40, clients_per_round=10)
+    assert claim.epsilon < 10 < claim.epsilon_as_run
+    assert statements.tier(claim, clients_of_one_person=3) == (
+        "reasonable protection (ε ≤ 10) of a client of the simulated cohorts; "
+        "weak to no formal protection (ε > 10) of a person with 3 clients; "
+        "weak to no formal protection (ε > 10) of the clients that really train"
+    )
+    assert statements.tier(dataclasses.replace(CLAIM, guarantee=tff_mf.Guarantee(mu=0.1))) == (
+        "strong formal protection (ε ≤ 1)"
+    )
+
+
+def test_a_report_of_a_simulation_says_whose_protection_it_is(tmp_path):
+    privacy = test_reports.plan(cohort=20, noise_multiplier=2.0)
+    report = test_reports.finished(tmp_path / "run", privacy=privacy, simulation=True)
+    assert "weak to no formal protection (ε > 10) of the clients that really train" in report["accountant"]["tier"]
+    assert f"really train: ε≤{statements.upwards(report['accountant']['epsilon_as_run'])}" in report["headline"]
+    refused = test_reports.finished(tmp_path / "other", privacy=privacy, twice=[4])
+    assert refused["accountant"]["tier"] == "no formal protection can be stated"
+    assert "μ-GDP with μ at most " in report["statement"]
+    assert refused["statement"] == f"No formal statement can be made. {refused['headline']}"
+
+
+def test_a_headline_of_fixed_epochs_does_not_speak_of_min_sep(tmp_path):
+    """Their ε is smaller than that of clients who come b rounds apart or more, wherever they like."""
+    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
+    test_reports.start(tmp_path / "run", privacy=test_reports.plan(participation=schema))
+    headline = reports.build(tmp_path / "run", realised=False)["headline"]
+    assert "in the same place of epochs of b=3, k≤3" in headline
+    assert "min-sep" not in headline
+
+
+# Every way to a line, at δ that the population forbids. Training itself is in test_training.py.
+SETTING = ["--rounds", "40", "--min-sep", "10", "--max-participations", "4"]
+COMMANDS = {
+    "account": ["account", "identity", "--noise-multiplier", "4", *SETTING],
+    "calibrate": ["calibrate", "identity", "--epsilon", "2", *SETTING],
+    "plan": ["plan", "--clients-per-round", "10", "--rounds", "40", "--epsilon", "4"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(("delta", "refused"), [("1e-6", False), ("0.01", True)])
+def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
+    arguments = [*COMMANDS[name], "--delta", delta, "--population", "100"]
+    for more in ([], ["--json"]):
+        done = CliRunner().invoke(cli, [*arguments, *more], catch_exceptions=False, standalone_mode=False)
+        text = json.loads(done.stdout)["statement"] if more else done.stdout
+        assert ("NO ε CAN BE STATED: delta: " in text) == refused
+        assert ("client-level zero-out DP, central: " in text) != refused
+        assert ("ε≤" in text) != refused
+
+
+def test_where_no_population_is_given_the_line_depends_on_it():
+    done = CliRunner().invoke(cli, [*COMMANDS["account"], "--delta", "0.5", "--json"], catch_exceptions=False)
+    assert "; if δ is below 1 / population; " in json.loads(done.stdout)["statement"]
+
+
+def test_a_run_and_its_report_refuse_the_same(tmp_path):
+    privacy = test_reports.plan(delta=0.5)
+    report = test_reports.finished(tmp_path / "run", privacy=privacy)
+    wrong = reporting.violations(tmp_path / "run")
+    assert wrong == ["delta: δ = 0.5 is no smaller than 1 / 20000: it would allow to publish a client's data"]
+    seen = ObservedParticipation(min_sep=3, max_participations=3)
+    assert report["headline"] == privacy.statement(seen, violations=wrong) == f"NO ε CAN BE STATED: {wrong[0]}"
+
+
+def test_a_plan_has_the_guarantee_of_its_recommendation():
+    deployment = Deployment(population=100, clients_per_round=10, rounds=40, delta=1e-6)
+    chosen, _ = planning.recommend(planning.options(deployment, epsilon=4.0))
+    claim = planning.claim(deployment, chosen)
+    assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
+    assert stated(claim) == [4.0]
+
+
+def literals(path):
+    """Yields the strings of a module that a program could print, and formatted ones with {} in their gaps."""
+    tree = ast.parse(path.read_text())
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body and ast.get_docstring(node)
+    }
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "{" for part in node.values)
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs | inside:
+            yield node.lineno, node.value
+
+
+def test_no_other_module_writes_a_guarantee():
+    """What prints ε of a run or of a plan as a sentence calls `statements`, and has no rule of its own to refuse it."""
+    found = []
+    for layer in ("tff_mf", "aggregators", "experiments"):
+        for path in sorted((HERE / layer).rglob("*.py")):
+            name = path.relative_to(HERE).as_posix()
+            found += [
+                f"{name}:{line}: {text}"
+                for line, text in literals(path)
+                if LOOKS_LIKE_ONE.search(text) and name not in MAY
+            ]
+    assert found == []
+    assert any(LOOKS_LIKE_ONE.search(text) for name in MAY for _, text in literals(HERE / name))
+
+
+@pytest.mark.parametrize(
+    "text", ["(ε={, δ={)-DP for each client", "at (ε={, δ={), cohort {", "ε = {", "ε≤8", "client-level DP, central"]
+)
+def test_what_a_guarantee_looks_like(text):
+    assert LOOKS_LIKE_ONE.search(text)
+
+
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 400), st.integers(1, 60), st.sampled_from(SAMPLING_KINDS))
+def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, clients, more, times, kind):
+    """With exact fractions: q of the deployment that is stated is at least q of the cohorts that were drawn."""
+    population, cohort = groups * clients + more, clients * times + more % (clients * times)
+    plan = plan_privacy(
+        mechanism=tff_mf.BandedToeplitz(column=[1.0] + [0.25] * (groups - 1)),
+        rounds=2 * groups,
+        participation=tff_mf.MinSep(min_sep=groups, max_participations=2),
+        delta=1e-6,
+        clients_per_round=clients,
+        cohort=cohort,
+        noise_multiplier=50.0,
+    )
+    found = amplified(plan, SamplingSettings(kind=kind), population)
+    if kind != "cyclic_poisson" and (kind != "poisson" or groups > 1):
+        assert found is None
+        return
+    drawn = Fraction(clients, population // groups)
+    assert drawn <= Fraction(cohort, found.population // groups) <= 1
+    # No further from it than one client of a group.
+    assert Fraction(cohort, found.population // groups + 1) < drawn
+
+
+def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_drawn():
+    mechanism = tff_mf.optimize_banded(rounds=80, bands=10)
+    plan = plan_privacy(
+        mechanism=mechanism,
+        rounds=80,
+        participation=tff_mf.MinSep(min_sep=10, max_participations=8),
+        delta=1e-6,
+        clients_per_round=5,
+        cohort=100,
+        noise_multiplier=4.0,
+    )
+    found = amplified(plan, SamplingSettings(kind="cyclic_poisson"), 119)
+    drawn = tff_mf.amplified_epsilon(
+        mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6
+    )
+    assert found.epsilon >= drawn
+    before = tff_mf.amplified_epsilon(
+        mechanism, 80, population=119 * 100 // 5, clients_per_round=100, noise_multiplier=4.0, delta=1e-6
+    )
+    assert before < 0.98 * drawn
+    assert f"ε≤{statements.upwards(found.epsilon)} at δ=1e-06" in found.statement
+    assert found.statement.startswith("not of this run")
+
+
+@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
+    """A public name, of the function that `sampling.plan` calls."""
+    privacy = plan_privacy(
+        mechanism=tff_mf.Identity(),
+        rounds=4,
+        participation=tff_mf.MinSep(min_sep=1, max_participations=4),
+        delta=1e-6,
+        clients_per_round=2,
+        noise_multiplier=4.0,
+    )
+    settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
+    setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
+    cohorts = sampling.plan(settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting)
+    reporting.plan(tmp_path, settings, privacy, cohorts)
+    name = reports.read_configuration(tmp_path).sampler
+    assert name.startswith("tff_mf.experiments.sampling.plan_")
+    named = getattr(sampling, name.rpartition(".")[2])
+    assert named(client_ids=[f"c{index}" for index in range(9)], **setting) == cohorts
+    assert f"by {name}" in json.dumps(reports.build(tmp_path, realised=False)["assumptions"])

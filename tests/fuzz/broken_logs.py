@@ -1,0 +1,254 @@
+"""Runs whose configuration or logs were broken on purpose, each a function that writes one into a folder."""
+
+import json
+import shutil
+
+import run_folders
+from run_folders import cohorts, consistent, metrics, plan, run, start
+
+import tff_mf
+from tff_mf.experiments import reports
+
+RUN = {"rounds", "divisors", "clip_norms", "restarts", "twice", "killed", "ended"}
+
+
+def finished(folder, **more):
+    """Writes a whole run and its report, and returns the report."""
+    start(folder, **{name: more.pop(name) for name in list(more) if name not in RUN})
+    run(folder, **more)
+    return reports.write(folder, realised=True)
+
+
+def copied(good, folder):
+    shutil.copytree(good[0], folder)
+    return folder
+
+
+def change(index, clients):
+    """Returns the cohorts with one that is another."""
+    several = cohorts()
+    several[index] = clients
+    return several
+
+
+def with_entries(good, folder, change):
+    copied(good, folder)
+    run_folders.write_ledger(folder, change(run_folders.read_entries(folder)))
+    reports.write(folder, realised=True)
+
+
+def place(entries, kind, number):
+    return next(i for i, each in enumerate(entries) if each["kind"] == kind and each["round"] == number)
+
+
+def broken_too_soon(good, folder):
+    finished(folder, rounds=change(1, cohorts()[0]), planned=change(1, cohorts()[0]))
+
+
+def broken_too_often(good, folder):
+    rounds = [["c0", "c1"] if t % 3 == 0 else [f"c{2 * (t % 3)}", f"c{2 * (t % 3) + 1}"] for t in range(12)]
+    finished(folder, rounds=rounds, planned=rounds, privacy=plan(rounds=12))
+
+
+def broken_sampler(good, folder):
+    others = [[f"c{2 * (t % 4)}", f"c{2 * (t % 4) + 1}"] for t in range(9)]
+    finished(folder, rounds=others)
+
+
+def broken_twice(good, folder):
+    finished(folder, twice=[4])
+
+
+def broken_artifact(good, folder):
+    copied(good, folder)
+    (folder / "mechanism.safetensors").unlink()
+    tff_mf.save(tff_mf.Identity(), folder / "mechanism.safetensors")
+    reports.write(folder, realised=True)
+
+
+def broken_seed(good, folder):
+    finished(folder, privacy=plan(insecure_seed=7))
+
+
+def broken_metrics(good, folder):
+    finished(folder, released_without_noise=[{"name": "training loss", "of": "the training clients"}])
+
+
+def broken_column(good, folder):
+    copied(good, folder)
+    metrics(folder, 9, ["round", "seconds", "loss", "train_accuracy"])
+    reports.write(folder, realised=True)
+
+
+def broken_divisor(good, folder):
+    finished(folder, divisors=[2, 2, 1, 2, 2, 2, 2, 2, 2])
+
+
+def broken_restart(good, folder):
+    finished(folder, restarts=[5])
+
+
+def broken_clip(good, folder):
+    finished(folder, clip_norms=[1.0] * 4 + [0.5] * 5)
+
+
+def broken_log(good, folder):
+    copied(good, folder)
+    lines = (folder / "participation.csv").read_text().splitlines()
+    (folder / "participation.csv").write_text("\n".join(lines[:-3]) + "\n")
+    reports.write(folder, realised=True)
+
+
+def broken_both_logs(good, folder):
+    copied(good, folder)
+    lines = (folder / "participation.csv").read_text().splitlines()
+    (folder / "participation.csv").write_text("\n".join(lines[:-2]) + "\n")
+    lines = (folder / "ledger.jsonl").read_text().splitlines()
+    (folder / "ledger.jsonl").write_text("\n".join(lines[:-3]) + "\n")
+    reports.write(folder, realised=True)
+
+
+def broken_ledger_line(good, folder):
+    copied(good, folder)
+    path = folder / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"clip_norm": 1.0', '"clip_norm": 1.5', 1))
+    reports.write(folder, realised=True)
+
+
+def broken_configuration(good, folder):
+    copied(good, folder)
+    path = folder / "run.json"
+    path.write_text(path.read_text().replace('"noise_multiplier": 5.0', '"noise_multiplier": 50.0'))
+    reports.write(folder, realised=True)
+
+
+def broken_report(good, folder):
+    copied(good, folder)
+    report = json.loads((folder / "report.json").read_text())
+    report["accountant"]["realised"]["epsilon"] = 0.1
+    (folder / "report.json").write_text(json.dumps(report))
+
+
+def broken_report_with_its_digest(good, folder):
+    from tff_mf.experiments.reports._build import digest
+
+    copied(good, folder)
+    report = json.loads((folder / "report.json").read_text())
+    report["headline"] = report["headline"].replace("ε≤", "ε≤0.")
+    report["digest"] = digest(report)
+    (folder / "report.json").write_text(json.dumps(report))
+    (folder / "report.md").write_text(reports.markdown(report))
+
+
+def broken_markdown(good, folder):
+    copied(good, folder)
+    text = (folder / "report.md").read_text()
+    (folder / "report.md").write_text(text.replace("ε≤", "ε≤0."))
+
+
+def broken_by_a_second_release(good, folder):
+    """The first attempt had other clients, and left no line in participation.csv."""
+    copied(good, folder)
+    entries = run_folders.read_entries(folder)
+    at = next(i for i, each in enumerate(entries) if each["kind"] == "released" and each["round"] == 4)
+    first = run_folders.begun(4, ["c6", "c7"])
+    entries[at - 1]["attempt"] = entries[at]["attempt"] = 2
+    entries[at - 1 : at - 1] = [first, {"kind": "released", "round": 4, "attempt": 1}]
+    run_folders.write_ledger(folder, entries)
+    reports.write(folder, realised=True)
+
+
+def broken_by_a_release_of_nothing(good, folder):
+    released = {"kind": "released", "round": 10, "attempt": 1}
+    with_entries(good, folder, lambda entries: [*entries[:-1], released, entries[-1]])
+
+
+def broken_by_order(good, folder):
+    def swap(entries):
+        one, other = place(entries, "released", 2), place(entries, "begin", 3)
+        entries[one], entries[other] = entries[other], entries[one]
+        del entries[place(entries, "released", 1)]
+        return entries
+
+    with_entries(good, folder, swap)
+
+
+def broken_by_an_attempt_that_was_given_up(good, folder):
+    """Attempt 1 of round 5 was followed by attempt 2, and released all the same."""
+
+    def forge(entries):
+        entries[place(entries, "released", 5)]["attempt"] = 1
+        return entries
+
+    with_entries(good, folder, forge)
+
+
+def broken_by_what_follows_the_end(good, folder):
+    with_entries(good, folder, lambda entries: [*entries, {"kind": "restarted", "round": 10}])
+
+
+def broken_by_a_jump(good, folder):
+    def skip(entries):
+        return [each for each in entries if each.get("round") != 3]
+
+    with_entries(good, folder, skip)
+
+
+def broken_by_a_hidden_attempt(good, folder):
+    copied(good, folder)
+    lines = run_folders.read_log(folder)
+    run_folders.write_log(folder, [line for line in lines if line[:2] != (5, 1)])
+    reports.write(folder, realised=True)
+
+
+def broken_by_a_log_of_format_1(good, folder):
+    """It lists the last attempt alone, and the first one had others."""
+    copied(good, folder)
+    lines = [
+        (n, a, "c7" if (n, a, client) == (5, 1, client) else client) for n, a, client in run_folders.read_log(folder)
+    ]
+    run_folders.write_log(folder, lines)
+    consistent(folder)
+    kept = [f"{n},{client}" for n, a, client in lines if (n, a) not in ((5, 1), (8, 1))]
+    (folder / "participation.csv").write_text("round,client\n" + "\n".join(kept) + "\n")
+    reports.write(folder, realised=True)
+
+
+def broken_by_clients_of_an_attempt_that_was_given_up(good, folder):
+    """They came back two rounds later: too soon, if anybody saw the attempt."""
+    finished(folder, planned=[], killed=[4])
+    lines = run_folders.read_log(folder)
+    late = [client for n, _, client in lines if n == 6]
+    first = iter(late)
+    lines = [(n, a, next(first) if (n, a) == (4, 1) else client) for n, a, client in lines]
+    run_folders.write_log(folder, lines)
+    consistent(folder)
+
+
+def broken_by_a_client_twice(good, folder):
+    """The round was begun twice, so that a count of lines finds nothing."""
+    finished(folder, planned=[], killed=[4])
+    lines = run_folders.read_log(folder)
+    who = iter(["c0", "c0"])
+    run_folders.write_log(folder, [(n, a, next(who) if (n, a) == (4, 2) else client) for n, a, client in lines])
+    consistent(folder)
+
+
+def broken_by_a_ledger_of_nothing(good, folder):
+    with_entries(good, folder, lambda entries: [{**entries[0], "configuration": None}, *entries[1:]])
+
+
+def broken_by_metrics_of_what_was_not_released(good, folder):
+    """The model of the last round was evaluated, and its metrics are there to be seen."""
+
+    def unreleased(entries):
+        return [each for each in entries if (each["kind"], each.get("round")) != ("released", 9)]
+
+    with_entries(good, folder, unreleased)
+
+
+def broken_by_true(good, folder):
+    """Python takes true for 1."""
+    with_entries(
+        good, folder, lambda entries: [{**e, "attempt": True} if e.get("attempt") == 1 else e for e in entries]
+    )

@@ -1,0 +1,269 @@
+"""Folders of finished runs, and forgeries of them: what somebody can write who knows every format and every hash."""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+import tff_mf
+from tff_mf.experiments import _ledger_lines, auditing, ledger, reports, sampling, summaries
+from tff_mf.experiments.participation_log import read_observed
+from tff_mf.experiments.privacy import PrivacyPlan, plan_privacy
+
+SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
+ANSWERS: dict[str, Any] = {
+    "trusted": "the server's operator",
+    "unit": "one device",
+    "clients_of_one_person": 1,
+    "population": 20_000,
+    "enforcement": "the server's sampler",
+    "participation_depends_on_data": False,
+    "tuning_runs": 2,
+    "pretraining": "public",
+    "other_releases": "none",
+    "state_is_secret": True,
+}
+COLUMNS = ("round", "seconds", "loss")
+
+Cohorts = Sequence[Sequence[str]]
+Entry = dict[str, Any]
+
+
+def plan(**changes: Any) -> PrivacyPlan:
+    """Returns what the runs are to guarantee."""
+    arguments: dict[str, Any] = {
+        "mechanism": tff_mf.BLT.production("b100"),
+        "rounds": 9,
+        "participation": SCHEMA,
+        "delta": 1e-6,
+        "clients_per_round": 2,
+        "noise_multiplier": 5.0,
+    }
+    return plan_privacy(**{**arguments, **changes})
+
+
+def cohorts(rounds: int = 9) -> list[list[str]]:
+    """Returns the cohorts that were planned."""
+    drawn = sampling.plan_cohorts(
+        client_ids=[f"c{index}" for index in range(8)],
+        clients_per_round=2,
+        rounds=rounds,
+        participation=SCHEMA,
+        seed=1,
+    )
+    return [list(drawn.cohort(t)) for t in range(rounds)]
+
+
+def start(
+    folder: pathlib.Path,
+    *,
+    answers: Mapping[str, Any] = ANSWERS,
+    privacy: PrivacyPlan | None = None,
+    planned: Cohorts | None = None,
+    **more: Any,
+) -> None:
+    """Writes what a run writes before its first round."""
+    folder.mkdir(exist_ok=True)
+    fields = {
+        "clip_norm": 1.0,
+        "cohorts": cohorts() if planned is None else planned,
+        "sampler": "plan_cohorts",
+        "evaluation_columns": ["loss"],
+        "versions": {"tff-mf": tff_mf.__version__},
+        **more,
+    }
+    reports.write_configuration(folder, privacy or plan(), **fields)
+    (folder / "answers.json").write_text(json.dumps(answers))
+
+
+def run(
+    folder: pathlib.Path,
+    rounds: Cohorts | None = None,
+    *,
+    divisors: Sequence[float] | None = None,
+    clip_norms: Sequence[float] | None = None,
+    restarts: Iterable[int] = (),
+    twice: Iterable[int] = (),
+    killed: Iterable[int] = (),
+    ended: bool = True,
+) -> None:
+    """Writes what a run writes round by round, as a forger would: nothing is refused.
+
+    Args:
+        folder: The run's folder.
+        rounds: The cohorts.
+        divisors: What the sum of each round is divided by.
+        clip_norms: The clip norm of each round.
+        restarts: Rounds in which noise starts anew.
+        twice: Rounds that are begun and released, and begun and released again.
+        killed: Rounds in which the run is killed before their release, and goes on.
+        ended: Whether the ledger says that the run ended.
+    """
+    rounds = cohorts() if rounds is None else rounds
+    entries: list[Entry] = [opened(folder)]
+    log: list[tuple[int, int, str]] = []
+    for number, clients in enumerate(rounds, start=1):
+        times = 1 + (number in tuple(twice)) + (number in tuple(killed))
+        for attempt in range(1, times + 1):
+            if number in tuple(restarts):
+                entries.append({"kind": "restarted", "round": number})
+            about = {
+                "divisor": 2 if divisors is None else divisors[number - 1],
+                "clip_norm": 1.0 if clip_norms is None else clip_norms[number - 1],
+            }
+            entries.append(begun(number, clients, attempt=attempt, **about))
+            log += [(number, attempt, client) for client in clients]
+            if number in tuple(twice) or attempt == times:
+                entries.append({"kind": "released", "round": number, "attempt": attempt})
+    if ended:
+        entries.append({"kind": "ended", "rounds": len(rounds)})
+    write_ledger(folder, entries)
+    write_log(folder, log)
+    metrics(folder, len(rounds))
+
+
+def opened(folder: pathlib.Path, **changes: Any) -> Entry:
+    """Returns the first entry of a ledger, bound to the configuration as it is."""
+    about = reports.file_hash(folder / reports.CONFIGURATION)
+    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, **changes}
+
+
+def begun(
+    number: int, clients: Sequence[str], *, attempt: int = 1, divisor: float = 2, clip_norm: float = 1.0
+) -> Entry:
+    """Returns the entry of a round that begins."""
+    return {
+        "kind": "begin",
+        "round": number,
+        "attempt": attempt,
+        "clients": len(clients),
+        "cohort": ledger.cohort_digest(clients),
+        "divisor": divisor,
+        "clip_norm": clip_norm,
+    }
+
+
+def read_entries(folder: pathlib.Path) -> list[Entry]:
+    """Returns the entries of a ledger without their hashes."""
+    lines = (folder / ledger.LEDGER).read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name != "chain"} for line in lines]
+
+
+def write_ledger(folder: pathlib.Path, entries: Iterable[Entry]) -> None:
+    """Writes entries as a ledger, hashes and all."""
+    head, lines = "", []
+    for entry in entries:
+        line, head = _ledger_lines.chained(head, entry)
+        lines.append(line)
+    (folder / ledger.LEDGER).write_text("".join(lines))
+
+
+def read_log(folder: pathlib.Path) -> list[tuple[int, int, str]]:
+    """Returns the lines of a participation log."""
+    with (folder / "participation.csv").open(newline="") as file:
+        return [(int(number), int(attempt), client) for number, attempt, client in list(csv.reader(file))[1:]]
+
+
+def write_log(folder: pathlib.Path, lines: Iterable[Sequence[object]]) -> None:
+    """Writes a participation log."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([("round", "attempt", "client"), *lines])
+    (folder / "participation.csv").write_text(text.getvalue(), newline="")
+
+
+def metrics(folder: pathlib.Path, rounds: int, columns: Sequence[str] = COLUMNS) -> None:
+    """Writes metrics of so many rounds."""
+    with (folder / "metrics.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([number, *[0.5] * (len(columns) - 1)] for number in range(1, rounds + 1))
+
+
+def change_json(path: pathlib.Path, change: Callable[[Any], Any]) -> None:
+    """Rewrites a JSON file, as the file was written."""
+    found = json.loads(path.read_text())
+    changed = change(found)
+    path.write_text(json.dumps(found if changed is None else changed, indent=1, ensure_ascii=False) + "\n")
+
+
+def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
+    """Writes anew everything that follows from the other files, as a forger does who knows all formats.
+
+    Args:
+        folder: The run's folder.
+        planned: Whether the planned report too.
+    """
+    if (folder / ledger.LEDGER).exists():
+        entries = read_entries(folder)
+        if entries and entries[0]["kind"] == "opened":
+            entries[0]["configuration"] = reports.file_hash(folder / reports.CONFIGURATION)
+            clients: dict[tuple[int, int], list[str]] = {}
+            for number, attempt, client in read_log(folder):
+                clients.setdefault((number, attempt), []).append(client)
+            for entry in entries:
+                if entry["kind"] == "begin":
+                    who = clients.get((entry["round"], entry["attempt"]), [])
+                    entry.update(clients=len(who), cohort=ledger.cohort_digest(who))
+        write_ledger(folder, entries)
+    if planned:
+        reports.write(folder, realised=False)
+    reports.write(folder, realised=True)
+
+
+def summarise(folder: pathlib.Path) -> None:
+    """Writes the summary of a run, as what the other files say would be summed up, and a model."""
+    model = safetensors.numpy.save({"0": np.arange(3.0)})
+    (folder / "model.safetensors").write_bytes(model)
+    of = reports.read_configuration(folder)
+    privacy = PrivacyPlan(
+        mechanism=tff_mf.load(folder / "mechanism.safetensors"),
+        rounds=of.rounds,
+        participation=of.schema,
+        noise_multiplier=of.noise_multiplier,
+        delta=of.delta,
+        clients_per_round=of.clients_per_round,
+        cohort=of.cohort,
+        insecure_seed=of.insecure_seed,
+    )
+    claims = summaries.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
+    about = {"model_sha256": reports.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
+    (folder / "summary.json").write_text(json.dumps({"accuracy": 0.5, "loss": 0.5, **claims, **about}))
+
+
+def audit(folder: pathlib.Path) -> None:
+    """Writes the audit of a run, as `tff-mf audit` does."""
+    setting = reports.audit_setting(
+        reports.read_configuration(folder), tff_mf.load(folder / "mechanism.safetensors"), coordinates=1024
+    )
+    found = auditing.audit(setting)
+    content = {
+        "passed": found.passed,
+        "run_sha256": reports.file_hash(folder / reports.CONFIGURATION),
+        "coordinates": found.coordinates,
+        "noise_scale": setting.noise_scale,
+        "rounds": setting.rounds,
+        "noise_multiplier": setting.noise_multiplier,
+        "claimed_epsilon": found.claimed_epsilon,
+        "delta": setting.delta,
+        "canaries": dataclasses.asdict(found.canaries),
+        "control": dataclasses.asdict(found.control),
+        "tests": [dataclasses.asdict(test) for test in found.tests],
+    }
+    (folder / "audit.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def whole(folder: pathlib.Path, *, audited: bool = True) -> dict[str, Any]:
+    """Writes a finished run with every file that a run can have, killed twice on its way, and returns its report."""
+    start(folder)
+    reports.write(folder, realised=False)
+    run(folder, killed=(5, 8))
+    summarise(folder)
+    if audited:
+        audit(folder)
+    return reports.write(folder, realised=True)

@@ -1,0 +1,46 @@
+"""Forged folders of runs: none that states a smaller ε passes with the digest. The command makes ten thousand."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import edits
+import forged_runs
+
+INPUTS = 60
+
+# What writes another run into the folder as a whole, or as much of it as nobody else has: see docs/reliability.md.
+PASS_WITHOUT_DIGEST: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def forged(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forged")
+    with forged_runs.remembered():
+        made, other = forged_runs.bases(folder)
+        yield list(forged_runs.forgeries(made, other, folder / "work", INPUTS, seed=1)), made, other, folder
+
+
+def test_no_forgery_passes_with_the_digest(forged):
+    outcomes, *_ = forged
+    assert sum(each.lowered for each in outcomes) > INPUTS // 3
+    assert [each for each in outcomes if each.lowered and not each.found_by_digest] == []
+
+
+def test_kinds_that_pass_without_the_digest_are_known(forged):
+    outcomes, *_ = forged
+    assert {each.kind for each in outcomes if each.lowered and not each.found} <= PASS_WITHOUT_DIGEST
+
+
+def test_more_noise_written_anew_is_one_that_only_the_digest_finds(forged):
+    """That the fuzz can see a forgery pass."""
+    _, made, other, folder = forged
+    ways = {each.name: each for each in edits.kinds(other)}
+    outcome = forged_runs.forge(
+        made[0], [ways["noise multiplier, larger"]], 2, folder / "one", forged_runs.random.Random(1)
+    )
+    assert outcome.lowered
+    assert not outcome.found
+    assert outcome.found_by_digest
