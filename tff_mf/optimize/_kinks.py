@@ -68,7 +68,7 @@ def _line_search(
     loss: Callable[[np.ndarray], Value], variables: np.ndarray, here: Value, direction: np.ndarray, least: float
 ) -> tuple[float, Value]:
     """Returns a step that meets the weak Wolfe conditions, or at least the first of them, or 0 if there is none."""
-    slope = here.gradient @ direction
+    slope = float(here.gradient @ direction)
     low, high, at_low = 0.0, np.inf, here
     length = 1.0
     for _ in range(_TRIALS):
