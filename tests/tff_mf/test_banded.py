@@ -187,6 +187,3 @@ def test_toeplitz_losses_are_those_of_the_dense_matrices(column, rounds, min_sep
         assert np.exp(loss.of_encoder(free, orthogonal=True).value) == pytest.approx(expected, rel=1e-9)
     expected = public(tff_mf.BandedToeplitz(column=falling), rounds, schema, made_for.workload)
     assert np.exp(loss.of_encoder(falling, orthogonal=False).value) == pytest.approx(expected, rel=1e-9)
-    inverse = _series.square_root(len(falling))
-    expected = public(tff_mf.BandedInverse(inverse_column=inverse), rounds, schema, made_for.workload)
-    assert np.exp(loss.of_inverse(inverse).value) == pytest.approx(expected, rel=1e-9)

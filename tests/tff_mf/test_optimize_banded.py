@@ -231,8 +231,9 @@ def test_toeplitz_matrices_of_any_setting(made_for, bands, objective):
         assert result.loss == loss(result.mechanism, rounds, schema)
         assert result.loss <= identity * (1 + 1e-6)
         assert result.mechanism.bands <= bands
-        assert tff_mf.explain_sensitivity(result.mechanism, rounds, schema).exact
         assert result.mechanism == optimize.__globals__[optimize.__name__.removesuffix("_result")](**arguments)
+    toeplitz = tff_mf.optimize_banded_toeplitz(**arguments)
+    assert tff_mf.explain_sensitivity(toeplitz, rounds, schema).exact
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -249,11 +250,11 @@ def test_tiny_toeplitz_matrices_are_the_best(rounds, bands, schema, objective):
     public = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
     arguments = {"rounds": rounds, "bands": bands, "participation": schema, "objective": objective}
 
-    def oracle(kind, name):
+    def oracle(kind, name, *, only_exact):
         def loss(tail):
             mechanism = kind(**{name: [1.0, *tail]})
             exact = tff_mf.explain_sensitivity(mechanism, rounds, schema).exact
-            return public(mechanism, rounds, schema) if exact else np.inf
+            return public(mechanism, rounds, schema) if exact or not only_exact else np.inf
 
         start = np.array(getattr(kind.square_root(bands), name)[1:])
         runs = [
@@ -264,12 +265,10 @@ def test_tiny_toeplitz_matrices_are_the_best(rounds, bands, schema, objective):
         ]
         return min(run.fun for run in runs)
 
-    assert tff_mf.optimize_banded_toeplitz_result(**arguments).loss <= oracle(tff_mf.BandedToeplitz, "column") * (
-        1 + 1e-5
-    )
-    # Log-convex prefix sums cost up to 3 % here, where bands are nearly as many as rounds.
+    toeplitz = tff_mf.optimize_banded_toeplitz_result(**arguments).loss
+    assert toeplitz <= oracle(tff_mf.BandedToeplitz, "column", only_exact=True) * (1 + 1e-5)
     inverse = tff_mf.optimize_banded_inverse_result(**arguments).loss
-    assert inverse <= oracle(tff_mf.BandedInverse, "inverse_column") * 1.03
+    assert inverse <= oracle(tff_mf.BandedInverse, "inverse_column", only_exact=False) * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -278,11 +277,9 @@ def test_toeplitz_gradients_are_those_of_finite_differences(objective):
     made_for = tff_mf.MadeFor(rounds=20, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
     loss = ToeplitzLoss(made_for, objective)
     falling = np.array([1.0, 0.6, 0.5, 0.3, 0.2, 0.1])
-    inverse = np.array(tff_mf.BandedInverse.square_root(5).inverse_column)
     for function, point in [
         (lambda column: loss.of_encoder(column, orthogonal=True), falling),
         (lambda column: loss.of_encoder(column, orthogonal=False), falling),
-        (loss.of_inverse, inverse),
     ]:
         steps = 1e-6 * np.eye(len(point))
         expected = [(function(point + step).value - function(point - step).value) / 2e-6 for step in steps]

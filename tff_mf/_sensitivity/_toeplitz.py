@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import numpy as np
 
@@ -29,13 +30,18 @@ def _toeplitz(column: np.ndarray, participation: Participation) -> SensitivityRe
         return _orthogonal(column, participation)
     if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
         return _non_increasing(column, participation)
-    if isinstance(participation, FixedEpoch) and len(column) * participation.limit <= _MOST_PRODUCTS:
+    if sums_epochs(participation, len(column)):
         gram = _touched(column, participation.separation)
         return _fixed_epoch.fixed_epoch(
             gram, participation, lambda pattern: _earliest_pattern(column[: len(column) - pattern[0]], participation)
         )
     bounds = (_majorant(column, participation), _cauchy_schwarz(column, participation))
     return min(bounds, key=lambda bound: bound.value)
+
+
+def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpoch]:
+    """Returns whether CᵀC is summed over the patterns of fixed epochs, for any C."""
+    return isinstance(participation, FixedEpoch) and rounds * participation.limit <= _MOST_PRODUCTS
 
 
 def _orthogonal(column: np.ndarray, participation: Participation) -> SensitivityResult:

@@ -1,4 +1,4 @@
-"""Losses of Toeplitz mechanisms with their gradients by the coefficients of C or of C⁻¹, exact, without matrices."""
+"""Losses of Toeplitz mechanisms with their gradients by the coefficients of C, exact, without matrices."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class ToeplitzLoss:
         self.made_for = made_for
         rounds = made_for.rounds
         self._workload = made_for.workload.coefficients(rounds)
-        self._weights = np.ones(rounds) if objective == "max" else np.arange(rounds, 0, -1) / rounds
+        self._weights = weights(rounds, objective)
 
     def of_encoder(self, column: np.ndarray, *, orthogonal: bool) -> Value:
         """Returns log(loss) for c, float64 `[bands]`; `orthogonal` picks the rule for sensitivity."""
@@ -28,20 +28,9 @@ class ToeplitzLoss:
         weighted = self._weights * decoder
         error = float(weighted @ decoder)
         # δ(a / c) = −(a / c)·δc / c.
-        by_column = -2 * _correlate(weighted, _series.quotient(decoder, column), len(column))
+        by_column = -2 * correlate(weighted, _series.quotient(decoder, column), len(column))
         squared = self.orthogonal_sensitivity(column) if orthogonal else self.monotone_sensitivity(column)
-        return _log_product(Value(error, by_column), squared)
-
-    def of_inverse(self, inverse: np.ndarray) -> Value:
-        """Returns log(loss) for d, float64 `[bands]`, where C = LtToep(d)⁻¹ is ≥ 0 and non-increasing."""
-        rounds, bands = self.made_for.rounds, len(inverse)
-        decoder = np.convolve(self._workload, inverse)[:rounds]
-        weighted = self._weights * decoder
-        by_inverse = 2 * _correlate(weighted, self._workload, bands)
-        column = _series.reciprocal(inverse, rounds)
-        squared = self.monotone_sensitivity(column)
-        by_sensitivity = -_correlate(squared.gradient, _series.quotient(column, inverse), bands)
-        return _log_product(Value(float(weighted @ decoder), by_inverse), Value(squared.value, by_sensitivity))
+        return log_product(Value(error, by_column), squared)
 
     def orthogonal_sensitivity(self, column: np.ndarray) -> Value:
         """Returns sens² where no row has two of the columns that one client touches: the sum of their norms."""
@@ -64,12 +53,17 @@ class ToeplitzLoss:
         return Value(float(total @ total), gradient)
 
 
-def _correlate(left: np.ndarray, right: np.ndarray, lags: int) -> np.ndarray:
+def weights(rounds: int, objective: str) -> np.ndarray:
+    """Returns how often the i-th coefficient of B counts: once, or in n − i of n rows."""
+    return np.ones(rounds) if objective == "max" else np.arange(rounds, 0, -1) / rounds
+
+
+def correlate(left: np.ndarray, right: np.ndarray, lags: int) -> np.ndarray:
     """Returns Σ_i left_i · right_{i−l} for the lags l = 0, …, lags − 1; both are as long."""
     return np.correlate(np.concatenate([left, np.zeros(lags - 1)]), right, mode="valid")
 
 
-def _log_product(error: Value, sensitivity: Value) -> Value:
+def log_product(error: Value, sensitivity: Value) -> Value:
     """Returns the log of the root of the product."""
     return Value(
         0.5 * (np.log(error.value) + np.log(sensitivity.value)),

@@ -5,15 +5,14 @@ import time
 import numpy as np
 
 from tff_mf import _validate
-from tff_mf.mechanisms import BandedInverse, _series
-from tff_mf.optimize._descent import Value, descend, finish
+from tff_mf.mechanisms import BandedInverse
+from tff_mf.optimize._descent import finish
+from tff_mf.optimize._inverse_loss import InverseLoss
+from tff_mf.optimize._inverse_search import MOST_BANDS, best_inverse
 from tff_mf.optimize._result import OptimizationResult
-from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
 from tff_mf.optimize.banded_toeplitz import check_bands, toeplitz_setting
 from tff_mf.participation import Participation
 from tff_mf.workloads import ToeplitzWorkload
-
-_ITERATIONS = 500
 
 
 def optimize_banded_inverse(
@@ -58,10 +57,15 @@ def optimize_banded_inverse_result(
 ) -> OptimizationResult[BandedInverse]:
     """Returns the banded inverse with the least loss, and how the search ended.
 
-    It is searched among those whose prefix sums s_i = d_0 + … + d_i are log-convex and never rise, with
-    d_0 = 1. By Kaluza's theorem 1 / Σ s_i x^i then has no positive coefficient but the first, so that
-    C ≥ 0 never rises, and the sensitivity is exact by theorem 3.1 of McMahan et al. (2024). The
-    banded inverse square root, where the search starts, is one of them.
+    d_0 = 1, and d_1, …, d_{b̂−1} may be any numbers: C may have negative entries, and entries that rise. What is
+    minimized has the exact sensitivity where there is a rule for it, as for one participation or where C ≥ 0 never
+    rises, and otherwise a proven upper bound: that of theorem 3.1 of McMahan et al. (2024) for the least matrix
+    that is ≥ |C| and never rises. The loss grows with d without bound, so that its least value lies at no boundary, and
+    a search that did not come to a stationary point says so. The best often lies where entries of C become equal;
+    there the loss has a kink, and stationary is a point where 0 is among the generalized gradients. There may be more
+    than one such point: several starts are tried, and the best of their ends is not proven to be the best of all.
+
+    Of more than 1024 bands, the result has 1024.
 
     The result's `history` has the loss after each iteration.
 
@@ -89,36 +93,6 @@ def optimize_banded_inverse_result(
     made_for = toeplitz_setting(rounds, participation, workload)
     bands = check_bands(bands, made_for.rounds)
     objective = _validate.one_of("objective", objective, ("rms", "max"))
-    loss = ToeplitzLoss(made_for, objective)
-
-    def of_variables(variables: np.ndarray) -> Value:
-        value, by_inverse = loss.of_inverse(_inverse_column(variables))
-        return Value(value, _by_variables(variables, by_inverse))
-
-    found = descend(of_variables, _square_root_variables(bands), iterations=_ITERATIONS)
-    mechanism = BandedInverse(inverse_column=_inverse_column(found.variables).tolist(), made_for=made_for)
-    return finish(mechanism, found, objective, began)
-
-
-def _prefix_sums(variables: np.ndarray) -> np.ndarray:
-    """Returns s with log(s_{m−1} / s_m) = Σ_{l ≥ m} e^(variable l), positive and falling in m."""
-    rates = np.cumsum(np.exp(variables)[::-1])[::-1]
-    return np.exp(-np.concatenate([[0.0], np.cumsum(rates)]))
-
-
-def _inverse_column(variables: np.ndarray) -> np.ndarray:
-    """Returns d, float64 `[variables + 1]`."""
-    return np.diff(_prefix_sums(variables), prepend=0.0)
-
-
-def _by_variables(variables: np.ndarray, by_inverse: np.ndarray) -> np.ndarray:
-    by_sums = by_inverse - np.append(by_inverse[1:], 0.0)
-    by_logs = _prefix_sums(variables) * by_sums
-    by_rates = np.cumsum(by_logs[::-1])[::-1][1:]
-    return -np.exp(variables) * np.cumsum(by_rates)
-
-
-def _square_root_variables(bands: int) -> np.ndarray:
-    """Returns the variables of the banded inverse square root."""
-    rates = -np.diff(np.log(_series.inverse_square_root(bands)))
-    return np.log(-np.diff(rates, append=0.0))
+    found = best_inverse(InverseLoss(made_for, objective), min(bands, MOST_BANDS))
+    column = np.append(1.0, found.variables)
+    return finish(BandedInverse(inverse_column=column.tolist(), made_for=made_for), found, objective, began)

@@ -1,0 +1,231 @@
+"""The search for banded inverses: against easy matrices, jax_privacy's, brute force, and its own word."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.optimize import _inverse_search, _kinks
+from tff_mf.optimize._descent import _STATIONARY_IF_ENDED, Value
+from tff_mf.optimize._inverse_loss import InverseLoss
+
+SGDM = {
+    "rounds": 150,
+    "participation": tff_mf.MinSep(min_sep=21, max_participations=8),
+    "workload": tff_mf.Momentum(momentum=0.9),
+}
+WIDE = {"rounds": 2000, "participation": tff_mf.MinSep(min_sep=1088, max_participations=2)}
+# What optimize_banded_inverse_toeplitz of jax_privacy at 8967688 comes to in the setting WIDE.
+PEER = {
+    "rms": [1.0, -0.513068093152983, -0.1023871347504713, -0.06604551552443122, -0.2846617515486706],
+    "max": [1.0, -0.5192712075097498, -0.11404725878309376, 0.017370486607022104, -0.35934130201629616],
+}
+
+
+def loss_of(inverse, made_for, objective):
+    loss = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
+    mechanism = tff_mf.BandedInverse(inverse_column=inverse)
+    return loss(mechanism, made_for.rounds, made_for.participation, made_for.workload)
+
+
+@st.composite
+def cases(draw, kinds=(tff_mf.MinSep, tff_mf.FixedEpoch)):
+    rounds = draw(st.integers(2, 12))
+    min_sep = draw(st.integers(1, rounds))
+    limit = draw(st.integers(1, (rounds - 1) // min_sep + 1))
+    schema = draw(st.sampled_from(kinds))(min_sep=min_sep, max_participations=limit)
+    momentum = draw(st.sampled_from([0.0, 0.5, 0.9, 0.99]))
+    workload = tff_mf.Momentum(momentum=momentum) if momentum else tff_mf.PrefixSum()
+    made_for = tff_mf.MadeFor(rounds=rounds, participation=schema, workload=workload)
+    return made_for, draw(st.integers(2, min(rounds, 6))), draw(st.sampled_from(["rms", "max"]))
+
+
+def searched(made_for, bands, objective):
+    return tff_mf.optimize_banded_inverse_result(
+        rounds=made_for.rounds,
+        bands=bands,
+        participation=made_for.participation,
+        workload=made_for.workload,
+        objective=objective,
+    )
+
+
+def brute_force(encoder, schema):
+    """Largest norm over all patterns, and over the contributions +1 and −1 in each of their rounds."""
+    largest = 0.0
+    for pattern in schema.patterns(len(encoder)):
+        gram = encoder[:, pattern].T @ encoder[:, pattern]
+        for signs in itertools.product((1, -1), repeat=len(pattern)):
+            largest = max(largest, np.array(signs) @ gram @ np.array(signs))
+    return np.sqrt(largest)
+
+
+@pytest.mark.parametrize("objective", ["rms", "max"])
+def test_two_bands_under_momentum_are_the_best_of_a_grid(objective):
+    result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=2, objective=objective)
+    made_for = tff_mf.MadeFor(**SGDM)
+    grid = min(loss_of([1.0, -ratio], made_for, objective) for ratio in np.linspace(-0.2, 1.2, 281))
+    assert result.converged
+    assert result.loss <= grid
+    if objective == "rms":
+        assert result.loss == pytest.approx(57.06, abs=0.005)
+
+
+@pytest.mark.parametrize("objective", ["rms", "max"])
+def test_prefix_sums_are_no_worse_than_those_of_jax_privacy(objective):
+    result = tff_mf.optimize_banded_inverse_result(**WIDE, bands=5, objective=objective)
+    assert result.loss <= loss_of(PEER[objective], tff_mf.MadeFor(**WIDE), objective) * 1.001
+    assert result.converged
+
+
+@settings(max_examples=40)
+@given(cases())
+def test_nothing_easy_is_better(case):
+    made_for, bands, objective = case
+    result = searched(*case)
+    inverse = np.array(result.mechanism.inverse_column)
+    assert inverse[0] == 1.0
+    assert result.loss == loss_of(inverse, made_for, objective)
+    easy = [tff_mf.BandedInverse.square_root(bands).inverse_column, [1.0]]
+    easy += [[1.0, -ratio] for ratio in np.linspace(-0.5, 1.5, 41)]
+    assert result.loss <= min(loss_of(each, made_for, objective) for each in easy) * (1 + 1e-7)
+    # What the noise runs with is hardly another matrix.
+    as_run = result.mechanism.as_run().inverse_column
+    assert loss_of(as_run, made_for, objective) == pytest.approx(result.loss, rel=1e-5)
+
+
+@settings(max_examples=30)
+@given(cases())
+def test_sensitivity_of_what_is_found_is_never_below_brute_force(case):
+    made_for, _, _ = case
+    mechanism = searched(*case).mechanism
+    for each in (mechanism, mechanism.as_run()):
+        found = tff_mf.sensitivity(each, made_for.rounds, made_for.participation)
+        assert found >= brute_force(each.encoder(made_for.rounds), made_for.participation) * (1 - 1e-12)
+
+
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_losses_bound_those_that_are_accounted_for(case, seed):
+    made_for, bands, objective = case
+    loss = InverseLoss(made_for, objective)
+    rounds, schema = made_for.rounds, made_for.participation
+    for scale in (0.1, 1.0):
+        inverse = np.append(1.0, scale * np.random.default_rng(seed).standard_normal(bands - 1))
+        public = loss_of(inverse, made_for, objective)
+        found = np.exp(loss(inverse).value)
+        assert found >= public * (1 - 1e-9)
+        column = tff_mf.BandedInverse(inverse_column=inverse).coefficients(rounds)
+        if schema.limit == 1 or (np.all(column >= 0) and np.all(np.diff(column) <= 0)):
+            assert found == pytest.approx(public, rel=1e-9)
+    square_root = tff_mf.BandedInverse.square_root(bands).inverse_column
+    expected = loss_of(square_root, made_for, objective)
+    assert np.exp(loss(np.array(square_root)).value) == pytest.approx(expected, rel=1e-9)
+
+
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_gradients_are_those_of_finite_differences(case, seed):
+    made_for, bands, objective = case
+    loss = InverseLoss(made_for, objective)
+    inverse = np.append(1.0, 0.3 * np.random.default_rng(seed).standard_normal(bands - 1))
+    steps = 1e-6 * np.eye(bands)[1:]
+    expected = [(loss(inverse + step).value - loss(inverse - step).value) / 2e-6 for step in steps]
+    value = loss(inverse)
+    np.testing.assert_allclose(value.gradient[1:], expected, atol=1e-4, rtol=1e-4)
+    slope = loss.slope(inverse, np.eye(bands - 1))
+    assert slope <= np.abs(value.gradient[1:]).max() * (1 + 1e-3) + 1e-3
+
+
+@pytest.mark.parametrize("objective", ["rms", "max"])
+def test_squared_errors_are_quadratic_in_the_inverse(objective):
+    loss = InverseLoss(tff_mf.MadeFor(**SGDM), objective)
+    inverse = np.array([1.0, -0.5, 0.25, -0.3])
+    assert inverse @ loss._gram(4) @ inverse == pytest.approx(loss.error(inverse) ** 2, rel=1e-12)
+    whitening = loss.whitening(4)
+    np.testing.assert_allclose(whitening.T @ loss._gram(4)[1:, 1:] @ whitening, np.eye(3), atol=1e-6)
+
+
+def test_matrices_at_the_old_boundary_are_not_called_stationary():
+    """The search among log-convex prefix sums ended at [1, −1], where its own variables were flat."""
+    loss = InverseLoss(tff_mf.MadeFor(**SGDM), "rms")
+    scaled = loss.whitening(2) * loss.error(np.array([1.0, -1.0]))
+    assert loss.slope(np.array([1.0, -1.0]), scaled) > 100 * _STATIONARY_IF_ENDED
+    assert loss.slope(np.array([1.0, -0.937928]), loss.whitening(2)) < _STATIONARY_IF_ENDED
+
+
+@pytest.mark.parametrize("bands", [3, 6])
+def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
+    """Burke, Lewis and Overton (2005): the shortest vector in the hull of gradients sampled close by."""
+    schema = tff_mf.MinSep(min_sep=2, max_participations=4)
+    made_for = tff_mf.MadeFor(rounds=8, participation=schema)
+    loss = InverseLoss(made_for, "rms")
+    best = np.array(searched(made_for, bands, "rms").mechanism.inverse_column)
+    generator = np.random.default_rng(0)
+
+    def sampled(inverse):
+        points = inverse[1:] + 1e-5 * generator.uniform(-1, 1, (400, bands - 1))
+        gradients = np.array([loss(np.append(1.0, point)).gradient[1:] for point in points])
+        weights, _ = scipy.optimize.nnls(
+            np.vstack([gradients.T, np.full(len(gradients), 1e3)]), np.append(np.zeros(bands - 1), 1e3)
+        )
+        return np.abs(gradients.T @ weights).max(), np.abs(gradients).max()
+
+    shortest, largest = sampled(best)
+    assert largest > 0.05
+    assert shortest < 5e-3
+    assert loss.slope(best, np.eye(bands - 1)) < 5e-3
+    away = best + np.append(0.0, 0.05 * generator.standard_normal(bands - 1))
+    assert loss.slope(away, np.eye(bands - 1)) == pytest.approx(sampled(away)[0], rel=0.1, abs=1e-2)
+
+
+def test_fixed_epochs_are_never_worse_than_min_sep():
+    made_for = {"rounds": 60, "workload": tff_mf.Momentum(momentum=0.9), "bands": 6}
+    apart, epochs = (
+        tff_mf.optimize_banded_inverse_result(**made_for, participation=kind(min_sep=6, max_participations=10)).loss
+        for kind in (tff_mf.MinSep, tff_mf.FixedEpoch)
+    )
+    assert epochs <= apart * (1 + 1e-5)
+
+
+def test_a_search_that_is_cut_short_says_so(monkeypatch):
+    brief = _inverse_search._Effort(iterations=2, tolerance=1e-8)
+    monkeypatch.setattr(_inverse_search, "_BRIEF", brief)
+    monkeypatch.setattr(_inverse_search, "_FULL", brief)
+    monkeypatch.setattr(_inverse_search, "_RESTARTS", 1)
+    result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=12)
+    assert not result.converged
+    assert result.mechanism.made_for.converged is False
+    assert result.message == "Not at a stationary point: iterations ran out"
+    assert result.gradient_norm > _STATIONARY_IF_ENDED
+
+
+def test_more_bands_than_are_searched_are_left_out(monkeypatch):
+    monkeypatch.setattr("tff_mf.optimize.banded_inverse.MOST_BANDS", 3)
+    assert tff_mf.optimize_banded_inverse(**SGDM, bands=5).bands == 3
+
+
+def test_bfgs_finds_its_way_along_kinks():
+    """Lewis and Overton (2013), section 5: the nonsmooth Rosenbrock function, least at (1, 1)."""
+
+    def rosenbrock(point):
+        bend = point[1] - point[0] ** 2
+        sign = np.sign(bend)
+        gradient = np.array([2 * (point[0] - 1) / 4 - 2 * point[0] * sign * 8, 8 * sign])
+        return Value(8 * abs(bend) + (point[0] - 1) ** 2 / 4, gradient)
+
+    path = _kinks.bfgs(rosenbrock, np.array([-1.0, 1.3]), iterations=1000, tolerance=1e-10)
+    np.testing.assert_allclose(path.variables, 1.0, atol=1e-3)
+    assert np.all(np.diff(path.values) <= 0)
+
+
+def test_bfgs_stays_where_the_function_is_finite():
+    def falling_to_a_wall(point):
+        return Value(np.inf if point[0] >= 1 else -point[0], np.array([-1.0]))
+
+    path = _kinks.bfgs(falling_to_a_wall, np.zeros(1), iterations=100, tolerance=1e-10)
+    assert path.ended
+    assert 0.9 < path.variables[0] < 1
+    assert np.isfinite(path.values[-1])

@@ -1,0 +1,280 @@
+"""The patterns of TensorFlow Privacy's own tests of queries, and what its `DPQuery` documents, for all of ours.
+
+Source: `dp_query_test`, `gaussian_query_test`, `nested_query_test`, `normalized_query_test` and `restart_query_test` of
+tensorflow_privacy 0.9.
+"""
+
+import collections
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+import tensorflow_privacy as tfp  # noqa: E402
+from tensorflow_privacy.privacy.dp_query import nested_query, test_utils  # noqa: E402
+
+from tff_mf import queries  # noqa: E402
+
+ROUNDS = 4
+MECHANISMS = {
+    "BandedQuery": tff_mf.BandedToeplitz.square_root(3),
+    "BandedInverseQuery": tff_mf.BandedInverse.square_root(3),
+    "BLTQuery": tff_mf.BLT.production("b400"),
+    "DenseQuery": tff_mf.Dense(matrix=np.tril(np.ones((ROUNDS, ROUNDS))) / 2 + np.eye(ROUNDS) / 2),
+    "IdentityQuery": tff_mf.Identity(),
+    "StructuredQuery": tff_mf.Structured(diagonals=[[1.0] * ROUNDS], left=[[0.5]] * ROUNDS, right=[[0.5]] * ROUNDS),
+    "TreeQuery": tff_mf.Tree(ROUNDS, variant="online"),
+    "PseudoInverseTreeQuery": tff_mf.Tree(ROUNDS, variant="full"),
+}
+KINDS = [*MECHANISMS, "RestartedQuery", "AdaptiveClippingQuery", "RestartedQuery of AdaptiveClippingQuery"]
+
+
+def build(kind, template, *, clip_norm=10.0, noise_multiplier=0.0, insecure_seed=None):
+    """Returns a query of that kind for records like the template."""
+    specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec(np.shape(leaf), tf.float32), template)
+    arguments = {"record_specs": specs, "noise_multiplier": noise_multiplier, "insecure_seed": insecure_seed}
+    if kind.endswith("AdaptiveClippingQuery"):
+        clipping = queries.AdaptiveClipping(count_stddev=0.0)
+        query = queries.AdaptiveClippingQuery(
+            tff_mf.Tree(ROUNDS), clip_norm=clip_norm, clipping=clipping, clients_per_round=2, **arguments
+        )
+    elif kind == "RestartedQuery":
+        query = queries.build_query(tff_mf.Tree(ROUNDS), clip_norm=clip_norm, **arguments)
+    else:
+        query = getattr(queries, kind)(MECHANISMS[kind], clip_norm=clip_norm, **arguments)
+    return queries.RestartedQuery(query, restart_every=2) if kind.startswith("Restarted") else query
+
+
+def of_record(kind, sample_state):
+    """Returns the part of a sample state that is the sum of the records."""
+    return sample_state[0] if "Adaptive" in kind else sample_state
+
+
+def assert_close(found, expected):
+    tf.nest.assert_same_structure(found, expected)
+    for left, right in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-4)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def test_every_query_is_tried():
+    names = {name for name in dir(queries) if name.endswith("Query")}
+    assert names - {"MatrixFactorizationQuery"} <= set(KINDS)
+
+
+class Layer(collections.namedtuple("Layer", ["kernel", "bias"])):
+    """A record may hold named tuples as well."""
+
+
+RECORDS = {
+    "scalars": ([2.5, -1.0], 1.5),
+    "NumPy scalars": ([np.float32(2.5), np.float32(-1.0)], 1.5),
+    "tensors": ([tf.constant([2.0, 0.0]), tf.constant([-1.0, 1.0])], [1.0, 1.0]),
+    "arrays": ([np.array([2.0, 0.0], np.float32), np.array([-1.0, 1.0], np.float32)], [1.0, 1.0]),
+    "list of scalars": ([[1.0, 2.0], [2.0, 0.5]], [3.0, 2.5]),
+    "tuple": ([(1.0, (2.0, 3.0)), (4.0, (3.0, 2.0))], (5.0, (5.0, 5.0))),
+    "dict": ([{"a": 1.0, "b": [2.0]}, {"a": 0.5, "b": [1.0]}], {"a": 1.5, "b": [3.0]}),
+    "ordered": (
+        [collections.OrderedDict(b=1.0, a=2.0), collections.OrderedDict(b=3.0, a=4.0)],
+        collections.OrderedDict(b=4.0, a=6.0),
+    ),
+    "named": ([Layer(1.0, {"x": 2.0}), Layer(0.0, {"x": 1.0})], Layer(1.0, {"x": 3.0})),
+}
+
+
+# Structures are the same to all queries but for how they wrap them.
+WRAPPERS = ("IdentityQuery", "RestartedQuery of AdaptiveClippingQuery")
+STRUCTURES = [
+    pytest.param(kind, case, id=f"{kind}-{case}")
+    for kind in KINDS
+    for case in RECORDS
+    if kind in WRAPPERS or case in ("scalars", "dict")
+]
+
+
+@pytest.mark.parametrize(("kind", "case"), STRUCTURES)
+def test_sums_without_clipping_and_noise(kind, case):
+    records, expected = RECORDS[case]
+    query = build(kind, records[0])
+    result, _ = test_utils.run_query(query, records)
+    if case in ("tensors", "arrays"):
+        np.testing.assert_allclose(result, expected)
+    else:
+        assert_close(result, expected)
+
+
+@pytest.mark.parametrize(("kind", "case"), STRUCTURES)
+def test_sample_states_are_made_from_any_template(kind, case):
+    """`DPQuery.initial_sample_state`: leaves are Python scalars, or have `shape` and `dtype`."""
+    template = RECORDS[case][0][0]
+    query = build(kind, template)
+    specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec(np.shape(leaf), tf.float32), template)
+    for each in (template, specs, tf.nest.map_structure(tf.convert_to_tensor, template)):
+        sample = of_record(kind, query.initial_sample_state(each))
+        tf.nest.assert_same_structure(sample, template)
+        for leaf, like in zip(tf.nest.flatten(sample), tf.nest.flatten(template), strict=True):
+            assert leaf.shape == np.shape(like)
+            assert not np.any(leaf)
+
+
+def test_sample_states_of_a_python_scalar(kind):
+    query = build(kind, 2.7)
+    sample = of_record(kind, query.initial_sample_state(2.7))
+    assert sample.shape == []
+    assert float(sample) == 0.0
+
+
+def test_sums_of_clipped_records(kind):
+    records = [tf.constant([-6.0, 8.0]), tf.constant([4.0, -3.0])]
+    result, _ = test_utils.run_query(build(kind, records[0], clip_norm=5.0), records)
+    np.testing.assert_allclose(result, [1.0, 1.0], atol=1e-4)
+
+
+def test_scalars_are_clipped_together(kind):
+    record = {"c": (-6.0, 8.0), "d": [0.0]}
+    result, _ = test_utils.run_query(build(kind, record, clip_norm=5.0), [record])
+    assert_close(result, {"c": (-3.0, 4.0), "d": [0.0]})
+
+
+def test_noise_of_the_first_round_has_its_standard_deviation(kind):
+    """As `test_gaussian_sum_with_noise`, with many coordinates rather than many runs."""
+    record = tf.zeros([2000])
+    query = build(kind, record, clip_norm=2.0, noise_multiplier=1.5)
+    result, _ = test_utils.run_query(query, [record, record])
+    mechanism = MECHANISMS.get(kind, tff_mf.Tree(ROUNDS))
+    assert np.std(result) == pytest.approx(3.0 * mechanism.inverse(ROUNDS)[0, 0], rel=0.1)
+
+
+def test_merged_samples_are_those_of_all_records(kind):
+    records = [tf.constant(each) for each in ([2.0, 0.0], [-1.0, 1.0], [3.0, 5.0], [-1.0, 4.0])]
+    query = build(kind, records[0])
+    params = query.derive_sample_params(query.initial_global_state())
+
+    def sample(records):
+        state = query.initial_sample_state(records[0])
+        for record in records:
+            state = query.accumulate_record(params, state, record)
+        return state
+
+    merged = query.merge_sample_states(sample(records[:2]), sample(records[2:]))
+    np.testing.assert_allclose(of_record(kind, merged), [3.0, 10.0])
+    assert_close(merged, tf.nest.map_structure(lambda leaf: leaf.numpy(), sample(records)))
+    result, _, _ = query.get_noised_result(merged, query.initial_global_state())
+    np.testing.assert_allclose(result, [3.0, 10.0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error"),
+    [
+        pytest.param([1.0], (1.0,), TypeError, id="type mismatch"),
+        pytest.param([1.0], [1.0, 1.0], ValueError, id="too few on left"),
+        pytest.param([1.0, 1.0], [1.0], ValueError, id="too few on right"),
+    ],
+)
+def test_incompatible_records(kind, first, second, error):
+    with pytest.raises(error):
+        test_utils.run_query(build(kind, first), [first, second])
+
+
+def test_records_are_preprocessed_in_another_graph(kind):
+    """`DPQuery.preprocess_record`: "can be executed in a separate TF session, or even on a different machine"."""
+    query = build(kind, tf.zeros([2]), clip_norm=5.0)
+    params = np.asarray(query.derive_sample_params(query.initial_global_state()))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fed = tf.compat.v1.placeholder(tf.float32, params.shape)
+        record = query.preprocess_record(fed, tf.constant([-6.0, 8.0]))
+        clipped = session.run(of_record(kind, record), {fed: params})
+    np.testing.assert_allclose(clipped, [-3.0, 4.0], atol=1e-4)
+
+
+def one_round(query, state, records):
+    params = query.derive_sample_params(state)
+    sample = query.initial_sample_state(records[0])
+    for record in records:
+        sample = query.accumulate_record(params, sample, record)
+    result, state, _ = query.get_noised_result(sample, state)
+    return result, state
+
+
+def test_rounds_in_a_function_are_those_of_eager_mode(kind):
+    records = [{"a": tf.constant([1.0, 2.0]), "b": tf.constant(3.0)}] * 2
+    query = build(kind, records[0], noise_multiplier=1.0, insecure_seed=7)
+    state = traced_state = query.initial_global_state()
+    for _ in range(2):
+        result, state = one_round(query, state, records)
+        traced, traced_state = tf.function(lambda each: one_round(query, each, records))(traced_state)
+        tf.nest.assert_same_structure(traced, records[0])
+        assert_close(traced, tf.nest.map_structure(lambda leaf: leaf.numpy(), result))
+    tf.nest.assert_same_structure(traced_state, state)
+
+
+def test_rounds_in_a_session_sum_records(kind):
+    """Graph mode of TensorFlow 1, where state goes in and out as arrays."""
+    query = build(kind, [0.0, 0.0])
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        records = [[tf.constant(1.0), tf.constant(2.0)], [tf.constant(-3.0), tf.constant(0.5)]]
+        result, state = one_round(query, query.initial_global_state(), records)
+        again, _ = one_round(query, state, records)
+        session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
+        for found in session.run([result, again]):
+            assert_close(found, [-2.0, 2.5])
+
+
+def test_states_are_structures_of_tensors(kind):
+    """`DPQuery.initial_global_state`: "must be processable via tf.nest.map_structure"."""
+    records = [tf.constant([1.0, 2.0])]
+    query = build(kind, records[0], noise_multiplier=1.0, insecure_seed=3)
+    state = query.initial_global_state()
+    for _ in range(2):
+        copied = tf.nest.map_structure(tf.identity, state)
+        tf.nest.assert_same_structure(copied, state)
+        (result, after), (same, _) = one_round(query, state, records), one_round(query, copied, records)
+        np.testing.assert_array_equal(result, same)
+        state = after
+
+
+def test_metrics_are_an_ordered_dictionary_of_tensors(kind):
+    query = build(kind, tf.zeros([2]))
+    metrics = query.derive_metrics(query.initial_global_state())
+    assert isinstance(metrics, collections.OrderedDict)
+    assert all(isinstance(name, str) and tf.is_tensor(value) for name, value in metrics.items())
+
+
+def test_normalized_queries(kind):
+    records = [tf.constant([-6.0, 8.0]), tf.constant([4.0, -3.0])]
+    numerator = build(kind, records[0], clip_norm=5.0)
+    if not isinstance(numerator, tfp.SumAggregationDPQuery):
+        pytest.skip("TensorFlow Privacy's RestartQuery is no sum query either")
+    query = tfp.NormalizedQuery(numerator_query=numerator, denominator=2.0)
+    result, _ = test_utils.run_query(query, records)
+    np.testing.assert_allclose(result, [0.5, 0.5], atol=1e-4)
+
+
+def test_nested_queries(kind):
+    inner = [build(kind, 1.0, clip_norm=4.0), {"c": build(kind, [12.0, 9.0], clip_norm=5.0)}]
+    if not all(isinstance(each, tfp.SumAggregationDPQuery) for each in tf.nest.flatten(inner)):
+        with pytest.raises(TypeError):
+            nested_query.NestedSumQuery(inner)
+        return
+    query = nested_query.NestedSumQuery(inner)
+    records = [[1.0, {"c": [12.0, 9.0]}], [5.0, {"c": [1.0, 2.0]}]]
+    result, _ = test_utils.run_query(query, records)
+    assert_close(result, [5.0, {"c": [5.0, 5.0]}])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("Restarted")])
+def test_restarts_of_tensorflow_privacy(kind):
+    records = [tf.constant([1.0, 2.0])]
+    inner = build(kind, records[0], noise_multiplier=1.0)
+    query = tfp.RestartQuery(inner, tfp.restart_query.PeriodicRoundRestartIndicator(period=2))
+    state, rounds = query.initial_global_state(), []
+    for _ in range(3):
+        _, state = one_round(query, state, records)
+        rounds.append(int(state.inner_query_state.noise.round))
+    assert rounds == [1, 0, 1]
