@@ -155,7 +155,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
         """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero."""
-        return tf.nest.pack_sequence_as(record, _clipping.clip_record(_tensors(record), params))
+        return tf.nest.pack_sequence_as(record, _clipping.clip_record(tensors(record), params))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
         """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class."""
@@ -207,7 +207,8 @@ def _refuse_optimizers() -> None:
         frame = frame.f_back
 
 
-def _tensors(record: Any) -> list[tf.Tensor]:
+def tensors(record: Any) -> list[tf.Tensor]:
+    """Returns the leaves of a record, numbers of Python among them, as tensors."""
     return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(record)]
 
 
