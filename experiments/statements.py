@@ -136,7 +136,7 @@ def one_line(claim: Claim) -> str:
     Example:
         >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="k≤1")
         >>> one_line(claim)[:72]
-        'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.238 at δ='
+        'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
         >>> one_line(dataclasses.replace(claim, population=3, delta=0.5))[:38]
         'NO ε CAN BE STATED: delta: δ = 0.5 is '
     """
