@@ -168,8 +168,9 @@ def _accountant(
     smaller = configuration.cohort / configuration.clients_per_round
     result["epsilon_as_run"] = tff_mf.Guarantee(mu=found.mu * smaller * (1 + 2.0**-50)).epsilon(delta)
     # Setting g clients to zero is g steps to a neighbour: the norm of a sum of g is at most g times that of one.
-    several = answers["clients_of_one_person"] or 1
-    result["epsilon_of_a_person"] = tff_mf.Guarantee(mu=found.mu * several * (1 + 2.0**-50)).epsilon(delta)
+    several = answers["clients_of_one_person"]
+    if several is not None:
+        result["epsilon_of_a_person"] = tff_mf.Guarantee(mu=found.mu * several * (1 + 2.0**-50)).epsilon(delta)
     return result
 
 
