@@ -5,7 +5,6 @@ python docs/pipeline.py {resident,session,default} FOLDER [--stop-after ROUND]: 
 
 import argparse
 import asyncio
-import collections
 import contextlib
 import json
 import pathlib
@@ -62,16 +61,6 @@ def model_fn():
     return tff.learning.models.from_keras_model(model, tf.keras.losses.MeanSquaredError(), element_spec)
 
 
-def no_metrics(metric_finalizers, local_unfinalized_metrics_type=None):
-    """Metrics of training clients would leave them without noise."""
-
-    @tff.federated_computation
-    def nothing(client_metrics):
-        return tff.federated_value(collections.OrderedDict(), tff.SERVER)
-
-    return nothing
-
-
 plan = plan_privacy(
     mechanism=tff_mf.BLT.production("b100"),  # or tff_mf.load("mechanism.safetensors")
     rounds=ROUNDS,
@@ -88,7 +77,7 @@ process = tff.learning.algorithms.build_unweighted_fed_avg(
     client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
     server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
     model_aggregator=mean,
-    metrics_aggregator=no_metrics,
+    metrics_aggregator=aggregators.withhold_metrics,
 )
 
 

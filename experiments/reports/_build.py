@@ -162,11 +162,12 @@ def _accountant(
         "epsilon_as_run": None,
         "epsilon_of_a_person": None,
     }
-    several = answers["clients_of_one_person"] or 1
-    result["tier"] = statements.tier(claim, clients_of_one_person=several)
+    several = answers["clients_of_one_person"]
+    result["tier"] = statements.tier(claim, clients_of_one_person=several or 1)
     if claim.guarantee is not None and claim.guarantee.mu != float("inf"):
         result["epsilon_as_run"] = claim.epsilon_as_run
-        result["epsilon_of_a_person"] = claim.epsilon_of(several)
+        if several is not None:
+            result["epsilon_of_a_person"] = claim.epsilon_of(several)
     return result
 
 

@@ -245,3 +245,9 @@ def test_a_configuration_that_no_run_has_is_refused(good, tmp_path, changes, fie
     change_json(folder / "run.json", lambda found: {**found, **changes})
     with pytest.raises(tff_mf.InputError, match=field):
         reports.check(folder)
+
+
+def test_nobody_who_did_not_answer_has_an_epsilon_of_a_person(good, tmp_path):
+    folder = copied(good, tmp_path / "run")
+    (folder / "answers.json").unlink()
+    assert reports.build(folder, realised=True)["accountant"]["epsilon_of_a_person"] is None
