@@ -52,15 +52,19 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
     )
     stack = tff.framework.get_context_stack()
     before = stack.current
-    with ending_workers():
-        stack.set_default_context(context)
-        try:
-            yield context
-        finally:
-            stack.set_default_context(before)
-            del context
-            # TFF ends the worker when the context is collected; computations may still hold it in a cycle.
-            gc.collect()
+    try:
+        with ending_workers():
+            stack.set_default_context(context)
+            try:
+                yield context
+            finally:
+                stack.set_default_context(before)
+    finally:
+        # When its context is collected, TFF interrupts the worker and waits for its end without a limit: for ever if it
+        # ignores interrupts, as what a script starts in the background does. By now the worker has ended.
+        # Computations may still hold the context in a cycle.
+        del context
+        gc.collect()
 
 
 class _Session(tff.framework.SyncContext):
