@@ -4,7 +4,9 @@ from tff_mf import _requires
 
 _requires.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
+from ._clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
 from ._connection import WorkerLostError as WorkerLostError  # noqa: E402
+from ._transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
 from ._values import ResidentValue as ResidentValue  # noqa: E402
 from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
 from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402

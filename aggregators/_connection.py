@@ -9,6 +9,7 @@ import grpc
 import tensorflow_federated as tff
 
 from . import _datasets
+from ._clear_errors import cleared
 
 _T = TypeVar("_T")
 _MAX_MESSAGE_BYTES = 2 * 1000**3
@@ -150,7 +151,8 @@ class Connection:
                 "The resident context has ended, and the values of its worker with it: read them in its block."
             )
         try:
-            yield
+            with cleared():
+                yield
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() in _LOST:
                 self._executor.close()

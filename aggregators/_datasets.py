@@ -1,9 +1,10 @@
 """Clients' datasets on their way to a worker, so that nothing of them stays there."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 
 # TensorFlow gives the table of every serialized dataset a name of its own, and its resource, which is kept under that
 # name, lives as long as the worker: a vocabulary for each client of each round.
@@ -11,8 +12,7 @@ _TABLE, _IMPORT, _NAMED = "HashTableV2", "LookupTableImportV2", b"HashTableFromG
 # What a dataset computes with (a function to map, say) is compiled for each client as if for several devices, and of
 # every such compilation the session keeps some 50 bytes, which split the memory that is freed around them. This
 # attribute, which says something of GPUs alone, has TensorFlow compile for the one device that datasets run on.
-_ONE_DEVICE, _OF_DATASETS = "experimental_ints_on_device", b"_tf_data_function"
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_ONE_DEVICE, _OF_DATASETS = "experimental_ints_on_device", "_tf_data_function"
 
 
 def lighten(value: Any) -> None:
@@ -34,7 +34,7 @@ def lighten(value: Any) -> None:
 
 def lightened(serialized: bytes) -> bytes:
     """Returns a serialized dataset of the same elements, of which a worker that has read them keeps nothing."""
-    if _NAMED not in serialized and _OF_DATASETS not in serialized:
+    if _NAMED not in serialized and _OF_DATASETS.encode() not in serialized:
         return serialized
     graph = graph_pb2.GraphDef.FromString(serialized)
     _share_tables(graph)
@@ -65,13 +65,27 @@ def _share_tables(graph: graph_pb2.GraphDef) -> None:
 
 def _compile_for_one_device(graph: graph_pb2.GraphDef) -> None:
     # TensorFlow refuses the attribute in functions that are called, and so in what those may call.
-    called = {
-        node.attr["f"].func.name
-        for function in graph.library.function
-        for node in function.node_def
-        if node.op in _CALLS
-    }
-    computed = {value.func.name for node in graph.node for value in node.attr.values() if value.HasField("func")}
+    everything = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    called = {name for node in everything if not _is_dataset(node) for name in _functions_of(node)}
+    computed = {name for node in graph.node if _is_dataset(node) for name in _functions_of(node)}
     for function in graph.library.function:
-        if function.signature.name in computed - called:
-            function.attr[_ONE_DEVICE].b = True
+        if function.signature.name not in computed - called:
+            continue
+        function.attr[_ONE_DEVICE].b = True
+        # With the attribute, an int32 leaves a function by a node of another name than other numbers do. What optimizes
+        # pipelines tells by that name whether it sees a function, would take this one for a pipeline of two ends, and
+        # fail; unmarked it is left alone. No pipeline returns an int32, so that nothing is lost.
+        if any(output.type == types_pb2.DT_INT32 for output in function.signature.output_arg):
+            function.attr.pop(_OF_DATASETS, None)
+
+
+def _is_dataset(node: node_def_pb2.NodeDef) -> bool:
+    return "Dataset" in node.op
+
+
+def _functions_of(node: node_def_pb2.NodeDef) -> Iterator[str]:
+    """Yields the names of all functions that a node may run."""
+    yield node.op
+    for value in node.attr.values():
+        for function in (value.func, *value.list.func):
+            yield function.name

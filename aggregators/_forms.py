@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from . import _secure
+
 # The state of a round whose server has none.
 NOTHING = tff.TensorType(np.int32)
 _CANNOT = (TypeError, ValueError, tff.backends.mapreduce.compiler.MapReduceFormCompilationError)
@@ -72,7 +74,7 @@ Form = ServerForm | RoundForm | PlacedForm
 
 
 def take_apart(computation: tff.Computation) -> Form:
-    """Returns the parts of a computation that have no placements.
+    """Returns the parts of a computation that have no placements; secure sums are simulated.
 
     Raises:
         ValueError: If the result is not of the server's structures and tensors alone, as
@@ -83,6 +85,7 @@ def take_apart(computation: tff.Computation) -> Form:
         raise ValueError(
             f"A federated context returns structures and tensors of the server; this result is {signature.result}."
         )
+    computation = _secure.simulated(computation)
     if tff.types.contains(signature.result, lambda part: isinstance(part, tff.SequenceType)):
         return PlacedForm(run=_ready(computation))
     try:

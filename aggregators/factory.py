@@ -12,7 +12,7 @@ import tff_mf
 from tff_mf import _validate, noise, queries
 from tff_mf.errors import InputTypeError, InputValueError
 
-from . import _dividing
+from . import _dividing, _record_sums, _transfers
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
@@ -28,8 +28,9 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the
     state of the one before. A value is one client's contribution to one round; which clients take
     part how often is for the caller to bound, and `dp_event` accounts for the bound it is given.
-    Measurements are the number of rounds, the scale of the noise, the rows of it that are remembered, and what
-    `record_aggregation_factory` measures; with the default nothing about clients is released but the noised mean.
+    Measurements are the number of rounds, the scale of the noise and the rows of it that are remembered. What
+    `record_aggregation_factory` measures of clients is exact, and withheld: nothing about clients is released but the
+    noised mean.
 
     Args:
         mechanism: The mechanism.
@@ -39,7 +40,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         restart_every: Number of rounds after which noise starts anew, or `None`; see `queries.RestartedQuery`.
         adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        record_aggregation_factory: Sums the clipped values, and must not enlarge any of them;
+        record_aggregation_factory: Sums the clipped values, without a state, and must not enlarge any of them;
             `tff.aggregators.SumFactory()` if `None`.
 
     Raises:
@@ -127,7 +128,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         Raises:
             InputTypeError: If a tensor of `value_type` is not of a float type, there is a weight, or a factory of TFF
                 that divides by the clients' numbers is being built around this one.
-            InputValueError: If the shape of a tensor is not fixed.
+            InputValueError: If the shape of a tensor is not fixed, or `record_aggregation_factory` has a state.
         """
         if weight_type is not None:
             raise InputTypeError(
@@ -139,7 +140,10 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         query = tfp.NormalizedQuery(
             self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self._clients_per_round
         )
-        return tff.aggregators.DifferentiallyPrivateFactory(query, self._record_aggregation_factory).create(value_type)
+        record_sum = _record_sums.UnmeasuredSum(self._record_aggregation_factory)
+        process = tff.aggregators.DifferentiallyPrivateFactory(query, record_sum).create(value_type)
+        _transfers.watch(process.initialize.type_signature.result)
+        return process
 
     def _query(self, record_specs: object) -> _Query:
         query = self._query_of_a_stream(record_specs)

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 import psutil
 import tensorflow_federated as tff
 
+from . import _secure, _transfers
+from ._clear_errors import cleared
+
 _WORKER = "worker_binary"
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -23,6 +26,9 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
     were started outside of a session by this process end with the program, since importing this
     module registers that. Sessions do not nest.
 
+    A process whose state is large is slow here, which is said in a `LargeStateWarning` before it
+    starts. Secure sums are simulated, without cryptography.
+
     Args:
         max_concurrent_computation_calls: Computations (clients of a round, mostly) that the worker
             runs at once; no bound if not positive.
@@ -30,25 +36,53 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
     Yields:
         The execution context, which is TFF's default one inside the block.
 
+    Raises:
+        NoRoundsLeftError: In the block, after the last round of a mechanism.
+
     Example:
         >>> with tff_session() as context:
         ...     tff.framework.get_context_stack().current is context
         True
     """
-    context = tff.backends.native.create_sync_local_cpp_execution_context(
-        max_concurrent_computation_calls=max_concurrent_computation_calls
+    # TFF's native context, but for sums that are secure.
+    context = _Session(
+        tff.backends.test.create_sync_test_cpp_execution_context(
+            max_concurrent_computation_calls=max_concurrent_computation_calls
+        )
     )
     stack = tff.framework.get_context_stack()
     before = stack.current
-    with ending_workers():
-        stack.set_default_context(context)
-        try:
-            yield context
-        finally:
-            stack.set_default_context(before)
-            del context
-            # TFF ends the worker when the context is collected; computations may still hold it in a cycle.
-            gc.collect()
+    try:
+        with ending_workers():
+            stack.set_default_context(context)
+            try:
+                yield context
+            finally:
+                stack.set_default_context(before)
+    finally:
+        # When its context is collected, TFF interrupts the worker and waits for its end without a limit: for ever if it
+        # ignores interrupts, as what a script starts in the background does. By now the worker has ended.
+        # Computations may still hold the context in a cycle.
+        del context
+        gc.collect()
+
+
+class _Session(tff.framework.SyncContext):
+    """TFF's context, which says beforehand what will be slow, and afterwards clearly what went wrong."""
+
+    def __init__(self, context: tff.framework.SyncExecutionContext) -> None:
+        self._context = context
+        self._has_warned = False
+
+    @property
+    def executor_factory(self) -> object:
+        return self._context.executor_factory
+
+    def invoke(self, comp: tff.Computation, arg: object) -> object:
+        _secure.mention(comp)
+        self._has_warned = self._has_warned or _transfers.check(comp)
+        with cleared():
+            return self._context.invoke(comp, arg)
 
 
 @contextlib.contextmanager

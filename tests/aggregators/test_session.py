@@ -22,6 +22,7 @@ PROGRAMS = {
     "session": IN_A_SESSION,
     "no session": SUM + "print(total([1, 2]))\n",
     "exit in the session": IN_A_SESSION + "    raise SystemExit(0)\n",
+    "in the background of a script": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + IN_A_SESSION,
     "two sessions": IN_A_SESSION + "with aggregators.tff_session():\n    print(total([1, 2]))\n",
 }
 

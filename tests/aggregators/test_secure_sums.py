@@ -1,0 +1,125 @@
+"""Secure sums run, simulated, and what they measure of clients is not released."""
+
+import collections
+import logging
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.aggregators import _secure
+
+CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}
+AT_CLIENTS = tff.FederatedType(np.int32, tff.CLIENTS)
+
+
+@pytest.fixture(scope="module", params=CONTEXTS)
+def running(request):
+    """One session and one resident context for all tests; that of the session is the floor's own."""
+    if request.param == "session":
+        yield request.param
+    else:
+        with aggregators.resident_context():
+            yield request.param
+
+
+def secure(**changes):
+    arguments = {
+        "clip_norm": 1.0,
+        "noise_multiplier": 0.0,
+        "clients_per_round": 2,
+        "record_aggregation_factory": tff.aggregators.SecureSumFactory(1.0),
+        **changes,
+    }
+    return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
+
+
+def test_each_intrinsic_gives_the_number_of_its_secure_sum(running):
+    @tff.federated_computation(AT_CLIENTS)
+    def sums(values):
+        return collections.OrderedDict(
+            bitwidth=tff.federated_secure_sum_bitwidth(values, 8),
+            bounded=tff.federated_secure_sum(values, 100),
+            modular=tff.backends.mapreduce.federated_secure_modular_sum(values, 10),
+            plain=tff.federated_sum(values),
+        )
+
+    for clients in ([3, 4, 8], [7], [9, 9]):
+        found = {name: int(value) for name, value in sums(clients).items()}
+        expected = sum(clients)
+        assert found == {"bitwidth": expected, "bounded": expected, "modular": expected % 10, "plain": expected}
+
+
+def test_a_modular_sum_wraps_around(running):
+    process = tff.aggregators.SecureModularSumFactory(4, symmetric_range=True).create(tff.TensorType(np.int32))
+    # Modulo 7, and from 4 on the negative numbers.
+    for clients, expected in (([1, 3, 6], 3), ([1, 3, 1], -2), ([1], 1)):
+        assert int(process.next(process.initialize(), clients).result) == expected
+
+
+def test_a_noised_sum_is_that_of_the_plain_sum_and_only_noised(running):
+    clients = [np.array(value, np.float32) for value in ([0.1, -0.2, 0.3], [0.5, 0.5, 0.1], [50, 0, 0])]
+    value_type = tff.TensorType(np.float32, [3])
+    found, expected = (
+        process.next(process.initialize(), clients)
+        for process in (
+            secure(noise_multiplier=0.5, insecure_seed=1, **changes).create(value_type)
+            for changes in ({}, {"record_aggregation_factory": None})
+        )
+    )
+    # The step of 32 bits between -1 and 1 is 5e-10.
+    np.testing.assert_allclose(found.result, expected.result, atol=1e-6)
+    assert np.abs(np.asarray(found.result)).min() > 0
+
+
+def test_what_a_secure_sum_counts_of_clients_is_withheld(running):
+    value_type = tff.TensorType(np.float32, [3])
+    exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
+    clients = [np.full(3, value, np.float32) for value in (0.05, 0.3)]
+    assert int(exact.next(exact.initialize(), clients).measurements["secure_upper_clipped_count"]) == 1
+    process = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(0.1)).create(value_type)
+    measurements = process.next(process.initialize(), clients).measurements
+    assert list(measurements) == ["dp_query_metrics", "dp"]
+    assert measurements["dp"] == ()
+    assert list(measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
+
+
+def test_a_learning_process_trains_with_it(running, regression):
+    process = regression.process(secure(clients_per_round=8, noise_multiplier=0.1))
+    output = process.next(process.set_model_weights(process.initialize(), regression.weights), regression.clients)
+    assert "secure" not in str(output.metrics["aggregator"])
+    weights = process.get_model_weights(output.state)
+    moved = [np.asarray(new) - old for new, old in zip(weights.trainable, regression.weights.trainable, strict=True)]
+    assert all(np.any(step) for step in moved)
+
+
+def test_a_threshold_that_follows_clients_is_refused():
+    adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
+    for factory in (
+        tff.aggregators.SecureSumFactory(adaptive),
+        tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()),
+    ):
+        with pytest.raises(ValueError, match="keeps a state from round to round"):
+            secure(record_aggregation_factory=factory).create(tff.TensorType(np.float32, [3]))
+
+
+def test_rounding_enlarges_a_value_by_what_the_page_says():
+    """Half a step in each coordinate: sqrt(d)·ζ·2⁻³², with thresholds of ±ζ."""
+    size = 4096
+    step = 2 / (2**32 - 1)
+    values = ((np.arange(size) % 7 + 0.499) * 1e5 * step).astype(np.float64)
+    process = tff.aggregators.SecureSumFactory(1.0).create(tff.TensorType(np.float64, [size]))
+    found = np.asarray(process.next(process.initialize(), [values]).result)
+    assert 0 < np.linalg.norm(found - values) <= np.sqrt(size) * step / 2 * 1.001
+
+
+def test_that_it_is_a_simulation_is_said_once(running, caplog):
+    total = tff.federated_computation(lambda values: tff.federated_secure_sum_bitwidth(values, 8), AT_CLIENTS)
+    _secure._say_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert [int(total([1, 2])), int(total([1, 3]))] == [3, 4]
+    assert [record.message for record in caplog.records if "no cryptography" in record.message] == [
+        "Secure sums are simulated: the numbers are those of a secure sum, and there is no cryptography."
+    ]
