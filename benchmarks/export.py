@@ -18,7 +18,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import training
+from tff_mf.experiments import learning_process
 from tff_mf.experiments.bundles.stages import Stages
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
@@ -59,11 +59,11 @@ def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
         noise_multiplier=1.0,
         insecure_seed=1,
     )
-    task = training.build_task(settings, [f"word{index}" for index in range(model.vocab_size)])
+    task = learning_process.build_task(settings, [f"word{index}" for index in range(model.vocab_size)])
     with tempfile.TemporaryDirectory() as name, aggregators.tff_session():
         folder = pathlib.Path(name)
         begin = time.perf_counter()
-        process, _ = training.build_process(settings, privacy, task, loop=training.DEVICE_LOOP)
+        process, _ = learning_process.build_process(settings, privacy, task, loop=learning_process.DEVICE_LOOP)
         built = time.perf_counter()
         exported = aggregators.export_process(
             process, folder / "out", initial_weights=task.initial_weights, batch_size=settings.batch_size

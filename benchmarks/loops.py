@@ -19,7 +19,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import task, training
+from tff_mf.experiments import learning_process, task
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
 
@@ -41,8 +41,8 @@ def measured(
         noise_multiplier=0.1,
         insecure_seed=1,
     )
-    language_task: task.Task = training.build_task(settings, [f"word{number}" for number in range(WORDS)])
-    process, _ = training.build_process(settings, privacy, language_task, loop=loop)
+    language_task: task.Task = learning_process.build_task(settings, [f"word{number}" for number in range(WORDS)])
+    process, _ = learning_process.build_process(settings, privacy, language_task, loop=loop)
     seconds = []
     with aggregators.resident_context():
         state = process.set_model_weights(process.initialize(), language_task.initial_weights)
@@ -70,7 +70,7 @@ def main() -> None:
         settings = TrainingSettings(model=model, batch_size=BATCH, max_examples=arguments.sentences)
         (fast, one), (slow, other) = (
             measured(settings, loop, cohort, arguments.rounds)
-            for loop in (training.SIMULATION_LOOP, training.DEVICE_LOOP)
+            for loop in (learning_process.SIMULATION_LOOP, learning_process.DEVICE_LOOP)
         )
         same = all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
         print(

@@ -252,17 +252,18 @@ def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int
         'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
     """
     others = [number for number in past if number != round_number]
+    if schema.allows([*others, round_number]):
+        return ""
     if len(others) + 1 > schema.limit:
         return f"took part in {len(others)} rounds: max_participations={schema.limit}"
     near = [number for number in others if abs(round_number - number) < schema.separation]
     if near:
         return f"took part in round {near[0]}: min_sep={schema.separation}"
-    if isinstance(schema, tff_mf.FixedEpoch) and others:
+    if isinstance(schema, tff_mf.FixedEpoch):
         first, b = min(*others, round_number), schema.separation
-        if any((number - first) % b or number - first > (schema.limit - 1) * b for number in [*others, round_number]):
-            places = ", ".join(str(first + index * b) for index in range(1, schema.limit))
-            return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
-    return ""
+        places = ", ".join(str(first + index * b) for index in range(1, schema.limit))
+        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
+    return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
 
 
 def _checked(clients: Sequence[str]) -> list[str]:

@@ -5,10 +5,9 @@ import dataclasses
 import hashlib
 import json
 import logging
-import math
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from . import (
     task,
 )
 from .datasets import sqlite
-from .mechanisms import RAMP_FLOOR
+from .learning_process import build_process, build_task
 from .privacy import PrivacyPlan
 from .settings import ExecutionSettings, TrainingSettings
 
@@ -44,11 +43,6 @@ SUMMARY = summaries.SUMMARY
 MODEL = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 TENSORBOARD = "tensorboard"
-# TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
-# worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
-SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
-DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
-
 _LOG = logging.getLogger(__name__)
 
 _ON_THIS_MACHINE = ExecutionSettings()
@@ -289,89 +283,6 @@ class _Program:
 def _release(managers: list[tff.program.ReleaseManager], progress: recovery.Progress) -> None:
     for manager in managers:
         asyncio.run(manager.release(progress.row, progress.round_number))
-
-
-def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Task:
-    """Returns the task of a run, for the words that its model knows."""
-    return task.build_task(
-        settings.model,
-        vocabulary=vocabulary,
-        batch_size=settings.batch_size,
-        max_examples=settings.max_examples,
-        client_epochs=settings.client_epochs,
-        seed=settings.seed,
-    )
-
-
-def build_process(
-    settings: TrainingSettings,
-    privacy: PrivacyPlan,
-    language_task: task.Task,
-    *,
-    loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
-) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
-    """Returns the learning process of a run, and the aggregator in it that adds the noise.
-
-    With `fed_sgd` a client's update is the mean gradient over its examples, at the model as it was sent; it is clipped,
-    summed and noised as the updates of `fed_avg` are.
-
-    Args:
-        settings: How to train.
-        privacy: The mechanism and its noise.
-        language_task: The model.
-        loop: How a client goes over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for what leaves TFF. They give the
-            same model to the bit.
-    """
-    mean = aggregators.build_mf_aggregator(
-        privacy.mechanism,
-        clip_norm=settings.clip_norm,
-        noise_multiplier=privacy.noise_multiplier_as_run,
-        clients_per_round=privacy.clients_per_round,
-        insecure_seed=privacy.insecure_seed,
-    )
-    shared = {
-        "server_optimizer_fn": _server_optimizer(settings, privacy.rounds),
-        "metrics_aggregator": aggregators.withhold_metrics,
-        "loop_implementation": loop,
-    }
-    aggregator = _zeroed(settings, mean)
-    if settings.algorithm == "fed_sgd":
-        # TFF weights gradients by numbers of examples, which are exact: here each client weighs the same.
-        weighted = tff.aggregators.as_weighted_aggregator(aggregator)
-        return tff.learning.algorithms.build_fed_sgd(language_task.model, model_aggregator=weighted, **shared), mean
-    process = tff.learning.algorithms.build_unweighted_fed_avg(
-        language_task.model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
-        model_aggregator=aggregator,
-        **shared,
-    )
-    return process, mean
-
-
-def _zeroed(
-    settings: TrainingSettings, mean: aggregators.MFAggregationFactory
-) -> tff.aggregators.UnweightedAggregationFactory:
-    if settings.zeroing is None:
-        return mean
-    # A constant bound: TFF's adaptive one follows the clients' updates without noise.
-    zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
-    # It counts exactly whom it zeroed.
-    return aggregators.withhold_measurements(zeroing)
-
-
-def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:
-    warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds
-
-    def rate(step: tf.Tensor) -> tf.Tensor:
-        step = tf.cast(step, tf.float32)
-        rising = step / warmup if warmup else 1.0
-        falling = (rounds - step) / cooldown if cooldown else 1.0
-        ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
-        return settings.server_learning_rate * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
-
-    return tff.learning.optimizers.schedule_learning_rate(
-        tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum), rate
-    )
 
 
 def _participations(cohorts: sampling.CohortPlan) -> int:

@@ -53,7 +53,8 @@ def check_process(
     is not, which is found out. Rounds have `40·noise_multiplier` clients or more, so that the noise does not hide what
     they add. Check a small model: what is checked does not depend on its size.
 
-    Formal guarantee: a process that does what is claimed fails a statistical check with probability below 1e-9. That
+    Formal guarantee: a process that does what is claimed fails the check of `noise` with probability below 1e-9; the
+    bounds of `clipping`, `divisor` and `weights` lie some six standard deviations away from what it shows. That
     all checks pass is no proof: a process may behave otherwise on other data, or in a later round than the fourth. Who
     takes part how often is not looked at, nor how the ε was computed.
 

@@ -7,7 +7,7 @@ import pathlib
 from tff_mf import _validate
 
 from ... import aggregators
-from .. import reporting, reports, run_files, task, training
+from .. import learning_process, reporting, reports, run_files, task
 from ._folders import new_folder
 from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
 from ._policy import ParticipationPolicy, write_policy
@@ -52,8 +52,8 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     write_policy(folder, policy)
     vocabulary = list(source.vocabulary)
     (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
-    language_task = training.build_task(settings, vocabulary)
-    process, _ = training.build_process(settings, privacy, language_task, loop=training.DEVICE_LOOP)
+    language_task = learning_process.build_task(settings, vocabulary)
+    process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
     exported = aggregators.export_process(
         process,
         folder,

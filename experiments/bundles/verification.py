@@ -12,7 +12,7 @@ from tff_mf.errors import InputError
 from tff_mf.noise import _keys
 
 from ... import aggregators
-from .. import training
+from .. import learning_process
 from ._checks import Refusal, refusals
 from ._manifest import MANIFEST, Manifest, read_manifest
 from ._source import deployed_again
@@ -73,8 +73,8 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     if not privacy.insecure and np.array_equal(again[name][0], keys[0]):
         return [Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: no noise is secret")]
     with _keys.repeated(keys):
-        language_task = training.build_task(settings, vocabulary)
-        process, _ = training.build_process(settings, privacy, language_task, loop=training.DEVICE_LOOP)
+        language_task = learning_process.build_task(settings, vocabulary)
+        process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
     if not _starts_from(states[0], language_task.initial_weights):
         return [Refusal(file=INITIAL, reason="is another model than the seed of run.json makes")]
     reason = _compared(manifest, states, _original(process, states[0], data, manifest))

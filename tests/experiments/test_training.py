@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import demo, models, reports, task, training
+from tff_mf.experiments import demo, learning_process, models, reports, task, training
 from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import plan_privacy, upwards
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
@@ -62,12 +62,12 @@ def finished(small_data, tmp_path_factory):
 @pytest.mark.parametrize("architecture", ["conv", "lstm"])
 def test_both_loops_train_the_same_model_to_the_bit(architecture):
     settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
-    language_task = training.build_task(settings, [f"word{number}" for number in range(60)])
+    language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 10, 21))
     cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
     trained = []
-    for loop in (training.SIMULATION_LOOP, training.DEVICE_LOOP):
-        process, _ = training.build_process(settings, privacy(insecure_seed=1), language_task, loop=loop)
+    for loop in (learning_process.SIMULATION_LOOP, learning_process.DEVICE_LOOP):
+        process, _ = learning_process.build_process(settings, privacy(insecure_seed=1), language_task, loop=loop)
         with aggregators.resident_context():
             state = process.set_model_weights(process.initialize(), language_task.initial_weights)
             for _ in range(2):
@@ -85,11 +85,11 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
         SMALL, algorithm="fed_sgd", client_learning_rate=1.0, server_learning_rate=20.0, clip_norm=0.01
     )
     vocabulary = [f"word{number}" for number in range(60)]
-    language_task = training.build_task(settings, vocabulary)
+    language_task = learning_process.build_task(settings, vocabulary)
     words = np.random.default_rng(0).integers(0, 60, (2, 10, 21))
     cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
     noiseless = privacy(noise_multiplier=1e-9, clients_per_round=2)
-    process, _ = training.build_process(settings, noiseless, language_task)
+    process, _ = learning_process.build_process(settings, noiseless, language_task)
     state = process.set_model_weights(process.initialize(), language_task.initial_weights)
     trained = process.get_model_weights(process.next(state, cohort).state).trainable
     total = [np.zeros_like(weight) for weight in language_task.initial_weights.trainable]
@@ -115,11 +115,11 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     settings = dataclasses.replace(
         SMALL, algorithm=algorithm, client_learning_rate=1.0, clip_norm=0.01, zeroing=100.0, server_learning_rate=20.0
     )
-    language_task = training.build_task(settings, [f"word{number}" for number in range(60)])
+    language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 8, 21))
     clients = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
     plan = privacy(noise_multiplier=0.1)
-    process, _ = training.build_process(settings, plan, language_task)
+    process, _ = learning_process.build_process(settings, plan, language_task)
     with aggregators.resident_context():
         result = aggregators.check_process(
             process,
