@@ -1,10 +1,16 @@
 """Settings and mechanisms of all tests. Imports no TensorFlow, so that floor 1 is tested without it."""
 
+import signal
+
 import hypothesis
 import numpy as np
 import pytest
 
 import tff_mf
+
+# A background job of a script ignores interrupts, and so does TFF's worker then, which TFF interrupts and waits for.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tff-mf")
