@@ -163,9 +163,10 @@ def test_tensorflow_privacys_optimizers_refuse_other_queries():
 
 def test_variables_are_for_one_optimizer_and_made_outside_of_graphs():
     kept = queries.VariableQuery(build())
-    step(kept, kept.initial_global_state())
-    with pytest.raises(tff_mf.InputError, match="drawn noise already"):
+    begun = kept.initial_global_state()
+    with pytest.raises(tff_mf.InputError, match="begun already"):
         kept.initial_global_state()
+    step(kept, begun)
     with pytest.raises(Exception, match="outside"):
         tf.function(lambda: queries.VariableQuery(build()))()
     with pytest.raises(tff_mf.InputError, match="query"):
@@ -183,3 +184,80 @@ def test_numbers_are_records(record):
     sample = query.accumulate_record(query.derive_sample_params(state), sample, record)
     result, _, _ = query.get_noised_result(sample, state)
     assert float(result) == pytest.approx(float(record))
+
+
+@pytest.mark.parametrize(
+    ("specs", "record"),
+    [
+        (tf.TensorSpec([1]), tf.ones([5])),
+        (tf.TensorSpec([]), tf.ones([5])),
+        (tf.TensorSpec([8]), tf.ones([3, 8])),
+        (tf.TensorSpec([100]), tf.ones([1])),
+        (tf.TensorSpec([2, 3]), tf.ones([3, 2])),
+        ([tf.TensorSpec([2]), tf.TensorSpec([3])], [tf.ones([2])]),
+        ({"a": tf.TensorSpec([2]), "b": tf.TensorSpec([1])}, {"a": tf.ones([2]), "b": tf.ones([4])}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("restart_every", [None, 4])
+@pytest.mark.parametrize("clipping", [None, CLIPPING])
+def test_shapes_that_tensorflow_would_broadcast_are_refused(specs, record, restart_every, clipping):
+    query = build(record_specs=specs, restart_every=restart_every, clipping=clipping)
+    state = query.initial_global_state()
+    params = query.derive_sample_params(state)
+    total = (record, tf.zeros([])) if clipping else record
+    for attempt in (
+        lambda: query.initial_sample_state(record),
+        lambda: query.preprocess_record(params, record),
+        lambda: query.get_noised_result(total, state),
+        lambda: queries.VariableQuery(query).initial_sample_state(record),
+    ):
+        with pytest.raises(Exception, match="record_specs"):
+            attempt()
+
+
+def test_shapes_that_are_unknown_until_a_graph_runs_are_checked_there():
+    query = build(record_specs=tf.TensorSpec([1]))
+    params = query.derive_sample_params(query.initial_global_state())
+    clip = tf.function(lambda record: query.preprocess_record(params, record), [tf.TensorSpec(None)])
+    assert clip(tf.ones([1])).shape == (1,)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        clip(tf.ones([5]))
+
+
+def test_variables_step_once_for_each_of_many_steps_at_once():
+    kept = queries.VariableQuery(build(noise_multiplier=1.0))
+    begun = kept.initial_global_state()
+    steps = tf.data.Dataset.range(32).map(lambda _: step(kept, begun)[0], num_parallel_calls=8)
+    rows = np.stack([row.numpy() for row in steps])
+    assert kept.rounds == int(kept.state.noise.round) == 32
+    z = np.stack([_keys.standard_normal(key, 5) for key in kept.state.noise.past_keys])
+    expected = BLT.inverse(32) @ z
+    # Which of them is handed on first is for the data set to say.
+    assert sorted(map(tuple, rows.round(3))) == pytest.approx(sorted(map(tuple, expected.round(3))), abs=2e-3)
+
+
+def test_an_event_is_of_no_fewer_rounds_than_were_drawn():
+    kept = queries.VariableQuery(build(restart_every=3))
+    begun = kept.initial_global_state()
+    for _ in range(8):
+        step(kept, begun)
+    with pytest.raises(tff_mf.InputError, match="rounds=5, but 8"):
+        kept.dp_event(5, tff_mf.SingleParticipation())
+    assert kept.dp_event(8, tff_mf.SingleParticipation()).noise_multiplier > 0
+
+
+def test_noise_is_nan_where_assertions_are_stripped_from_graphs():
+    _, state, _ = step(build(), build().initial_global_state())
+    other, tree = build(clip_norm=0.05, noise_multiplier=0.4), build(mechanism=tff_mf.Tree(2))
+    _, spent, _ = step(tree, step(tree, tree.initial_global_state())[1])
+    tf.config.optimizer.set_experimental_options({"debug_stripper": True})
+    try:
+        for query, old in ((other, state), (tree, spent)):
+            try:
+                row = tf.function(lambda old, query=query: step(query, old)[0])(old)
+            except tf.errors.InvalidArgumentError:
+                continue
+            assert np.all(np.isnan(row))
+    finally:
+        tf.config.optimizer.set_experimental_options({"debug_stripper": False})

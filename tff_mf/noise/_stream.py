@@ -145,7 +145,11 @@ class NoiseStream(abc.ABC, Generic[_M]):
         with tf.control_dependencies(checks):
             # All that reads a matrix reads it by this number, and so after the check.
             state = state._replace(round=tf.identity(state.round))
-        return self._advance(self._key(state.round), state)
+        # TensorFlow can be told to strip assertions from its graphs: then the noise is NaN, and all that it is added to.
+        valid = tf.reduce_all(tf.equal(state.fingerprint, _fingerprint.words(self._fingerprint)))
+        if self._mechanism.max_rounds is not None:
+            valid &= state.round < self._mechanism.max_rounds
+        return self._advance(self._key(state.round), state, tf.where(valid, self._stddev, np.float32(np.nan)))
 
     def replay(self, keys: tf.Tensor) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
@@ -176,20 +180,20 @@ class NoiseStream(abc.ABC, Generic[_M]):
             # In a graph the number of keys may be unknown until now.
             with tf.control_dependencies(self._limit_checks(state.round)):
                 key = tf.identity(keys[state.round])
-            return (self._advance(key, state)[1],)
+            return (self._advance(key, state, tf.constant(self._stddev))[1],)
 
         # One round after another: two at once would only take the memory of two.
         return tf.while_loop(
             lambda state: state.round < count, again, (start,), shape_invariants=(shapes,), parallel_iterations=1
         )[0]
 
-    def _advance(self, key: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
-        row, rows = self._step(self._drawn(key), state)
+    def _advance(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, NoiseState]:
+        row, rows = self._step(_keys.standard_normal(key, self._dimension) * stddev, state)
         keys = _past.with_key(state.keys, state.round, key, self._mechanism.max_rounds)
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
 
     def _drawn(self, key: tf.Tensor) -> tf.Tensor:
-        """Returns the row of σζ·z that `key` stands for: a fresh one, or one of the past again."""
+        """Returns the row of σζ·z that the `key` of a past round stands for, again."""
         return _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
 
     def _weighted_past(self, weights: tf.Tensor, keys: tf.Tensor, start: tf.Tensor) -> tf.Tensor:

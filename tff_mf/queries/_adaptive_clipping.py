@@ -11,7 +11,7 @@ from tff_mf import _validate, guarantees
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise import NoiseState, _clipping, build_stream
 from tff_mf.participation import Participation
-from tff_mf.queries._base import MatrixFactorizationQuery, tensors
+from tff_mf.queries._base import MatrixFactorizationQuery
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
         """Returns the clipped record, and ½ if it was below the clip norm, else −½."""
-        below = tf.where(_clipping.passes(tensors(record), params), 0.5, -0.5)
+        below = tf.where(_clipping.passes(self._checked("record", record), params), 0.5, -0.5)
         return super().preprocess_record(params, record), below
 
     def get_noised_result(

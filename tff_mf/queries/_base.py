@@ -3,6 +3,7 @@
 import collections
 import copy
 import inspect
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import dp_accounting
@@ -144,21 +145,32 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return tf.constant(self._clip_norm)
 
     def initial_sample_state(self, template: Any = None) -> Any:
-        """Returns a sum of no records, in the types that records are summed in."""
+        """Returns a sum of no records, in the types that records are summed in.
 
-        def zeros(leaf: Any) -> tf.Tensor:
-            # A TensorSpec, or a record: TensorFlow Privacy's queries also take Python's numbers.
-            like = leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
-            return tf.zeros(like.shape, _clipping.summed_type(tf.as_dtype(like.dtype)))
-
-        return tf.nest.map_structure(zeros, self._specs if template is None else template)
+        Raises:
+            InputValueError: If the template has other shapes than `record_specs`.
+        """
+        template = self._specs if template is None else template
+        # TensorSpecs, or a record: TensorFlow Privacy's queries also take Python's numbers.
+        like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]
+        self._check_shapes("template", like)
+        zeros = [tf.zeros(leaf.shape, _clipping.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
+        return tf.nest.pack_sequence_as(template, zeros)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
-        """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero."""
-        return tf.nest.pack_sequence_as(record, _clipping.clip_record(tensors(record), params))
+        """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero.
+
+        Raises:
+            InputValueError: If the record has other shapes than `record_specs`.
+        """
+        return tf.nest.pack_sequence_as(record, _clipping.clip_record(self._checked("record", record), params))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
-        """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class."""
+        """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class.
+
+        Raises:
+            InputValueError: If the sum has other shapes than `record_specs`.
+        """
         row, noise = self._stream.next(global_state.noise)
         return self._add(sample_state, row), QueryState(noise=noise), dp_accounting.NoOpDpEvent()
 
@@ -167,9 +179,27 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
         noised = [
             _clipping.add(part_of_total, tf.reshape(part, leaf.shape), leaf.dtype)
-            for part_of_total, part, leaf in zip(tf.nest.flatten(total), parts, self._leaves, strict=True)
+            for part_of_total, part, leaf in zip(self._checked("sample_state", total), parts, self._leaves, strict=True)
         ]
         return tf.nest.pack_sequence_as(total, noised)
+
+    def _checked(self, name: str, value: Any) -> list[tf.Tensor]:
+        """Returns the leaves of a record or a sum, in the shapes of `record_specs`; a graph checks them when it runs.
+
+        TensorFlow would broadcast others: one draw of noise to many coordinates, or one clipped value to many.
+        """
+        leaves = _tensors(value)
+        self._check_shapes(name, leaves)
+        return [tf.ensure_shape(leaf, spec.shape) for leaf, spec in zip(leaves, self._leaves, strict=True)]
+
+    def _check_shapes(self, name: str, leaves: Sequence[Any]) -> None:
+        found = [tf.TensorShape(leaf.shape) for leaf in leaves]
+        expected = [spec.shape for spec in self._leaves]
+        if len(found) != len(expected) or not all(map(tf.TensorShape.is_compatible_with, found, expected)):
+            raise InputValueError(
+                f"{name} has tensors of the shapes {[str(shape) for shape in found]}, and record_specs those of "
+                f"{[str(shape) for shape in expected]}: build the query with the specs of its records."
+            )
 
     def replay(self, keys: tf.Tensor) -> NoiseState:
         """Returns the state of the noise after the rounds that drew `keys`; see `NoiseStream.replay`."""
@@ -207,7 +237,7 @@ def _refuse_optimizers() -> None:
         frame = frame.f_back
 
 
-def tensors(record: Any) -> list[tf.Tensor]:
+def _tensors(record: Any) -> list[tf.Tensor]:
     """Returns the leaves of a record, numbers of Python among them, as tensors."""
     return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(record)]
 

@@ -25,7 +25,7 @@ class VariableQuery(tfp.SumAggregationDPQuery):
     other queries of this package. This one steps its variables wherever it runs, and gives them an empty state.
 
     Formal guarantee: that of the query over all its results, one stream: each execution of `get_noised_result`,
-    eager or in a `tf.function`, is its next round. One example, or client, of a round is one record (a microbatch of
+    eager or in a `tf.function`, one after another or at once, is its next round. One example, or client, of a round is one record (a microbatch of
     TensorFlow Privacy's); which records take part how often is for the caller to bound.
 
     Args:
@@ -56,13 +56,20 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         if not tf.executing_eagerly():
             raise InputValueError("query must be kept in variables outside of a tf.function or graph: build it before.")
         self._query = query
-        self._stepped = False
+        self._taken = False
+        self._rounds = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self._one_at_a_time = tf.CriticalSection()
         self._variables = tf.nest.map_structure(_variable, query.initial_global_state())
 
     @property
     def state(self) -> Any:
         """The state of the query: secret, for the sake of its noise."""
         return tf.nest.map_structure(lambda variable: variable.read_value(), self._variables)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds have been drawn, over all restarts."""
+        return int(self._rounds)
 
     @property
     def insecure(self) -> bool:
@@ -73,18 +80,24 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         """Returns the event of a whole run: that of the query.
 
         Raises:
-            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+            InputValueError: If the noise is repeatable, the participation does not fit the rounds, or more rounds than
+                that have been drawn.
         """
+        if rounds < self.rounds:
+            raise InputValueError(
+                f"rounds={rounds}, but {self.rounds} have been drawn: a round is a step, not an epoch."
+            )
         return self._query.dp_event(rounds, participation)
 
     def initial_global_state(self) -> Kept:
         """Returns the empty state.
 
         Raises:
-            InputValueError: If rounds have been drawn: a second optimizer needs a query of its own.
+            InputValueError: If it was asked for before: a second optimizer needs a query of its own.
         """
-        if self._stepped:
-            raise InputValueError("query has drawn noise already: build another VariableQuery for another optimizer.")
+        if self._taken:
+            raise InputValueError("query has begun already: build another VariableQuery for another optimizer.")
+        self._taken = True
         return Kept()
 
     def derive_sample_params(self, global_state: Kept) -> tf.Tensor:
@@ -105,11 +118,16 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         del global_state
         if tf.distribute.in_cross_replica_context() or tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise InputValueError("query cannot be used on several replicas: each would add noise of its own rounds.")
-        self._stepped = True
-        result, state, event = self._query.get_noised_result(sample_state, self.state)
-        steps = tf.nest.map_structure(lambda variable, value: variable.assign(value), self._variables, state)
-        with tf.control_dependencies(tf.nest.flatten(steps) if not tf.executing_eagerly() else []):
-            return tf.nest.map_structure(tf.identity, result), Kept(), event
+
+        def step() -> Any:
+            result, state, _ = self._query.get_noised_result(sample_state, self.state)
+            steps = tf.nest.map_structure(lambda variable, value: variable.assign(value), self._variables, state)
+            counted = self._rounds.assign_add(1)
+            with tf.control_dependencies([] if tf.executing_eagerly() else [*tf.nest.flatten(steps), counted]):
+                return tf.nest.map_structure(tf.identity, result)
+
+        # Two steps at once would read one state, and the stream would lose a round.
+        return self._one_at_a_time.execute(step), Kept(), dp_accounting.NoOpDpEvent()
 
     def derive_metrics(self, global_state: Kept) -> Any:
         """Returns the figures of the query, which say nothing about any client."""
