@@ -45,10 +45,11 @@ test test-floor1 faults faults-short fuzz: export OPENBLAS_NUM_THREADS = 1
 test test-floor1 faults faults-short fuzz: export OMP_NUM_THREADS = 1
 
 test: $(READY) test-floor1
-	$(BIN)/pytest --junitxml=$(RESULTS)/tests.xml
+	$(BIN)/pytest -n 2 --dist loadfile -m "not alone" --junitxml=$(RESULTS)/tests.xml
+	$(BIN)/pytest -m alone --junitxml=$(RESULTS)/alone.xml
 
 test-floor1: $(FLOOR1_READY)
-	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. --junitxml=../$(RESULTS)/floor1.xml tff_mf
+	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. -n 2 --junitxml=../$(RESULTS)/floor1.xml tff_mf
 
 faults: $(READY)
 	$(BIN)/python tests/faults --out build/faults.md

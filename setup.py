@@ -51,7 +51,7 @@ setuptools.setup(
     extras_require={
         "plot": ["matplotlib>=3.8"],
         "fuzz": ["atheris>=3.0"],
-        "test": ["hypothesis>=6.100", "mpmath>=1.3", "pytest>=8"],
+        "test": ["hypothesis>=6.100", "mpmath>=1.3", "pytest>=8", "pytest-xdist>=3.6"],
     },
     entry_points={"console_scripts": ["tff-mf=tff_mf.experiments.cli:main"]},
 )

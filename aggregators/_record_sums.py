@@ -2,7 +2,24 @@
 
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputValueError
+from tff_mf.errors import InputTypeError, InputValueError
+
+# A quantized or compressed sum enlarges a clipped value: by 5.6 times with 8 bits of EncodedSumFactory at 4 million
+# coordinates, for a client that makes the most of it.
+_SUMS = (tff.aggregators.SumFactory, tff.aggregators.SecureSumFactory)
+
+
+def check(factory: object) -> None:
+    """Raises unless a factory is one of the sums that are known to enlarge no clipped value.
+
+    Raises:
+        InputTypeError: If it is any other, a subclass of one of them among those.
+    """
+    if type(factory) not in _SUMS:
+        raise InputTypeError(
+            f"record_aggregation_factory={factory!r} must be tff.aggregators.SumFactory or SecureSumFactory: another "
+            "sum may enlarge a clipped value, which the guarantee does not cover."
+        )
 
 
 class UnmeasuredSum(tff.aggregators.UnweightedAggregationFactory):

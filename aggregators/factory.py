@@ -40,8 +40,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         restart_every: Number of rounds after which noise starts anew, or `None`; see `queries.RestartedQuery`.
         adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        record_aggregation_factory: Sums the clipped values, without a state, and must not enlarge any of them;
-            `tff.aggregators.SumFactory()` if `None`.
+        record_aggregation_factory: Sums the clipped values: `tff.aggregators.SumFactory()`, also if `None`, or
+            `tff.aggregators.SecureSumFactory` with constant thresholds. Other sums may enlarge a clipped value.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -62,12 +62,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     ) -> None:
         if record_aggregation_factory is None:
             record_aggregation_factory = tff.aggregators.SumFactory()
-        _validate.instance(
-            "record_aggregation_factory",
-            record_aggregation_factory,
-            tff.aggregators.UnweightedAggregationFactory,
-            "pass an unweighted sum, such as tff.aggregators.SumFactory()",
-        )
+        _record_sums.check(record_aggregation_factory)
         self._mechanism = mechanism
         self._clip_norm = clip_norm
         self._noise_multiplier = noise_multiplier

@@ -73,6 +73,7 @@ class LedgerRecord:
         clip_norms: Clip norms, without repetition.
         restarts: Rounds in which noise started anew.
         ended: Whether the run said that it ended.
+        run: Which run it is, of all that were ever begun; empty if the first line is missing.
         configuration: Hash of what the run was set to do when it began, if the ledger names it.
         head: Hash of all lines.
         problems: What is wrong with the file, if anything.
@@ -89,6 +90,7 @@ class LedgerRecord:
     clip_norms: list[float]
     restarts: list[int]
     ended: bool
+    run: str
     configuration: str | None
     head: str
     problems: list[str]
@@ -133,6 +135,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         clip_norms=sorted({entry["clip_norm"] for entry in begun}),
         restarts=_restarts(entries),
         ended=bool(entries) and entries[-1]["kind"] == "ended",
+        run=entries[0]["run"] if entries else "",
         configuration=entries[0].get("configuration") if entries else None,
         head=head,
         problems=problems,

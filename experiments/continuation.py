@@ -19,7 +19,14 @@ _SECONDS = "seconds"
 _REMEDY = "Put the newest checkpoint and the files of the run back, or start another run in another folder."
 
 
-def check(folder: pathlib.Path, round_number: int, *, participation: pathlib.Path, metrics: pathlib.Path) -> None:
+def check(
+    folder: pathlib.Path,
+    round_number: int,
+    *,
+    participation: pathlib.Path,
+    metrics: pathlib.Path,
+    run: str | None = None,
+) -> None:
     """Raises unless a run may go on after `round_number`.
 
     Formal guarantee: no round runs again of which the ledger or the metrics say that something was released. A run
@@ -30,6 +37,7 @@ def check(folder: pathlib.Path, round_number: int, *, participation: pathlib.Pat
         round_number: Last round of its newest checkpoint; 0 if it has none.
         participation: The participation log.
         metrics: The metrics.
+        run: Which run the checkpoint is of, if that is known: the ledger must be of the same.
 
     Raises:
         InputValueError: If it may not, or a file is damaged.
@@ -42,6 +50,11 @@ def check(folder: pathlib.Path, round_number: int, *, participation: pathlib.Pat
     if record.configuration != file_hash(folder / reporting.CONFIGURATION) and record.begun:
         raise InputValueError(
             f"run={str(folder / reporting.CONFIGURATION)!r} was changed since the run began. {_REMEDY}"
+        )
+    if run is not None and record.run not in ("", run):
+        raise InputValueError(
+            f"ledger={str(folder / LEDGER)!r} is of run {record.run[:8]}, and the checkpoints are of {run[:8]}: its "
+            f"log would lack who took part in their rounds. {_REMEDY}"
         )
     released = max([0, *record.released, *_evaluated(metrics)])
     if released > round_number:

@@ -33,11 +33,16 @@ class Ledger:
     Formal guarantee: that of `LedgerSequence`: what cannot follow is refused, and not written.
     """
 
-    def __init__(self, file: TextIO, record: LedgerRecord | None = None) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, run: str, record: LedgerRecord | None = None) -> None:
+        self._file, self._run = file, run
         self._head = "" if record is None else record.head
         self._sequence = LedgerSequence() if record is None else record.sequence
         self._begun = () if record is None else tuple(record.begun)
+
+    @property
+    def run(self) -> str:
+        """Which run it is, of all that were ever begun."""
+        return self._run
 
     @property
     def begun(self) -> tuple[Attempt, ...]:
@@ -130,7 +135,9 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None) -> Iterator[Ledger]:
+def open_ledger(
+    path: pathlib.Path, *, configuration: pathlib.Path | None = None, run: str | None = None
+) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the one that is there, to which a resumed run is added.
 
     A last line that was not written to its end, when the run was killed, is of something that did not happen; it is
@@ -140,6 +147,8 @@ def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None
         path: The ledger.
         configuration: The file that says what the run is set to do: a new ledger's first line names its hash, and no
             report takes a ledger that names none. `run.json` beside the ledger if not given.
+        run: Which run the checkpoints are of that it goes on from: a ledger of another one is refused, and a new one
+            is opened for it. If not given, a new ledger is of a run of its own.
 
     Raises:
         InputValueError: If there is no such configuration or it was changed since the run began, or the ledger that is
@@ -157,14 +166,18 @@ def open_ledger(path: pathlib.Path, *, configuration: pathlib.Path | None = None
         problems = [*record.problems, *record.impossible, *(["its run has ended"] if record.ended else [])]
         if record.configuration != about:
             problems.append(f"it is not of {configuration.name} as it is now: put that back as the run began with it")
+        if run not in (None, record.run):
+            problems.append(
+                f"it is of run {record.run[:8]}, and the checkpoints are of {run:.8}: put the run's own back"
+            )
         if problems:
             raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(problems)}.")
         with path.open("a", encoding="utf-8") as file:
-            yield Ledger(file, record)
+            yield Ledger(file, record.run, record)
         return
     with path.open("a", encoding="utf-8") as file:
-        ledger = Ledger(file)
-        ledger._append("opened", version=_ledger_lines.VERSION, run=secrets.token_hex(16), configuration=about)
+        ledger = Ledger(file, run or secrets.token_hex(16))
+        ledger._append("opened", version=_ledger_lines.VERSION, run=ledger.run, configuration=about)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

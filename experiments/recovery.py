@@ -67,6 +67,7 @@ class Recovery:
         self.fresh = not resume or not begun.is_file()
         self._every, self._folder = every, begun.parent
         self._manager: aggregators.CheckpointManager | None = None
+        self._run: str | None = None
         if not every and not resume:
             return
         description = json.loads(json.dumps({**description, "noise": aggregator.fingerprint}))
@@ -79,6 +80,11 @@ class Recovery:
                     "start another run in another folder."
                 )
             runs.write_atomically(begun, json.dumps({**description, "run": self._run}, indent=2) + "\n")
+
+    @property
+    def run(self) -> str | None:
+        """Which run the checkpoints are of; `None` where there are none."""
+        return self._run
 
     def load(self, start: Any) -> Progress:
         """Returns where the run was when it was last saved, or the start if it was not."""

@@ -20,6 +20,11 @@ class RunLog:
         return self._past
 
     @property
+    def run(self) -> str:
+        """Which run this is, of all that were ever begun: to be kept in its checkpoints."""
+        return self._book.run
+
+    @property
     def last_released(self) -> int:
         """The last round that was released, 0 if none was."""
         return self._book.last_released
@@ -61,11 +66,12 @@ class RunLog:
 
 
 @contextlib.contextmanager
-def open_run_log(folder: pathlib.Path) -> Iterator[RunLog]:
+def open_run_log(folder: pathlib.Path, *, run: str | None = None) -> Iterator[RunLog]:
     """Yields the log of a run: a new one, or the one that is there, to which a run that goes on adds.
 
     Args:
         folder: The run's folder, with its configuration.
+        run: Which run the checkpoints are of, if that is known; see `ledger.open_ledger`.
 
     Raises:
         InputValueError: If there is no configuration, or the files that are there are damaged, do not agree, or say
@@ -74,7 +80,7 @@ def open_run_log(folder: pathlib.Path) -> Iterator[RunLog]:
     book_path, path = folder / ledger.LEDGER, folder / PARTICIPATION
     goes_on = book_path.exists()
     with (
-        ledger.open_ledger(book_path) as book,
+        ledger.open_ledger(book_path, run=run) as book,
         participation_log.open_log(path, begun=book.begun if goes_on else None) as write,
     ):
         past: dict[str, set[int]] = {}

@@ -225,7 +225,7 @@ class _Program:
         """Runs the rounds that are left, each saved before anything of it is released."""
         if not saved.fresh:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
-            continuation.check(self.out, progress.round_number, **logs)
+            continuation.check(self.out, progress.round_number, run=saved.run, **logs)
         first = progress.round_number + 1
         if progress.round_number == self.privacy.rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
             # Stopped after its last round: only what is written at the end is missing.
@@ -233,7 +233,7 @@ class _Program:
             return progress
         iterator = self.source.iterator(progress.round_number)
         start = time.perf_counter() - progress.seconds
-        with run_log.open_run_log(self.out) as book:
+        with run_log.open_run_log(self.out, run=saved.run) as book:
             # The run may have been stopped between a checkpoint and the ledger's word for it.
             book.released_until(progress.round_number)
             managers = self._released_again(progress)

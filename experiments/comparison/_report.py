@@ -46,8 +46,10 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         shown = _percent(gap["gap"], gap["half_width_95"])
         lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
     lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
-    lines += ["", "What the runs guarantee, or why one of them guarantees nothing:", ""]
-    lines += [f"- {_privacy(level)}, {level['mechanism']}: {level['statement']}" for level in result["levels"]]
+    # Comparisons of earlier releases have none.
+    stated = [level for level in result["levels"] if "statement" in level]
+    lines += ["", "What the runs guarantee, or why one of them guarantees nothing:", ""] if stated else []
+    lines += [f"- {_privacy(level)}, {level['mechanism']}: {level['statement']}" for level in stated]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")
     return "\n".join(lines) + "\n"

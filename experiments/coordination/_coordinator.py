@@ -116,6 +116,11 @@ class Coordinator:
         progress = json.loads(saved["progress"]) if saved else {"round": 0, "hour": 0.0}
         state, done, hour = saved["state"] if saved else start, progress["round"], progress["hour"]
         with run_log.open_run_log(self._out) as book:
+            if saved and progress.get("run") != book.run:
+                raise InputValueError(
+                    f"out={str(self._out)!r} has the state of another deployment: going on would release what its "
+                    "devices sent, of which this one's log knows nothing. Put the deployment's own newest state back."
+                )
             self._check_not_older(book.last_released, done)
             # The process may have been stopped between the state and the ledger's word for it.
             book.released_until(done)
@@ -127,7 +132,7 @@ class Coordinator:
                 total = self._total(number, chosen, self._fleet.train(chosen, number, hour, sent, chance), tally)
                 state, _ = self._stages.update(state, self._stages.report(total))
                 hour += self._policy.round_minutes / _MINUTES * chance.uniform(0.5, 1.0)
-                kept = {"state": state, "progress": json.dumps({"round": number, "hour": hour})}
+                kept = {"state": state, "progress": json.dumps({"run": book.run, "round": number, "hour": hour})}
                 asyncio.run(states.save(kept, number))
                 book.released_until(number)
                 tally.rounds += 1

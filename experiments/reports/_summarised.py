@@ -108,7 +108,16 @@ def _claims(
 
 def _of_settings(configuration: Configuration) -> dict[str, Any]:
     settings = configuration.settings
-    names = ("model", "sampling", "dropout", "seed", "zeroing", "client_learning_rate", "server_learning_rate")
+    names = (
+        "algorithm",
+        "model",
+        "sampling",
+        "dropout",
+        "seed",
+        "zeroing",
+        "client_learning_rate",
+        "server_learning_rate",
+    )
     names += ("server_momentum", "server_warmup", "server_cooldown", "server_optimizer")
     return {**{name: settings[name] for name in names if name in settings}, "clip_norm": configuration.clip_norm}
 

@@ -184,7 +184,7 @@ def saved_by_another(regression, manager, changes):
 @pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
 def test_a_state_of_other_noise_is_not_loaded(regression, tmp_path, manager, changes):
     _, others, load = saved_by_another(regression, lambda each: manager(tmp_path, each), changes)
-    with pytest.raises(tff_mf.InputError, match="structure" if "restart_every" in changes else "other noise"):
+    with pytest.raises(tff_mf.InputError, match=r"other noise|another structure"):
         load(others.initialize())
 
 

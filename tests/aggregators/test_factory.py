@@ -295,6 +295,11 @@ def test_insecure_seed_is_marked():
         ({"adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)}, "restart_every", ValueError),
         ({"adaptive_clipping": 3, "restart_every": 5}, "clipping", TypeError),
         ({"record_aggregation_factory": tff.aggregators.MeanFactory()}, "record_aggregation_factory", TypeError),
+        (
+            {"record_aggregation_factory": tff.aggregators.EncodedSumFactory.quantize_above_threshold(8, 20)},
+            "enlarge a clipped value",
+            TypeError,
+        ),
         ({"mechanism": 3}, "mechanism", TypeError),
         ({"mechanism": "no/such/file"}, "no/such/file", ValueError),
     ],

@@ -10,6 +10,8 @@ import time
 import psutil
 import pytest
 
+pytestmark = pytest.mark.alone
+
 SUM = """
 import numpy as np, tensorflow_federated as tff
 from tff_mf import aggregators

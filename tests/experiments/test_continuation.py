@@ -47,8 +47,20 @@ def folder(tmp_path):
     return tmp_path
 
 
-def check(folder, round_number=4):
-    continuation.check(folder, round_number, participation=folder / "participation.csv", metrics=folder / "metrics.csv")
+def check(folder, round_number=4, run=None):
+    logs = {"participation": folder / "participation.csv", "metrics": folder / "metrics.csv"}
+    continuation.check(folder, round_number, run=run, **logs)
+
+
+def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder):
+    run = ledger.read_ledger(folder / "ledger.jsonl").run
+    check(folder, run=run)
+    with pytest.raises(InputError, match="is of run"):
+        check(folder, run="0" * 32)
+    with pytest.raises(InputError, match="is of run"), run_log.open_run_log(folder, run="0" * 32):
+        pass
+    with run_log.open_run_log(folder, run=run) as book:
+        assert book.run == run
 
 
 def test_an_intact_run_goes_on(folder):

@@ -218,6 +218,19 @@ def test_reports_count_for_their_own_round_once(bundle, tmp_path, monkeypatch):
     assert len(counted) == 3 * 4
 
 
+def test_a_state_of_another_deployment_is_refused(bundle, tmp_path):
+    ran = []
+    for name in ("one", "other"):
+        ran.append(tmp_path / name)
+        devices = fleet(bundle, tmp_path / f"devices of {name}")
+        with pytest.raises(StoppedError):
+            coordination.Coordinator(bundle.folder, ran[-1], devices).run(stop_after(2))
+    shutil.rmtree(ran[0] / "state")
+    shutil.copytree(ran[1] / "state", ran[0] / "state")
+    with pytest.raises(tff_mf.InputError, match="state of another deployment"):
+        coordination.Coordinator(bundle.folder, ran[0], fleet(bundle, tmp_path / "devices of one")).run()
+
+
 def test_an_older_state_is_refused(bundle, tmp_path):
     devices = fleet(bundle, tmp_path / "devices")
     run = tmp_path / "run"

@@ -277,6 +277,7 @@ def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tm
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.alone
 def test_train_by_command_through_a_pipe(small_data, tmp_path):
     before = workers()
     command = [

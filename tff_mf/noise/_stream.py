@@ -145,7 +145,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         with tf.control_dependencies(checks):
             # All that reads a matrix reads it by this number, and so after the check.
             state = state._replace(round=tf.identity(state.round))
-        # TensorFlow can be told to strip assertions from its graphs: then the noise is NaN, and all that it is added to.
+        # TensorFlow can be told to strip assertions from its graphs: then the noise is NaN, and so is the release.
         valid = tf.reduce_all(tf.equal(state.fingerprint, _fingerprint.words(self._fingerprint)))
         if self._mechanism.max_rounds is not None:
             valid &= state.round < self._mechanism.max_rounds
@@ -174,13 +174,15 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def _replayed(self, keys: tf.Tensor) -> NoiseState:
         count, start = tf.shape(keys, tf.int64)[0], self.init()
+        # No constant, as in `next`: TensorFlow would multiply constants with each other first, and round otherwise.
+        stddev = tf.where(count >= 0, self._stddev, np.float32(np.nan))
         shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_past.SHAPE))
 
         def again(state: NoiseState) -> tuple[NoiseState]:
             # In a graph the number of keys may be unknown until now.
             with tf.control_dependencies(self._limit_checks(state.round)):
                 key = tf.identity(keys[state.round])
-            return (self._advance(key, state, tf.constant(self._stddev))[1],)
+            return (self._advance(key, state, stddev)[1],)
 
         # One round after another: two at once would only take the memory of two.
         return tf.while_loop(

@@ -24,9 +24,9 @@ class VariableQuery(tfp.SumAggregationDPQuery):
     cancels. Besides, their `get_config` returns the state, and with it the keys of the noise. They therefore refuse
     other queries of this package. This one steps its variables wherever it runs, and gives them an empty state.
 
-    Formal guarantee: that of the query over all its results, one stream: each execution of `get_noised_result`,
-    eager or in a `tf.function`, one after another or at once, is its next round. One example, or client, of a round is one record (a microbatch of
-    TensorFlow Privacy's); which records take part how often is for the caller to bound.
+    Formal guarantee: that of the query over all its results, one stream: each execution of `get_noised_result`, eager
+    or in a `tf.function`, one after another or at once, is its next round. One example, or client, of a round is one
+    record (a microbatch of TensorFlow Privacy's); which records take part how often is for the caller to bound.
 
     Args:
         query: The query. Its state begins here, and not when an optimizer asks for it.
