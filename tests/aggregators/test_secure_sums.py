@@ -97,12 +97,11 @@ def test_a_learning_process_trains_with_it(running, regression):
 
 def test_a_threshold_that_follows_clients_is_refused():
     adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
-    for factory in (
-        tff.aggregators.SecureSumFactory(adaptive),
-        tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()),
-    ):
-        with pytest.raises(ValueError, match="keeps a state from round to round"):
-            secure(record_aggregation_factory=factory).create(tff.TensorType(np.float32, [3]))
+    follows = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
+    with pytest.raises(ValueError, match="keeps a state from round to round"):
+        follows.create(tff.TensorType(np.float32, [3]))
+    with pytest.raises(TypeError, match="SumFactory or SecureSumFactory"):
+        secure(record_aggregation_factory=tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()))
 
 
 def test_rounding_enlarges_a_value_by_what_the_page_says():
