@@ -67,6 +67,14 @@ class CheckpointManager(tff.program.ProgramStateManager):
         _checkpoint_file.make_private(self._folder)
         self._saving: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
+        self._checks: list[Callable[[Any, int], None]] = []
+
+    def check_with(self, check: Callable[[Any, int], None]) -> None:
+        """Calls `check(program_state, version)` before each state is written: if it raises, the state is not saved.
+
+        Nothing is released any more by a `WriteAheadReleaseManager` then, as after every save that failed.
+        """
+        self._checks.append(check)
 
     async def get_versions(self) -> list[int] | None:
         """Returns the versions that there are, in order, or `None`."""
@@ -85,7 +93,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         path = self._path(version)
         if path.exists():
             raise tff.program.ProgramStateExistsError(version=version, path=str(self._folder))
-        saving = asyncio.create_task(self._write(path, program_state))
+        saving = asyncio.create_task(self._write(path, program_state, version))
         self._saving.add(saving)
         try:
             await saving
@@ -106,7 +114,9 @@ class CheckpointManager(tff.program.ProgramStateManager):
         if self._failure is not None:
             raise RuntimeError(f"A checkpoint in {str(self._folder)!r} could not be saved.") from self._failure
 
-    async def _write(self, path: pathlib.Path, program_state: Any) -> None:
+    async def _write(self, path: pathlib.Path, program_state: Any, version: int) -> None:
+        for check in self._checks:
+            check(program_state, version)
         tensors: list[Any] = []
         leaves = [_encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise()}

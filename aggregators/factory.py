@@ -81,6 +81,16 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         """Whether the noise is repeatable, and the aggregator therefore for tests only."""
         return self._insecure_seed is not None
 
+    @property
+    def clients_per_round(self) -> float:
+        """The constant that the noised sum is divided by."""
+        return self._clients_per_round
+
+    @property
+    def adaptive_clipping(self) -> queries.AdaptiveClipping | None:
+        """How the clip norm changes at each restart, or `None`."""
+        return self._adaptive_clipping
+
     def dp_event(self, rounds: int, participation: tff_mf.Participation) -> dp_accounting.DpEvent:
         """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
 

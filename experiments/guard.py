@@ -6,14 +6,15 @@ A pipeline with a sampler and a loop of its own asks the guard before it hands o
 
 import contextlib
 import pathlib
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import tff_mf
 from tff_mf import _validate
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.errors import InputValueError
 
-from . import _locks, ledger, reporting, reports, run_log
+from . import _guard_checks, _locks, ledger, reporting, reports, run_log
+from ._guard_checks import refusal as refusal
 from .privacy import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -37,13 +38,27 @@ class RunGuard:
 
     Formal guarantee: before `begin` returns, who takes part is on disk, and nobody of them exceeds the schema, by all
     that was ever begun in the folder: a process that was killed forgets nobody. A round that was released is not begun
-    again, and one that was not begun is not released.
+    again, and one that was not begun is not released. With an aggregator, a round is released only with a state whose
+    noise is the aggregator's and was drawn exactly once for each round up to it, by the state's own count; after a
+    state whose was not, nothing is begun or released before the run went back behind the last round that was released.
+    Threads may share a guard.
     """
 
-    def __init__(self, folder: pathlib.Path, configuration: reports.Configuration, log: run_log.RunLog) -> None:
-        self._folder, self._configuration, self._log = folder, configuration, log
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        configuration: reports.Configuration,
+        log: run_log.RunLog,
+        noise: str | None = None,
+    ) -> None:
+        self._folder, self._configuration, self._log, self._noise = folder, configuration, log, noise
+        self._lock = threading.RLock()
+        # Whether a state was seen whose noise is of other rounds than were begun.
+        self._mixed = False
         # What an earlier process began may or may not be in a checkpoint: only the pipeline knows.
         self._last = None if log.past or log.last_released else 0
+        # From which round on rounds were begun by this process.
+        self._first = self.last_round + 1
 
     @property
     def folder(self) -> pathlib.Path:
@@ -69,15 +84,42 @@ class RunGuard:
             )
         return self._last + 1
 
-    def goes_on_after(self, round_number: int) -> int:
+    @property
+    def last_round(self) -> int:
+        """The round that was begun last, or that training goes on after; 0 before the first."""
+        return self._last or 0
+
+    def is_current(self, round_number: int) -> bool:
+        """Returns whether a round was begun by this process, or is the one that it goes on after and nothing was."""
+        return round_number == self.last_round or self._first <= round_number <= self.last_round
+
+    @property
+    def knows_its_noise(self) -> bool:
+        """Whether the guard was opened with the aggregator, and compares the noise of what is released with it."""
+        return self._noise is not None
+
+    def goes_on_after(self, round_number: int, state: Any = None) -> int:
         """Says of which round the state is that training goes on from, and returns it.
 
         Args:
             round_number: Version of the newest checkpoint; 0 for a start anew.
+            state: The process's state that training goes on from. Needed if the guard knows the aggregator.
 
         Raises:
-            InputValueError: If a later round was released, so that rounds would be released twice, or the round was
-                never begun.
+            InputTypeError: If there is no state, and the guard knows the aggregator.
+            InputValueError: If a later round was released, so that rounds would be released twice, the round was
+                never begun, or the noise of the state is of another number of rounds.
+        """
+        number = _validate.whole("round_number", round_number, at_least=0)
+        with self._lock:
+            _guard_checks.check_drawn(state, self._noise, number, last_released=self._log.last_released)
+            return self.goes_on_unseen(number)
+
+    def goes_on_unseen(self, round_number: int) -> int:
+        """Does what `goes_on_after` does without a look at the state: it is looked at when it is released.
+
+        Raises:
+            InputValueError: As `goes_on_after`, but for the state.
         """
         number = _validate.whole("round_number", round_number, at_least=0)
         if number < self._log.last_released:
@@ -85,23 +127,28 @@ class RunGuard:
                 f"round_number={number}: round {self._log.last_released} of the run in out={str(self._folder)!r} was "
                 "released, and its newest checkpoint is older: put the newest one back, or end the run here."
             )
+        if number > self._log.last_released:
+            self._check_unmixed()
         # What is in a checkpoint can be seen: the process may have been stopped before it said so.
         self._log.released_until(number)
-        self._last = number
+        self._last, self._first, self._mixed = number, number + 1, False
         return number
 
     def goes_back_to(self, round_number: int) -> None:
         """Says that a round which was begun in this process is begun again: what was computed of it is thrown away.
 
         Raises:
-            InputValueError: If it was released, or not begun.
+            InputValueError: If it was released, or not begun, or it is not far enough back.
         """
         number = _validate.whole("round_number", round_number)
-        if not self._log.last_released < number <= self.next_round:
-            raise InputValueError(
-                f"round_number={number}: {self._log.last_released} was released, and {self.next_round} is next."
-            )
-        self._last = number - 1
+        with self._lock:
+            if not self._log.last_released < number <= self.next_round:
+                raise InputValueError(
+                    f"round_number={number}: {self._log.last_released} was released, and {self.next_round} is next."
+                )
+            if number != self._log.last_released + 1:
+                self._check_unmixed()
+            self._last, self._first, self._mixed = number - 1, min(number, self._first), False
 
     def allowed(self, clients: Iterable[str]) -> list[str]:
         """Returns those of the clients that may take part in the next round."""
@@ -117,9 +164,16 @@ class RunGuard:
         Raises:
             RefusedCohortError: If the schema forbids it to one of them.
             InputTypeError: If an id is no string.
-            InputValueError: If one of them is there twice, or all rounds were begun.
+            InputValueError: If one of them is there twice or cannot be written down, all rounds were begun, or the
+                noise of a state was of other rounds than were begun.
         """
-        number, clients = self.next_round, _checked(clients)
+        read = _guard_checks.ids(clients)
+        with self._lock:
+            return self._begin(read, clip_norm)
+
+    def _begin(self, clients: list[str], clip_norm: float | None) -> int:
+        number = self.next_round
+        self._check_unmixed()
         if number > self._configuration.rounds:
             raise InputValueError(
                 f"round={number} is one more than the rounds={self._configuration.rounds} that were accounted for."
@@ -158,23 +212,70 @@ class RunGuard:
             clients = next(rounds, None)
             if clients is None:
                 return
-            yield self.begin(clients), list(clients)
+            read = _guard_checks.ids(clients)
+            yield self.begin(read), read
 
-    def released(self, round_number: int) -> None:
+    def released(self, round_number: int, state: Any = None) -> None:
         """Writes down that all rounds to this one may be seen. Call it when the checkpoint is on disk, then release.
 
+        It need not be called in every round.
+
+        Args:
+            round_number: The round, counted from 1; with a state, the one that was begun last.
+            state: The process's state after the round. Needed if the guard knows the aggregator.
+
         Raises:
-            InputValueError: If the round was not begun, by this process or before its checkpoint.
+            InputTypeError: If there is no state, and the guard knows the aggregator.
+            InputValueError: If the round was not begun, by this process or before its checkpoint, or the noise of the
+                state is of another number of rounds: some round was begun and never computed.
         """
         number = _validate.whole("round_number", round_number)
-        if number > (self._last or 0):
-            raise InputValueError(f"round_number={number} was never begun: the last was {self._last or 0}.")
-        self._log.released_until(number)
+        with self._lock:
+            if state is not None and self.last_round != number:
+                raise InputValueError(
+                    f"round_number={number} must be the round that was begun last, {self.last_round}, with the state "
+                    "after it. A round that failed is begun again after goes_back_to."
+                )
+            self.check_state(number, state)
+            self.released_unseen(number)
+
+    def released_unseen(self, round_number: int) -> None:
+        """Writes down what `released` does, of a round whose state was looked at: see `check_state`.
+
+        Raises:
+            InputValueError: If the round was not begun.
+        """
+        with self._lock:
+            if round_number > self.last_round:
+                raise InputValueError(f"round_number={round_number} was never begun: the last was {self.last_round}.")
+            self._check_unmixed()
+            self._log.released_until(round_number)
+
+    def check_state(self, round_number: int, state: Any) -> None:
+        """Raises unless the noise of a state was drawn once for each round up to one.
+
+        Raises:
+            InputTypeError: If there is no state, and the guard knows the aggregator.
+            InputValueError: If the state has no noise, that of another aggregator, or of another number of rounds.
+        """
+        try:
+            _guard_checks.check_drawn(state, self._noise, round_number, last_released=self._log.last_released)
+        except _guard_checks.OtherRoundsError:
+            self._mixed = True
+            raise
 
     def end(self) -> dict[str, Any]:
         """Writes down that no round will follow, writes the report, and returns it."""
         self._log.ended()
         return reporting.realise(self._folder)
+
+    def _check_unmixed(self) -> None:
+        last = self._log.last_released
+        if self._mixed:
+            raise InputValueError(
+                f"out={str(self._folder)!r}: the noise of a state was of other rounds than were begun. Load the state "
+                f"of round {last}, the last that was released, and call goes_back_to({last + 1}) first."
+            )
 
     def _refusal(self, client: str) -> str:
         return refusal(self._configuration.schema, self._log.past.get(client, ()), self.next_round)
@@ -201,8 +302,10 @@ def open_guard(
         clip_norm: Clip norm ζ of the aggregator.
         sampler: What draws the cohorts, for the report.
         aggregator: The aggregator that the pipeline trains with: it is refused if its noise is another than the plan's.
-            With `None` nothing checks that what is claimed is what runs.
-        more: Further fields of `reports.Configuration`, such as `population`, `simulation` or `evaluation_columns`.
+            The state of each round that is released is compared with it. With `None` nothing checks that what is
+            claimed is what runs.
+        more: Fields of `reports.Configuration` that the plan does not determine, such as `population`,
+            `restart_every`, `adaptive_count_stddev` or `evaluation_columns`: see `reports.write_configuration`.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -211,6 +314,7 @@ def open_guard(
 
     Example:
         >>> import tempfile
+        >>> import tff_mf
         >>> from tff_mf.experiments.privacy import plan_privacy
         >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=4, delta=1e-6, clients_per_round=2,
         ...                     participation=tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=8.0)
@@ -224,84 +328,14 @@ def open_guard(
     _validate.instance("sampler", sampler, str, "say in words what draws cohorts")
     folder = pathlib.Path(folder)
     if aggregator is not None:
-        _check_same_noise(aggregator, plan, clip_norm, more.get("restart_every"))
+        _guard_checks.check_aggregator(aggregator, plan, clip_norm, more)
+    reports.check_fields(more)
     folder.mkdir(parents=True, exist_ok=True)
     with _locks.alone(folder):
+        _guard_checks.check_folder(folder)
         more.setdefault("versions", reporting.versions())
         configuration = reports.write_configuration(folder, plan, clip_norm=clip_norm, sampler=sampler, **more)
         if not (folder / ledger.LEDGER).exists():
             reports.write(folder, realised=False)
         with run_log.open_run_log(folder) as log:
-            yield RunGuard(folder, configuration, log)
-
-
-def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
-    """Returns why a client with past rounds may not take part in one more, or an empty text.
-
-    Rounds of the past may lie ahead: those of attempts that were given up. A round itself does not count again.
-
-    Args:
-        schema: The participation schema.
-        past: Rounds that the client was chosen for.
-        round_number: The round.
-
-    Example:
-        >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
-        'took part in round 1: min_sep=3'
-        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
-        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
-    """
-    others = [number for number in past if number != round_number]
-    if schema.allows([*others, round_number]):
-        return ""
-    if len(others) + 1 > schema.limit:
-        return f"took part in {len(others)} rounds: max_participations={schema.limit}"
-    near = [number for number in others if abs(round_number - number) < schema.separation]
-    if near:
-        return f"took part in round {near[0]}: min_sep={schema.separation}"
-    if isinstance(schema, tff_mf.FixedEpoch):
-        first, b = min(*others, round_number), schema.separation
-        places = ", ".join(str(first + index * b) for index in range(1, schema.limit))
-        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
-    return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
-
-
-def _checked(clients: Sequence[str]) -> list[str]:
-    if isinstance(clients, str) or not isinstance(clients, Sequence):
-        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
-    strange = next((client for client in clients if not isinstance(client, str)), None)
-    if strange is not None:
-        raise InputTypeError(f"clients has {strange!r}; every id must be a string.")
-    return list(clients)
-
-
-def _check_same_noise(
-    aggregator: "MFAggregationFactory", plan: PrivacyPlan, clip_norm: float, restart_every: int | None
-) -> None:
-    """Raises unless an aggregator adds the noise that a plan accounts for."""
-    from .. import aggregators
-
-    _validate.instance(
-        "aggregator", aggregator, aggregators.MFAggregationFactory, "pass what build_mf_aggregator returns"
-    )
-    # Where the cohort is what trains, the noise is the plan's own, whichever of two names was passed on.
-    same = {plan.noise_multiplier_as_run} | (
-        {plan.noise_multiplier} if plan.cohort == plan.clients_per_round else set()
-    )
-    of_plan = {
-        aggregators.build_mf_aggregator(
-            plan.mechanism,
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-            clients_per_round=plan.clients_per_round,
-            restart_every=restart_every,
-            insecure_seed=plan.insecure_seed,
-        ).fingerprint
-        for noise_multiplier in same
-    }
-    if aggregator.fingerprint not in of_plan:
-        raise InputValueError(
-            f"aggregator has another noise than the plan: build it with the plan's mechanism, clip_norm={clip_norm!r}, "
-            f"noise_multiplier={plan.noise_multiplier_as_run!r}, restart_every={restart_every!r} and insecure_seed="
-            f"{plan.insecure_seed!r}."
-        )
+            yield RunGuard(folder, configuration, log, None if aggregator is None else aggregator.fingerprint)

@@ -6,8 +6,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
@@ -19,11 +21,17 @@ from .guard import RunGuard
 # An iterator is saved as its run's folder and a round, and finds its data again here.
 _SOURCES: "weakref.WeakValueDictionary[str, GuardedDataSource]" = weakref.WeakValueDictionary()
 
+# Of each run the iterator that may draw, with its copies: two that draw in turn would hand out rounds twice.
+_DRAWING: "weakref.WeakKeyDictionary[RunGuard, object]" = weakref.WeakKeyDictionary()
+
 Draw = Callable[[int | None], Sequence[str]]
 
 
 class GuardedDataSource(tff.program.FederatedDataSource):
     """The datasets of cohorts that somebody else draws, each written down and checked before its data is handed out.
+
+    One iterator draws at a time, the one that was made or loaded last. A copy of it goes back to where it was made,
+    as a program does with a round that it discards: what was computed of the round must be thrown away.
 
     Args:
         guard: The run's guard.
@@ -60,10 +68,27 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         return self._datasets.federated_type
 
     def iterator(self) -> "GuardedDataSourceIterator":
-        return GuardedDataSourceIterator(self, self._guard.next_round if self._guard.knows_its_round else None)
+        return GuardedDataSourceIterator(
+            self, self._guard.next_round if self._guard.knows_its_round else None, self.new_turn()
+        )
 
-    def select(self, next_round: int | None, k: int | None) -> tuple[list[tf.data.Dataset], int]:
-        """Returns the datasets of a cohort, and the round after it."""
+    def new_turn(self) -> object:
+        """Returns what an iterator shows to draw; those that were given before draw no more."""
+        turn = _DRAWING[self._guard] = object()
+        return turn
+
+    def select(self, next_round: int | None, k: int | None, turn: object) -> tuple[list[tf.data.Dataset], int]:
+        """Returns the datasets of a cohort, and the round after it.
+
+        Raises:
+            InputValueError: If another iterator of the run was made or loaded since, or `draw` names somebody whose
+                data there is not.
+        """
+        if _DRAWING.get(self._guard) is not turn:
+            raise InputValueError(
+                f"iterator: another one of the run in out={self.folder!r} was made or loaded since, and two would hand "
+                "out rounds twice. Go on with that one."
+            )
         if next_round is not None and next_round != self._guard.next_round:
             # A program goes back to a state of before, as it does with a round that it discards.
             self._guard.goes_back_to(next_round)
@@ -76,7 +101,7 @@ class GuardedDataSource(tff.program.FederatedDataSource):
 
     def go_on(self, next_round: int) -> None:
         """Says of which round the state is that a program was loaded with."""
-        self._guard.goes_on_after(next_round - 1)
+        self._guard.goes_on_unseen(next_round - 1)
 
     @property
     def folder(self) -> str:
@@ -90,8 +115,13 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
     Its bytes hold the run's folder and the next round. To resume, open the guard and make the source first.
     """
 
-    def __init__(self, source: GuardedDataSource, next_round: int | None) -> None:
-        self._source, self._next_round = source, next_round
+    def __init__(self, source: GuardedDataSource, next_round: int | None, turn: object) -> None:
+        self._source, self._next_round, self._turn = source, next_round, turn
+
+    @property
+    def last_round(self) -> int | None:
+        """The round that it drew last, 0 before the first; `None` if a run goes on, and nobody said after which."""
+        return None if self._next_round is None else self._next_round - 1
 
     @classmethod
     def from_bytes(cls, buffer: bytes) -> "GuardedDataSourceIterator":
@@ -110,7 +140,7 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
         if source is None:
             raise InputValueError(f"buffer is of the run in {folder!r}: open its guard and make its source first.")
         source.go_on(next_round or 1)
-        return cls(source, next_round)
+        return cls(source, next_round, source.new_turn())
 
     def to_bytes(self) -> bytes:
         return json.dumps({"folder": self._source.folder, "next_round": self._next_round}).encode()
@@ -128,12 +158,12 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
         Raises:
             RefusedCohortError: If the participation schema forbids it to one of them; nothing is handed out.
         """
-        datasets, self._next_round = self._source.select(self._next_round, k)
+        datasets, self._next_round = self._source.select(self._next_round, k, self._turn)
         return datasets
 
     def __deepcopy__(self, memo: Any) -> "GuardedDataSourceIterator":
         # Programs keep a copy of an iterator to go back to; the run's files stay one.
-        return GuardedDataSourceIterator(self._source, self._next_round)
+        return GuardedDataSourceIterator(self._source, self._next_round, self._turn)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GuardedDataSourceIterator):
@@ -146,6 +176,10 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
 
 class GuardedReleaseManager(tff.program.ReleaseManager):
     """Releases through another manager, once checkpoints are on disk and the ledger has the round as released.
+
+    If the guard knows the aggregator, each program state is compared before `checkpoints` saves it: its noise must
+    have been drawn once for each round that was begun, by the data source's iterator that is saved with it, or else by
+    the guard. One that was not is not saved, and nothing is released any more.
 
     Args:
         release_manager: What releases.
@@ -165,20 +199,50 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
         _validate.instance("guard", guard, RunGuard, "make one with open_guard")
         self._release_manager = aggregators.WriteAheadReleaseManager(release_manager, checkpoints)
         self._guard, self._checkpoints = guard, checkpoints
+        self._seen = guard.last_round
+        if guard.knows_its_noise:
+            checkpoints.check_with(self._check)
 
     async def release(self, value: Any, key: Any) -> None:
-        """Releases a value; a key that is no round stands for all rounds so far.
+        """Releases a value; a key that is no number stands for all rounds so far.
+
+        Args:
+            value: What is released.
+            key: The round, counted from 1, as the guard counts; or any other name of the value.
 
         Raises:
             RuntimeError: If a checkpoint could not be saved; nothing is released then.
-            InputValueError: If the round was never begun.
+            InputValueError: If the round was never begun, or none of its states was saved.
         """
         await self._checkpoints.saved()
-        is_round = isinstance(key, int) and not isinstance(key, bool)
-        number = key if is_round else self._guard.next_round - 1
+        is_number = isinstance(key, int | np.integer) and not isinstance(key, bool)
+        number = _validate.whole("key", int(key)) if is_number else self._guard.last_round
+        if is_number:
+            self._check_key(number)
         if number > 0:
-            self._guard.released(number)
+            self._guard.released_unseen(number)
         await self._release_manager.release(value, key)
+
+    def _check_key(self, number: int) -> None:
+        # Not only the last round: programs begin the next one while they release.
+        if not self._guard.is_current(number):
+            raise InputValueError(
+                f"key={number} must be a round that this process began, as the guard counts, from 1: round "
+                f"{self._guard.last_round} was the last."
+            )
+        if self._guard.knows_its_noise and number > self._seen:
+            raise InputValueError(
+                f"key={number}: the newest program state that was saved is of round {self._seen}: save that of the "
+                "round with the CheckpointManager before anything of it is released."
+            )
+
+    def _check(self, program_state: Any, version: int) -> None:
+        del version
+        drawn = [part for part in tree.flatten(program_state) if isinstance(part, GuardedDataSourceIterator)]
+        number = drawn[0].last_round if drawn else self._guard.last_round
+        if number is not None:
+            self._guard.check_state(number, program_state)
+            self._seen = number
 
 
 def _name(folder: pathlib.Path) -> str:

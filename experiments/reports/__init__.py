@@ -5,6 +5,7 @@ from ._build import build as build
 from ._check import check as check
 from ._configuration import CONFIGURATION as CONFIGURATION
 from ._configuration import Configuration as Configuration
+from ._configuration import check_fields as check_fields
 from ._configuration import file_hash as file_hash
 from ._configuration import read_configuration as read_configuration
 from ._configuration import write_configuration as write_configuration

@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tff_mf
@@ -24,7 +24,12 @@ _VERSION = 1
 _SET = (
     *("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clients_per_round"),
     *("cohort", "clip_norm", "mechanism_sha256", "restart_every", "adaptive_count_stddev", "divisor", "insecure_seed"),
-    *("adjacency", "cohorts"),
+    *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
+)
+# What a plan leaves open; all else follows from it.
+_OPEN = (
+    *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
+    *("released_without_noise", "evaluation_columns", "settings", "command", "versions"),
 )
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 
@@ -113,6 +118,20 @@ class Configuration:
         return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
 
 
+def check_fields(names: Iterable[str]) -> None:
+    """Raises if a field is not for a pipeline to name: the plan determines it, or there is none.
+
+    Raises:
+        InputValueError: If there is such a field.
+    """
+    for name in names:
+        if name not in _OPEN:
+            raise InputValueError(
+                f"{name}= cannot be given: what the guarantee follows from is the plan's. Make another plan; what it "
+                f"leaves open is {', '.join(_OPEN)}."
+            )
+
+
 def write_configuration(
     folder: pathlib.Path,
     plan: PrivacyPlan,
@@ -131,11 +150,14 @@ def write_configuration(
         plan: Mechanism, noise and participation.
         clip_norm: Clip norm ζ.
         cohorts: The clients of each round, as planned.
-        more: Further fields of `Configuration`.
+        more: Fields of `Configuration` that the plan does not determine: `restart_every`, `adaptive_count_stddev`,
+            `adjacency`, `sampler`, `simulation`, `population`, `released_without_noise`, `evaluation_columns`,
+            `settings`, `command` and `versions`.
 
     Raises:
-        InputValueError: If the folder is that of a run that was set to do something else.
+        InputValueError: If another field is given, or the folder is that of a run that was set to do something else.
     """
+    check_fields(more)
     if not (folder / MECHANISM).exists():
         tff_mf.save(plan.mechanism, folder / MECHANISM)
     elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
@@ -160,7 +182,8 @@ def write_configuration(
     if (folder / CONFIGURATION).exists():
         begun = read_configuration(folder)
         for name in _SET:
-            if getattr(begun, name) != getattr(configuration, name):
+            # Tuples that were written come back as lists.
+            if _plain(getattr(begun, name)) != _plain(getattr(configuration, name)):
                 raise InputValueError(
                     f"{name}={getattr(configuration, name)!r} is not that of the run in out={str(folder)!r}, "
                     f"{getattr(begun, name)!r}: go on with what it was started with, or name another folder."
@@ -192,3 +215,7 @@ def read_configuration(folder: pathlib.Path) -> Configuration:
 def file_hash(path: pathlib.Path) -> str:
     """Returns the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))

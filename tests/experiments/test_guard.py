@@ -249,7 +249,7 @@ def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
         manager = GuardedReleaseManager(Seen(), guarded, checkpoints)
         asyncio.run(manager.release("metrics", 1))
         assert seen == [("metrics", 1, {1: 1})]
-        with pytest.raises(tff_mf.InputError, match="never begun"):
+        with pytest.raises(tff_mf.InputError, match="a round that this process began"):
             asyncio.run(manager.release("metrics", 3))
         asyncio.run(manager.release("model", "last"))
         assert seen[1:] == [("model", "last", {1: 1, 2: 1})]
