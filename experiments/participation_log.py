@@ -46,8 +46,8 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Attempt] | None = None) -> I
 
     Args:
         path: The file, which must be new unless a run goes on.
-        begun: The attempts that a run which goes on had begun, by its ledger. All of them stay in the file: clients of
-            an attempt that was given up count too. What was written of one more, which never began, is taken out.
+        begun: The attempts that a run which goes on had begun, by its ledger. All of them stay in the file, with one
+            that the ledger may lack: clients of an attempt that was given up count too. See `kept_entries`.
 
     Raises:
         InputValueError: If the file is another run's, or not that of the attempts.
@@ -72,17 +72,21 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Attempt] | None = None) -> I
 
 
 def kept_entries(path: pathlib.Path, begun: Sequence[Attempt]) -> list[Entry]:
-    """Returns the entries of a log of a run that was stopped: those of all attempts that its ledger says it began.
+    """Returns the entries of a log of a run that was stopped: of every attempt that its ledger has, and of one.
 
-    Of one attempt more there may be a part, damaged or whole: it was written when the run was stopped, and never began.
+    Clients are on disk before the ledger says that their attempt began. One attempt that the ledger lacks is therefore
+    there if the run was stopped in between; or if a ledger of before was put back, and then that attempt may have been
+    released. Nobody can tell the two apart, and its clients count. Only a last line that was not written to its end is
+    left out: no attempt begins before its clients are on disk.
 
     Raises:
-        InputValueError: If the log is not that of the attempts.
+        InputValueError: If the log is not that of the attempts, or has more than one that the ledger lacks.
     """
     kept: list[Entry] = []
     # Names of clients are text, but what a power cut left of a last line need not be.
     content = path.read_bytes().decode(errors="replace") if path.exists() else ""
-    reader = csv.reader(io.StringIO(content, newline=""))
+    content = content[: content.rfind("\n") + 1]
+    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     rows = _rows(path, reader)
     if content and next(rows, None) != _FIELDS:
         raise InputValueError(
@@ -98,8 +102,17 @@ def kept_entries(path: pathlib.Path, begun: Sequence[Attempt]) -> list[Entry]:
                 f"{each.attempt}): one of them was changed. Put both back as they were."
             )
         kept += found
-    _check_tail(path, rows)
-    return kept
+    return kept + _one_more(path, rows)
+
+
+def _one_more(path: pathlib.Path, rows: Iterator[list[str]]) -> list[Entry]:
+    """Returns the entries of the one attempt that the ledger lacks, up to what a power cut damaged."""
+    found: list[Entry] = []
+    with contextlib.suppress(InputValueError):
+        found.extend(_entry(path, row) for row in rows)
+    if len({(entry.round_number, entry.attempt) for entry in found}) > 1:
+        raise InputValueError(f"path={str(path)!r} has rounds that the ledger lacks: put both back as they were.")
+    return found
 
 
 def read_observed(path: pathlib.Path) -> ObservedParticipation:
@@ -179,17 +192,6 @@ def _rows(path: pathlib.Path, reader: Iterator[list[str]]) -> Iterator[list[str]
         except csv.Error as error:
             raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
         yield row
-
-
-def _check_tail(path: pathlib.Path, rows: Iterator[list[str]]) -> None:
-    """Raises if a log has more than one attempt that the ledger lacks; the last line may be damaged."""
-    places = set()
-    with contextlib.suppress(InputValueError):
-        for row in rows:
-            if len(row) == len(_FIELDS) and row[0].isdecimal() and row[1].isdecimal():
-                places.add((row[0], row[1]))
-    if len(places) > 1:
-        raise InputValueError(f"path={str(path)!r} has rounds that the ledger lacks: put both back as they were.")
 
 
 def _as_lines(entries: Iterable[Entry]) -> Iterator[list[object]]:

@@ -1,10 +1,13 @@
 """Ledger and participation log of a run, written together: who takes part is on disk before a round begins."""
 
+import bisect
 import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from . import ledger, participation_log
+from tff_mf.errors import InputValueError
+
+from . import ledger, participation_log, reports
 from .participation_log import PARTICIPATION
 
 
@@ -47,14 +50,23 @@ class RunLog:
         """
         attempt = self._book.next_attempt(round_number, clients)
         self._write(round_number, attempt, clients)
+        self.note(round_number, clients, divisor=divisor, clip_norm=clip_norm, restarts=restarts)
+
+    def note(
+        self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float, restarts: bool
+    ) -> None:
+        """Writes to the ledger that a round begins whose clients are on disk; the arguments are those of `begin`."""
         if restarts:
             self._book.restarted(round_number)
         self._book.begin(round_number, clients, divisor=divisor, clip_norm=clip_norm)
         for client in clients:
-            rounds = self._past.setdefault(client, [])
-            if round_number not in rounds:
-                rounds.append(round_number)
-                rounds.sort()
+            self.remember(client, round_number)
+
+    def remember(self, client: str, round_number: int) -> None:
+        """Counts a round of a client."""
+        rounds = self._past.setdefault(client, [])
+        if round_number not in rounds:
+            bisect.insort(rounds, round_number)
 
     def released_until(self, round_number: int) -> None:
         """Writes down that all rounds to this one may be seen from now on; see `Ledger.released_until`."""
@@ -68,6 +80,9 @@ class RunLog:
 @contextlib.contextmanager
 def open_run_log(folder: pathlib.Path, *, run: str | None = None) -> Iterator[RunLog]:
     """Yields the log of a run: a new one, or the one that is there, to which a run that goes on adds.
+
+    Formal guarantee: who is on disk counts. An attempt of which the clients are there, and which the ledger lacks, is
+    written to it as begun.
 
     Args:
         folder: The run's folder, with its configuration.
@@ -83,7 +98,36 @@ def open_run_log(folder: pathlib.Path, *, run: str | None = None) -> Iterator[Ru
         ledger.open_ledger(book_path, run=run) as book,
         participation_log.open_log(path, begun=book.begun if goes_on else None) as write,
     ):
-        past: dict[str, set[int]] = {}
-        for entry in participation_log.read_entries(path):
-            past.setdefault(entry.client, set()).add(entry.round_number)
-        yield RunLog(book, write, {client: sorted(rounds) for client, rounds in past.items()})
+        log = RunLog(book, write, {})
+        entries = list(participation_log.read_entries(path))
+        known = sum(each.clients for each in book.begun)
+        for entry in entries[:known]:
+            log.remember(entry.client, entry.round_number)
+        if len(entries) > known:
+            _begin_what_is_on_disk(log, folder, book, entries[known:])
+        yield log
+
+
+def _begin_what_is_on_disk(
+    log: RunLog, folder: pathlib.Path, book: ledger.Ledger, entries: Sequence[participation_log.Entry]
+) -> None:
+    """Writes to the ledger that an attempt began whose clients are on disk already.
+
+    Raises:
+        InputValueError: If it is none that can be begun now.
+    """
+    number, clients = entries[0].round_number, [entry.client for entry in entries]
+    if entries[0].attempt != book.next_attempt(number, clients):
+        raise InputValueError(
+            f"path={str(folder / PARTICIPATION)!r} has attempt {entries[0].attempt} of round {number}, which does not "
+            "follow from the ledger: one of them is of before. Put both back as they were."
+        )
+    configuration = reports.read_configuration(folder)
+    every = configuration.restart_every
+    log.note(
+        number,
+        clients,
+        divisor=configuration.divisor or configuration.clients_per_round,
+        clip_norm=book.begun[-1].clip_norm if book.begun else configuration.clip_norm,
+        restarts=every is not None and number > 1 and (number - 1) % every == 0,
+    )

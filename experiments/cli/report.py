@@ -24,7 +24,6 @@ def report(
     with --check if a finding is critical.
     """
     from .. import reports
-    from ..ledger import LEDGER
     from ..reports._questions import QUESTIONS, read_answers
     from ..reports._schema import SCHEMA
 
@@ -54,6 +53,9 @@ def report(
         return
     if held is not None:
         raise click.UsageError("--digest goes with --check.")
-    made = reports.write(folder, realised=not planned and (folder / LEDGER).exists())
+    begun = reports.has_begun(folder)
+    if not begun:
+        click.echo("nothing ran here, by its files: this is a plan", err=True)
+    made = reports.write(folder, realised=begun and not planned)
     click.echo(json.dumps(made) if as_json else reports.markdown(made), nl=as_json)
     click.echo(f"digest: {made['digest']}", err=True)

@@ -3,6 +3,7 @@
 from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._check import check as check
+from ._check import has_begun as has_begun
 from ._configuration import CONFIGURATION as CONFIGURATION
 from ._configuration import Configuration as Configuration
 from ._configuration import check_fields as check_fields

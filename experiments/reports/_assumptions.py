@@ -160,6 +160,9 @@ def _without_noise(configuration: Configuration, evidence: Evidence, answers: Ma
     unknown = sorted(set(evidence.metrics) - HARMLESS - set(configuration.evaluation_columns))
     if unknown:
         return VIOLATED, f"metrics.csv has {unknown[0]}, which the configuration does not name: released without noise"
+    problems = [text for field, text in evidence.problems if field == "released without noise"]
+    if problems:
+        return VIOLATED, problems[0]
     other = answers["other_releases"]
     if other is not None and other.strip().lower() != "none":
         return VIOLATED, f"released without noise: {other}"

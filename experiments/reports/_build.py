@@ -16,7 +16,7 @@ from ._assumptions import assess
 from ._audited import AUDIT, read_audit
 from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash, read_configuration
 from ._evidence import METRICS, Evidence, gather
-from ._findings import Finding
+from ._findings import NOTE, Finding
 from ._questions import ANSWERS, QUESTIONS, read_answers
 from ._summarised import MODEL, SUMMARY, summary_findings
 from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
@@ -26,6 +26,9 @@ VERSION = 1
 _PLANNED_FILES = (CONFIGURATION, MECHANISM, ANSWERS)
 _REALISED_FILES = (LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, AUDIT, "configuration.toml", "vocabulary.json")
 _NONE = ("none", list[Finding]())
+_A_PLAN = Finding(
+    severity=NOTE, field="rounds", text="a plan: what the run is set to do, whatever it did, and nothing of what it did"
+)
 
 
 def build(
@@ -58,14 +61,14 @@ def build(
     findings = _verdict.findings(
         configuration, evidence, answers, assumptions, figures, audit, contradiction=contradiction
     )
-    findings += audit_findings
+    findings += audit_findings + ([] if realised else [_A_PLAN])
     findings += summary_findings(folder, configuration, evidence, _verdict.critical(findings)) if realised else []
     claim = _verdict.claim(configuration, answers, figures, findings, realised, evidence)
     sensitivity = None if figures is None else figures.sensitivity
     report = {
         "report": VERSION,
         "kind": "realised" if realised else "planned",
-        "headline": statements.one_line(claim),
+        "headline": _planned_first(claim, realised),
         "statement": _verdict.statement(configuration, claim, realised),
         "setting": {
             "model": "central",
@@ -135,6 +138,11 @@ def build(
     return report
 
 
+def _planned_first(claim: statements.Claim, realised: bool) -> str:
+    line = statements.one_line(claim)
+    return line if realised or line.startswith(statements.REFUSALS) else f"Planned: {line}"
+
+
 def _tuning(runs: int | None) -> str:
     return "an unknown number of earlier runs" if runs is None else f"{runs} earlier runs, which chose the settings"
 
@@ -165,9 +173,9 @@ def _accountant(
     several = answers["clients_of_one_person"]
     result["tier"] = statements.tier(claim, clients_of_one_person=several or 1)
     if claim.guarantee is not None and claim.guarantee.mu != float("inf"):
-        result["epsilon_as_run"] = claim.epsilon_as_run
+        result["epsilon_as_run"] = _figures.finite(claim.epsilon_as_run)
         if several is not None:
-            result["epsilon_of_a_person"] = claim.epsilon_of(several)
+            result["epsilon_of_a_person"] = _figures.finite(claim.epsilon_of(several))
     return result
 
 

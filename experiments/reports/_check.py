@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -20,7 +21,24 @@ from ._schema import problems
 from ._summarised import MODEL, SUMMARY
 
 # Whatever of these is there was written by a run that began.
-_OF_A_RUN = (LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, "report.json", "report.md")
+_OF_A_RUN = (
+    LEDGER,
+    PARTICIPATION,
+    METRICS,
+    SUMMARY,
+    MODEL,
+    "report.json",
+    "report.md",
+    "checkpoints",
+    ".lock",
+    "state",
+)
+_NOTHING_RAN = "nothing ran here, by its files: a run of which they were removed looks the same"
+
+
+def has_begun(folder: pathlib.Path) -> bool:
+    """Returns whether a folder has anything that a run writes once it begins."""
+    return any(os.path.lexists(folder / name) for name in _OF_A_RUN)
 
 
 def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
@@ -38,10 +56,15 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
     Raises:
         InputValueError: If the folder has no intact configuration, or answers that are none, or the digest is none.
     """
-    realised = any((folder / name).exists() for name in _OF_A_RUN)
+    realised = has_begun(folder)
     recomputed = build(folder, realised=realised)
     found = [Finding(**each) for each in recomputed["findings"]]
     as_json, _ = names(realised=realised)
+    if not realised:
+        found.insert(0, Finding(severity=WARNING, field="rounds", text=_NOTHING_RAN))
+        if not os.path.lexists(folder / as_json):
+            severity = WARNING if held is None else CRITICAL
+            return [Finding(severity=severity, field="report", text="there is no report to check"), *found]
     stored, damage = _stored(folder / as_json)
     if damage:
         text = f"{as_json} is missing or damaged: {damage}; write it with tff-mf report"

@@ -15,7 +15,7 @@ from tff_mf.errors import InputValueError
 from .. import runs
 from ..ledger import CONFIGURATION, cohort_digest
 from ..privacy import PrivacyPlan
-from . import _strict
+from . import _strict, _types
 
 MECHANISM = "mechanism.safetensors"
 
@@ -205,6 +205,7 @@ def read_configuration(folder: pathlib.Path) -> Configuration:
         given = _strict.loads(path.read_text(encoding="utf-8"))
         if given.pop("version") != _VERSION:
             raise InputValueError(f"run={str(path)!r} is of another version of this package.")
+        _types.check(given)
         return Configuration(**given)
     except FileNotFoundError as error:
         raise InputValueError(f"run={str(folder)!r} has no {CONFIGURATION}: it is no folder of a run.") from error

@@ -1,6 +1,5 @@
 """What the files of a run say that it did."""
 
-import csv
 import dataclasses
 import functools
 import itertools
@@ -13,10 +12,9 @@ from tff_mf.errors import InputError
 from ..ledger import LEDGER, LedgerRecord, read_ledger
 from ..participation_log import PARTICIPATION, read_entries
 from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash
-
-METRICS = "metrics.csv"
-# Columns of it that say nothing of anybody's data.
-HARMLESS = frozenset({"round", "seconds"})
+from ._metrics import HARMLESS as HARMLESS
+from ._metrics import METRICS as METRICS
+from ._metrics import other_tables, read_metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,8 +50,11 @@ class Evidence:
 
     @property
     def last_round(self) -> int:
-        """The round that the run ended with, as far as it got: what was begun beyond it was given up."""
-        return self.ledger.sequence.position if self.ledger else self.rounds
+        """The last round that was released and had anybody in it: a run that began more may have been stopped there."""
+        if self.ledger is None:
+            return self.rounds
+        released = self.ledger.sequence.released
+        return max((number for number, size in self.ledger.sizes.items() if size and number <= released), default=0)
 
     @functools.cached_property
     def cohorts(self) -> dict[int, set[str]]:
@@ -118,8 +119,8 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
         except InputError as error:
             problems.append(("log", str(error)))
         attempts = _attempts(folder / PARTICIPATION, ledger, problems)
-        if (folder / METRICS).exists():
-            metrics, metrics_rounds, metrics_evaluated = _metrics(folder / METRICS, problems)
+        metrics, metrics_rounds, metrics_evaluated = read_metrics(folder / METRICS, problems)
+        problems += other_tables(folder)
     return Evidence(
         mechanism=mechanism,
         mechanism_sha256=digest,
@@ -130,24 +131,6 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
         metrics_evaluated=metrics_evaluated,
         problems=problems,
     )
-
-
-def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> tuple[list[str], int, int]:
-    """Returns the columns of metrics.csv, the last round in it, and the last one that was evaluated."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rounds, evaluated = [0], [0]
-            for row in reader:
-                number = row.get("round") or ""
-                if not number.isdecimal():
-                    continue
-                rounds.append(int(number))
-                evaluated += [int(number)] if any(row[name] for name in row if name not in HARMLESS) else []
-            return list(reader.fieldnames or []), max(rounds), max(evaluated)
-    except (OSError, ValueError, csv.Error) as error:
-        problems.append(("log", f"{METRICS} is damaged: {error}"))
-        return [], 0, 0
 
 
 def _attempts(

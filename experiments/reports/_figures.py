@@ -109,13 +109,13 @@ def contradiction(
 def currencies(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
     """Returns a guarantee in every currency; infinite ones are `None`."""
     return {
-        "mu": _finite(guarantee.mu),
-        "zcdp_rho": _finite(guarantee.zcdp_rho),
-        "epsilon": _finite(guarantee.epsilon(delta)),
-        "epsilon_by_pld": _finite(guarantee.epsilon_by_pld(delta)),
-        "epsilon_from_zcdp": _finite(guarantee.epsilon_from_zcdp(delta)),
+        "mu": finite(guarantee.mu),
+        "zcdp_rho": finite(guarantee.zcdp_rho),
+        "epsilon": finite(guarantee.epsilon(delta)),
+        "epsilon_by_pld": finite(guarantee.epsilon_by_pld(delta)),
+        "epsilon_from_zcdp": finite(guarantee.epsilon_from_zcdp(delta)),
         "delta": delta,
-        "epsilon_at": [{"delta": each, "epsilon": _finite(guarantee.epsilon(each))} for each in _DELTAS],
+        "epsilon_at": [{"delta": each, "epsilon": finite(guarantee.epsilon(each))} for each in _DELTAS],
     }
 
 
@@ -137,5 +137,6 @@ def _guarantee(configuration: Configuration, sensitivity: float, schema: tff_mf.
     return tff_mf.compose_guarantees(found, counts)
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Returns a figure as JSON has it: `None` if it is infinite."""
     return None if math.isinf(value) else value

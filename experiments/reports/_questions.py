@@ -8,7 +8,7 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 from ..statements import ANSWERS as ANSWERS
-from . import _strict
+from . import _strict, _types
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,9 @@ def _truth(answer: Any) -> bool:
 
 
 def _count(at_least: int) -> Callable[[Any], bool]:
-    return lambda answer: isinstance(answer, int) and not isinstance(answer, bool) and answer >= at_least
+    return lambda answer: (
+        isinstance(answer, int) and not isinstance(answer, bool) and at_least <= answer <= _types.MOST_CLIENTS
+    )
 
 
 QUESTIONS = (
@@ -50,7 +52,11 @@ QUESTIONS = (
         text="How many clients can belong to one person at most? A whole number; above 1, ε of a group is stated.",
         fits=_count(1),
     ),
-    Question(name="population", text="How many clients can take part? A whole number.", fits=_count(1)),
+    Question(
+        name="population",
+        text="How many clients can take part? A whole number; of a simulation, those simulated.",
+        fits=_count(1),
+    ),
     Question(
         name="enforcement",
         text="What keeps clients from coming back sooner or more often: a server's sampler, a timer on the client?",
@@ -113,5 +119,5 @@ def checked(given: Any, source: str) -> dict[str, Any]:
         if name not in by_name:
             raise InputValueError(f"answers={source!r} has {name!r}, which is no question; there are {list(by_name)}.")
         if answer is not None and not by_name[name].fits(answer):
-            raise InputValueError(f"answers={source!r}: {name}={answer!r} does not answer: {by_name[name].text}")
+            raise InputValueError(f"answers={source!r}: {name}={answer!r:.80} does not answer: {by_name[name].text}")
     return {name: given.get(name) for name in by_name}

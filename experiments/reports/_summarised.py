@@ -4,6 +4,7 @@ import csv
 import hashlib
 import math
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,15 +16,27 @@ from ..settings import SamplingSettings
 from . import _strict
 from ._configuration import Configuration
 from ._evidence import METRICS, Evidence
-from ._findings import CRITICAL, WARNING, Finding
+from ._findings import CRITICAL, Finding
 
 SUMMARY = summaries.SUMMARY
 MODEL = "model.safetensors"
 
-# Nothing here can compute these again: no report repeats them as facts.
-_CLAIMED = frozenset({"validation_accuracy", "parameters", "dropped_participations", "seconds", "tff_mf_version"})
+_COUNT, _NUMBER = (int,), (int, float)
+# Nothing here can compute these again: no report repeats them as facts, and no text fits in them.
+_CLAIMED: Mapping[str, tuple[type, ...]] = {
+    "validation_accuracy": _NUMBER,
+    "parameters": _COUNT,
+    "dropped_participations": _COUNT,
+    "seconds": _NUMBER,
+    "accuracy": _NUMBER,
+    "loss": _NUMBER,
+}
+_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc|\.dev|\.post)\d{1,4})?")
+# What says how private the run would be if nobody knew its cohorts.
+_AMPLIFIED = ("amplified_epsilon", "amplified_statement")
 # Evaluation is written to two files, to one of them as text.
 _EVALUATED = {"accuracy": "accuracy_without_out_of_vocab_or_end_of_sentence", "loss": "loss"}
+_MADE_BY = "tff_mf_version"
 _TOLERANCE = 1e-6
 
 
@@ -53,17 +66,16 @@ def summary_findings(
             **_evaluated(folder / METRICS),
             **_claims(stored, configuration, evidence, violations),
         }
-    except (InputError, TypeError) as error:
+    except (InputError, TypeError, KeyError) as error:
         return [_finding(f"cannot be compared with {configuration.participation} and the settings: {error}")]
     found = [
         _finding(f"says {name}={value!r}, and {expected[name]!r} follows from the other files")
         for name, value in stored.items()
         if name in expected and not _same(value, expected[name])
     ]
-    known = {*expected, *_CLAIMED, *_EVALUATED, "model_sha256", "amplified_epsilon", "amplified_statement"}
-    unknown = [name for name in stored if name not in known]
+    unknown = [name for name in stored if name not in {*expected, *_CLAIMED, *_AMPLIFIED, "model_sha256", _MADE_BY}]
     found += [_finding(f"has {name}, which no summary has, or which does not follow") for name in unknown[:1]]
-    return found + _model(folder / MODEL, stored) + _alone(stored, configuration)
+    return found + _claimed(stored, expected) + _model(folder / MODEL, stored)
 
 
 def _claims(
@@ -75,7 +87,7 @@ def _claims(
     by later answers or audits has a summary of before, and its report states no ε in any case.
     """
     if evidence.mechanism is None or evidence.impossible:
-        return dict.fromkeys(("epsilon", "epsilon_as_run", "amplified_epsilon"))
+        return dict.fromkeys(("epsilon", "epsilon_as_run", *_AMPLIFIED))
     privacy = PrivacyPlan(
         mechanism=evidence.mechanism,
         rounds=configuration.rounds,
@@ -101,8 +113,8 @@ def _claims(
         violations=violations if refused else (),
     )
     if clients is None:
-        # What was said of a deployment that samples in secret is the summary's word alone.
-        del claims["amplified_epsilon"], claims["amplified_statement"]
+        # Of a deployment that samples in secret nothing follows from these files.
+        claims |= dict.fromkeys(_AMPLIFIED)
     return claims
 
 
@@ -144,11 +156,22 @@ def _model(path: pathlib.Path, stored: Mapping[str, Any]) -> list[Finding]:
     return [Finding(severity=CRITICAL, field="model", text=text)]
 
 
-def _alone(stored: Mapping[str, Any], configuration: Configuration) -> list[Finding]:
-    if stored.get("amplified_epsilon") is None or "training_clients" in configuration.settings:
-        return []
-    text = f"{SUMMARY} alone says amplified_epsilon={stored['amplified_epsilon']!r}: nothing here can compute it again"
-    return [Finding(severity=WARNING, field="summary", text=text)]
+def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Finding]:
+    """Returns what is wrong with fields that nothing computes again: they hold what they are for, and state nothing."""
+    found = [
+        _finding(f"says {name}={value!r:.80}, which is no number")
+        for name, types in _CLAIMED.items()
+        for value in [stored.get(name)]
+        if name in stored and (not isinstance(value, types) or isinstance(value, bool))
+    ]
+    version = stored.get(_MADE_BY, "0.0")
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        found.append(_finding(f"says {_MADE_BY}={version!r:.80}, which is no version"))
+    return found + [
+        _finding(f"says {name}={stored[name]!r:.80}, and nothing here can compute it again")
+        for name in _AMPLIFIED
+        if stored.get(name) is not None and name not in expected
+    ]
 
 
 def _same(one: Any, other: Any) -> bool:

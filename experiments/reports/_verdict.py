@@ -60,8 +60,9 @@ def findings(
         found.append(Finding(severity=WARNING, field="unit", text=text))
     if evidence.ledger is not None and evidence.last_round < configuration.rounds:
         text = (
-            f"stopped after {evidence.last_round} of {configuration.rounds} rounds: if what was released had a part in "
-            "that, only the planned figures hold; the larger of planned and realised is stated"
+            f"stopped after {evidence.last_round} of {configuration.rounds} rounds, as far as any was released and had "
+            "clients: if what was released had a part in that, only the planned figures hold; the larger of planned "
+            "and realised is stated"
         )
         found.append(Finding(severity=WARNING, field="rounds", text=text))
     short = [number for number, size in sizes(evidence).items() if size != configuration.clients_per_round]
@@ -130,10 +131,12 @@ def population(configuration: Configuration, answers: Mapping[str, Any], evidenc
     """Returns how many clients there are: as answered, as configured, or as seen in the log, whichever is more.
 
     δ is held against 1 / population. An answer that is smaller than what the run itself counted would let it pass.
+    Where clients stand for a larger cohort, there are more in proportion than were seen or answered for.
     """
     seen = len(set().union(*evidence.cohorts.values()))
-    counted = (answers["population"], configuration.population, seen)
-    return max((each for each in counted if each), default=None)
+    of_this_run = max(seen, answers["population"] or 0)
+    in_proportion = -(-of_this_run * configuration.cohort // configuration.clients_per_round)
+    return max(of_this_run, in_proportion, configuration.population or 0) or None
 
 
 def sizes(evidence: Evidence) -> dict[int, int]:

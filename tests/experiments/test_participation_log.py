@@ -83,15 +83,27 @@ def test_an_existing_log_is_never_overwritten(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("tail", ["", "3", "3,1,b\n3,1,", "3,1,b\n", "3,1,b\n3,1\0\0\0", "\0\0\0", '3,1,"b\nc'])
-def test_what_never_began_is_taken_out(tmp_path, tail):
+@pytest.mark.parametrize(
+    ("tail", "clients"),
+    [
+        ("", []),
+        ("3", []),
+        ("3,1,b\r\n3,1,", ["b"]),
+        ("3,1,b\r\n", ["b"]),
+        ("3,1,b\r\n3,1\0\0\0", ["b"]),
+        ("\0\0\0", []),
+        ('3,1,"b\nc', []),
+    ],
+)
+def test_one_attempt_that_the_ledger_lacks_is_kept_but_for_what_is_damaged(tmp_path, tail, clients):
+    """It was on disk before it could begin: nobody can tell whether it did."""
     cohorts = [(1, 1, ["a"]), (2, 1, [])]
     path = written(tmp_path / "log.csv", cohorts)
     whole = path.read_bytes()
     path.write_bytes(whole + tail.encode())
     with open_log(path, begun=attempts(cohorts)):
         pass
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == whole + b"".join(f"3,1,{client}\r\n".encode() for client in clients)
 
 
 def test_a_log_that_is_not_of_the_ledger_does_not_go_on(tmp_path):

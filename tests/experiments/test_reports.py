@@ -171,7 +171,8 @@ def test_replacing_a_client_costs_twice(good, tmp_path):
 
 
 def test_a_simulated_cohort_is_stated_as_one(tmp_path):
-    report = finished(tmp_path / "run", privacy=plan(cohort=200), simulation=True)
+    answers = {**ANSWERS, "population": 1000}
+    report = finished(tmp_path / "run", privacy=plan(cohort=200), simulation=True, answers=answers)
     assert "Simulated" in report["headline"]
     assert "cohorts of 200, simulated by 2" in report["headline"]
     accountant = report["accountant"]

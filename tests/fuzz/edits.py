@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import faulty_runs
 import run_folders
 
 import tff_mf
@@ -25,10 +26,12 @@ class Kind:
     Attributes:
         name: In words.
         edit: Makes the edit; whether there was anything to edit.
+        base: The run that it is made to; `None` for any without a fault of its own.
     """
 
     name: str
     edit: Edit
+    base: str | None = None
 
 
 def _scaled(text: str, generator: random.Random) -> str:
@@ -224,7 +227,7 @@ def _bytes(folder: pathlib.Path, generator: random.Random) -> bool:
 
 def _gone(folder: pathlib.Path, generator: random.Random) -> bool:
     names = sorted(each.name for each in folder.iterdir() if each.is_file() and each.name not in ("run.json",))
-    for name in generator.sample(names, generator.randint(1, 6)):
+    for name in generator.sample(names, generator.randint(1, len(names))):
         (folder / name).unlink()
     return True
 
@@ -264,4 +267,5 @@ def kinds(other: pathlib.Path) -> list[Kind]:
         Kind(name="files of another run", edit=lambda folder, g: _from_another(folder, g, other)),
         Kind(name="a digit anywhere", edit=_bytes),
         Kind(name="files removed", edit=_gone),
+        *(Kind(name=each.name, edit=each.edit, base=each.name) for each in faulty_runs.FAULTS),
     ]

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 import edits
+import faulty_runs
 import run_folders
 
 import tff_mf
@@ -83,7 +84,10 @@ def remembered() -> Iterator[None]:
 
 
 def bases(folder: pathlib.Path) -> tuple[list[Base], pathlib.Path]:
-    """Makes the runs that are forged, one that kept its schema and one that did not, and another with more noise."""
+    """Makes the runs that are forged, and another with more noise.
+
+    The first kept its schema, the second did not, and every other has a fault that some kind of edit strikes out.
+    """
     right, broken, other = (folder / name for name in ("right", "broken", "other"))
     run_folders.whole(right)
     _with_several_clients_of_a_person(right)
@@ -99,7 +103,11 @@ def bases(folder: pathlib.Path) -> tuple[list[Base], pathlib.Path]:
     run_folders.run(other, killed=(5, 8))
     run_folders.summarise(other)
     run_folders.consistent(other, planned=True)
-    made = [Base(name=each.name, folder=each, digest=_digest(each), stated=stated(each)) for each in (right, broken)]
+    faulty = {each.name: folder / each.name for each in faulty_runs.FAULTS}
+    for each in faulty_runs.FAULTS:
+        each.write(faulty[each.name])
+    every = (right, broken, *faulty.values())
+    made = [Base(name=each.name, folder=each, digest=_digest(each), stated=stated(each)) for each in every]
     assert [each.severity for each in reports.check(right, held=made[0].digest) if each.severity == "critical"] == []
     assert math.isinf(made[1].stated["report.json"])
     return made, other
@@ -209,7 +217,9 @@ def forgeries(made: list[Base], other: pathlib.Path, work: pathlib.Path, inputs:
     count = 0
     while count < inputs:
         chosen = generator.sample(ways, generator.choice((1, 1, 1, 2, 3)))
-        outcome = forge(generator.choice(made), chosen, generator.randrange(len(LEVELS)), work, generator)
+        own = [each for each in made for kind in chosen if each.name == kind.base]
+        base = generator.choice(own or made[:2])
+        outcome = forge(base, chosen, generator.randrange(len(LEVELS)), work, generator)
         if outcome is not None:
             count += 1
             yield outcome

@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import edits
+import faulty_runs
 import forged_runs
 
 INPUTS = 60
@@ -15,6 +16,7 @@ INPUTS = 60
 PASS_WITHOUT_DIGEST = {
     "a digit anywhere",
     "answers",
+    "clients exchanged",
     "clients left out",
     "clients renamed",
     "files of another run",
@@ -22,6 +24,7 @@ PASS_WITHOUT_DIGEST = {
     "noise multiplier, larger",
     "run and logs, shorter",
     "δ, larger",
+    *(each.name for each in faulty_runs.FAULTS if each.name != "all logs removed"),
 }
 
 
@@ -56,3 +59,20 @@ def test_more_noise_written_anew_is_one_that_only_the_digest_finds(forged):
     assert outcome.lowered
     assert not outcome.found
     assert outcome.found_by_digest
+
+
+@pytest.mark.parametrize("fault", faulty_runs.FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_that_is_struck_out_is_found_by_the_digest(forged, fault):
+    """Alone by it, if all that follows is written anew; that no figure is left where all logs are gone."""
+    _, made, other, folder = forged
+    way = next(each for each in edits.kinds(other) if each.base == fault.name)
+    base = next(each for each in made if each.name == fault.name)
+    generator = forged_runs.random.Random(1)
+    nothing_else, all_that_follows = (
+        forged_runs.forge(base, [way], level, folder / "one", generator) for level in (0, 2)
+    )
+    assert nothing_else.found_by_digest
+    assert all_that_follows.found_by_digest
+    logs = fault.name != "all logs removed"
+    assert all_that_follows.lowered == logs
+    assert all_that_follows.found != logs
