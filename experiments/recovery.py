@@ -97,7 +97,7 @@ class Recovery:
         if (kept["run"], kept["round_number"]) != (self._run, version):
             raise InputValueError(
                 f"checkpoint {version} in {str(self._folder)!r} is of round {kept['round_number']} of run "
-                f"{kept['run'][:8]}, and not of this one, {self._run[:8]}: put the run's own checkpoint back."
+                f"{kept['run'][:8]}, and not of this one, {self._run or '':.8}: put the run's own checkpoint back."
             )
         return Progress(
             state=saved["state"],
