@@ -103,7 +103,8 @@ def test_a_round_that_failed_and_was_skipped_is_found_at_the_next_release(tmp_pa
         guarded.goes_back_to(3)
         assert [guarded.begin([]), guarded.begin([])] == [3, 4]
         guarded.released(4, process.state(4))
-    assert released(tmp_path / "run") == {1: 1, 2: 2, 3: 3, 4: 2}
+    assert released(tmp_path / "run") == {1: 1, 2: 1, 3: 1, 4: 1}
+    assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).attempts == {1: 1, 2: 2, 3: 3, 4: 2}
 
 
 def test_the_state_is_asked_for_and_is_that_of_the_aggregator(tmp_path, aggregators):
@@ -283,7 +284,7 @@ def test_an_aggregator_that_clips_adaptively_is_opened_with_its_counts(tmp_path,
 
 def test_an_aggregator_of_another_cohort_is_refused(tmp_path, aggregators):
     with (
-        pytest.raises(ValueError, match=r"clients_per_round=3, and the plan is for 2"),
+        pytest.raises(ValueError, match=r"clients_per_round=3\.0, and the plan is for 2"),
         opened(tmp_path / "run", aggregator=Process(aggregators, clients_per_round=3).aggregator),
     ):
         pass
