@@ -95,12 +95,12 @@ with (
 ):
     checkpoints = aggregators.CheckpointManager(given.folder / "checkpoints", aggregator=mean)
     start = process.initialize()
-    state, last = asyncio.run(checkpoints.load_latest(start))
-    state = start if state is None else state
-    guarded.goes_on_after(last, state)
+    saved, last = asyncio.run(checkpoints.load_latest({"state": start, "run": ""}))
+    state, run = (start, None) if saved is None else (saved["state"], saved["run"])
+    guarded.goes_on_after(last, state, run=run)
     for round_number, cohort in guarded.cohorts(sampler(guarded)):  # on disk before anybody trains
         state = process.next(state, [clients[client] for client in cohort]).state
-        asyncio.run(checkpoints.save(state, round_number))  # first: the state survives
+        asyncio.run(checkpoints.save({"state": state, "run": guarded.run}, round_number))  # first: the state survives
         guarded.released(round_number, state)  # then: the round is one that may be seen, if its noise is of this round
         model = process.get_model_weights(state)  # only now anything of it leaves the server
         print(f"round {round_number}: {', '.join(cohort)}; bias {np.asarray(model.trainable[1])[0]:.3f}")

@@ -212,3 +212,13 @@ def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int
         places = ", ".join(str(first + index * b) for index in range(1, schema.limit))
         return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
     return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
+
+
+def check_run(found: str | None, run: str) -> None:
+    """Raises if a checkpoint is of another run: the clients of its rounds are not in this one's log.
+
+    Raises:
+        InputValueError: If it is.
+    """
+    if found not in (None, run):
+        raise InputValueError(f"run={found!r} of the checkpoint is not this one, {run!r}: put the run's own back.")

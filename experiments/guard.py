@@ -66,6 +66,11 @@ class RunGuard:
         return self._folder
 
     @property
+    def run(self) -> str:
+        """Which run this is, of all that were ever begun: keep it in the checkpoints, for `goes_on_after`."""
+        return self._log.run
+
+    @property
     def knows_its_round(self) -> bool:
         """Whether it is known which round is next: a run that was stopped needs `goes_on_after` first."""
         return self._last is not None
@@ -98,19 +103,21 @@ class RunGuard:
         """Whether the guard was opened with the aggregator, and compares the noise of what is released with it."""
         return self._noise is not None
 
-    def goes_on_after(self, round_number: int, state: Any = None) -> int:
+    def goes_on_after(self, round_number: int, state: Any = None, *, run: str | None = None) -> int:
         """Says of which round the state is that training goes on from, and returns it.
 
         Args:
             round_number: Version of the newest checkpoint; 0 for a start anew.
             state: The process's state that training goes on from. Needed if the guard knows the aggregator.
+            run: The `run` that was kept in the checkpoint, if there is one.
 
         Raises:
             InputTypeError: If there is no state, and the guard knows the aggregator.
-            InputValueError: If a later round was released, so that rounds would be released twice, the round was
-                never begun, or the noise of the state is of another number of rounds.
+            InputValueError: If the checkpoint is of another run, a later round was released, so that rounds would be
+                released twice, the round was never begun, or the noise of the state is of another number of rounds.
         """
         number = _validate.whole("round_number", round_number, at_least=0)
+        _guard_checks.check_run(run, self.run)
         with self._lock:
             _guard_checks.check_drawn(state, self._noise, number, last_released=self._log.last_released)
             return self.goes_on_unseen(number)

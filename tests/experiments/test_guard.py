@@ -264,3 +264,16 @@ def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
         drawn[:] = [["f"]]
         assert values(GuardedDataSourceIterator.from_bytes(saved).select(1)) == [5.0]
         assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).attempts == {1: 1, 2: 2, 3: 1}
+
+
+def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
+    with opened(tmp_path / "one") as one, opened(tmp_path / "other") as other:
+        for guarded in (one, other):
+            guarded.begin(["a"])
+            guarded.released(1)
+        known = one.run
+        assert known != other.run
+    with opened(tmp_path / "other") as guarded, pytest.raises(tff_mf.InputError, match="of the checkpoint is not this"):
+        guarded.goes_on_after(1, run=known)
+    with opened(tmp_path / "one") as guarded:
+        assert guarded.goes_on_after(1, run=known) == 1
