@@ -62,7 +62,7 @@ def check(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Findings) 
     seen = {}
     for name, cohort in cohorts.items():
         seen[name] = [probe.step(start, cohort) for _ in range(_REPEATS)]
-    metrics = {name: [_leaves(each.metrics) for each in rounds] for name, rounds in seen.items()}
+    metrics = {name: [by_path(each.metrics) for each in rounds] for name, rounds in seen.items()}
     states = {name: [_kept(each.state) for each in rounds] for name, rounds in seen.items()}
     _judge("metrics", metrics, (), findings)
     _judge("state", states, random, findings)
@@ -101,10 +101,11 @@ def _remedy(place: str, part: str) -> str:
 
 def _kept(state: Any) -> dict[str, Any]:
     weights = state.global_model_weights
-    return _leaves(state._replace(global_model_weights=getattr(weights, "non_trainable", ())))
+    return by_path(state._replace(global_model_weights=getattr(weights, "non_trainable", ())))
 
 
-def _leaves(structure: Any) -> dict[str, Any]:
+def by_path(structure: Any) -> dict[str, Any]:
+    """Returns the leaves of a structure, by their paths."""
     found = tree.flatten_with_path(structure)
     return {"/".join(map(str, path)): leaf for path, leaf in found}
 
