@@ -11,6 +11,7 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
+from ..factory import build_mf_aggregator
 from . import _bound, _cohorts, _leaves, _noise
 from ._probe import Probe
 from ._result import Findings, ProcessCheck
@@ -41,8 +42,10 @@ def check_process(
     It sees what a reader of the server's releases sees: the model after a round, and the metrics. It sees the state
     too, since what is exact there reaches later models. Seven checks:
 
-    - `metrics`, `state`: nothing but the model changes when one client's data or examples change, or it is absent.
-    - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² of the whitened rounds.
+    - `metrics`, `state`: nothing but the trainable weights changes when one client's data or examples change, or it is
+      absent. The state remembers one stream of noise, and no bound of clipping or zeroing that adapts.
+    - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² of the whitened rounds; and the state has
+      the fingerprint of that noise, which speaks for later rounds too.
     - `fresh_noise`: the same state, stepped twice, draws other noise; so do two initial states.
     - `clipping`: many clients with updates as long as can be made up move the model by `clip_norm` each at most; NaN
       moves it not at all.
@@ -51,12 +54,16 @@ def check_process(
     What could not be seen is `not judged`, and never passes. A server optimizer is looked through at its first step
     from its initial state, which for SGD with any momentum is in proportion to the aggregate; for Adam and its like it
     is not, which is found out. Rounds have `40·noise_multiplier` clients or more, so that the noise does not hide what
-    they add. Check a small model: what is checked does not depend on its size.
+    they add, and a small model needs the fewest. Our own noise and clipping do not depend on the model's size. What a
+    `record_aggregation_factory` that compresses makes of clipped updates does: the rounding of `EncodedSumFactory` adds
+    up over coordinates, so that a client that keeps to `clip_norm` in a small model may move a large one several times
+    as far. That is not looked for.
 
     Formal guarantee: a process that does what is claimed fails the check of `noise` with probability below 1e-9; the
     bounds of `clipping`, `divisor` and `weights` lie some six standard deviations away from what it shows. That
-    all checks pass is no proof: a process may behave otherwise on other data, or in a later round than the fourth. Who
-    takes part how often is not looked at, nor how the ε was computed.
+    all checks pass is no proof: a process may behave otherwise on other data, or beside its noise in a later round than
+    the fourth. Noise that is not ours has no fingerprint, and is measured but not judged. Who takes part how often is
+    not looked at, nor how the ε was computed.
 
     Args:
         process: The process, as it is to train.
@@ -97,8 +104,15 @@ def check_process(
         raise InputValueError(f"clients has {len(clients)} clients: give example data of two or more.")
     rounds = min([_ROUNDS, *(limit for limit in (mechanism.max_rounds, restart_every) if limit is not None)])
     encoder = mechanism.encoder(rounds)
+    claim = build_mf_aggregator(
+        mechanism,
+        clip_norm=clip_norm,
+        noise_multiplier=sigma,
+        clients_per_round=clients_per_round,
+        restart_every=restart_every,
+    )
     probe, findings = Probe(process, server_learning_rate), Findings()
-    _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), findings)
+    _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
     _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, sigma=sigma, findings=findings)
     return findings.result()
 

@@ -19,7 +19,7 @@ _FIRST = "Mend that first, and check again."
 # What each check is about, in the order in which they are made.
 CHECKS = {
     "metrics": "no metric depends on clients, but through the noise",
-    "state": "nothing exact about clients is kept for later rounds",
+    "state": "one noised aggregate is released, and nothing else about clients is kept",
     "noise": "the noise has the claimed covariance",
     "fresh_noise": "a state stepped twice draws other noise",
     "clipping": "no client moves the aggregate further than clip_norm",

@@ -10,36 +10,47 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
+from tff_mf.aggregators.process_check import _cohorts, _leaves, _probe, _releases, _result
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
 BLT = tff_mf.BLT.production("b400")
+BANDED = tff_mf.BandedToeplitz.square_root(3)
 SGDM = tff.learning.optimizers.build_sgdm
 LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
-SPECS = [tf.TensorSpec([5, 40]), tf.TensorSpec([40]), tf.TensorSpec([40, 1]), tf.TensorSpec([1])]
+# One layer, for the sake of time, of so many weights that two runs are enough to see the noise.
+FEATURES = 600
+SPECS = [tf.TensorSpec([FEATURES, 1]), tf.TensorSpec([1])]
 
 
 def clients(count=3):
     generator = np.random.default_rng(0)
     for _ in range(count):
-        features = generator.normal(size=(16, 5)).astype(np.float32)
-        targets = features @ np.ones((5, 1), np.float32)
-        yield tf.data.Dataset.from_tensor_slices((features, targets)).batch(16)
+        features = generator.normal(size=(4, FEATURES)).astype(np.float32)
+        targets = features[:, :5] @ np.ones((5, 1), np.float32)
+        yield tf.data.Dataset.from_tensor_slices((features, targets)).batch(4)
 
 
-def model():
-    layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(40), tf.keras.layers.Dense(1)]
+def model(*layers):
     return tff.learning.models.from_keras_model(
-        tf.keras.Sequential(layers),
+        tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(FEATURES,)), *layers, tf.keras.layers.Dense(1)]),
         loss=tf.keras.losses.MeanSquaredError(),
-        input_spec=(tf.TensorSpec([None, 5]), tf.TensorSpec([None, 1])),
+        input_spec=(tf.TensorSpec([None, FEATURES]), tf.TensorSpec([None, 1])),
     )
+
+
+def dropout_model():
+    return model(tf.keras.layers.Dropout(0.5))
+
+
+def normalized_model():
+    return model(tf.keras.layers.BatchNormalization())
 
 
 def ours(mechanism=BLT, **changes):
     return aggregators.build_mf_aggregator(mechanism, **{**CLAIM, **changes})
 
 
-def fed_avg(aggregator, **changes):
+def fed_avg(aggregator, model_fn=model, **changes):
     arguments = {
         "client_optimizer_fn": SGDM(0.1),
         "server_optimizer_fn": SGDM(0.5, 0.9),
@@ -50,7 +61,7 @@ def fed_avg(aggregator, **changes):
     build = tff.learning.algorithms.build_unweighted_fed_avg
     if isinstance(aggregator, tff.aggregators.WeightedAggregationFactory):
         build = tff.learning.algorithms.build_weighted_fed_avg
-    return build(model, model_aggregator=aggregator, **arguments)
+    return build(model_fn, model_aggregator=aggregator, **arguments)
 
 
 def fed_sgd(aggregator):
@@ -63,8 +74,32 @@ def fed_sgd(aggregator):
     )
 
 
+def mime_lite(model_fn=model, **changes):
+    return tff.learning.algorithms.build_unweighted_mime_lite(
+        model_fn,
+        base_optimizer=SGDM(0.1, 0.9),
+        server_optimizer=SGDM(0.5, 0.9),
+        model_aggregator=ours(),
+        metrics_aggregator=aggregators.withhold_metrics,
+        loop_implementation=LOOP,
+        **changes,
+    )
+
+
 def check(process, mechanism=BLT, **changes):
     return aggregators.check_process(process, mechanism, clients=list(clients()), **{**CLAIM, **changes})
+
+
+def beside_the_model(process, aggregator):
+    """The checks of `check_process` that need no rounds of many clients: metrics, state and fingerprint."""
+    findings = _result.Findings()
+    cohorts = _cohorts.neighbours(list(clients()), None)
+    _leaves.check(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
+    return findings.result()
+
+
+def told(result, name):
+    return [finding for finding in result.findings if finding.name == name]
 
 
 def in_tffs_own_factory(clip_norm=1.0, query=queries.build_query):
@@ -74,51 +109,63 @@ def in_tffs_own_factory(clip_norm=1.0, query=queries.build_query):
     )
 
 
-MECHANISMS = {
-    "blt": BLT,
-    "banded": tff_mf.BandedToeplitz.square_root(3),
-    "tree": tff_mf.Tree(8, variant="full"),
-}
+@pytest.fixture(scope="module")
+def process():
+    return fed_avg(ours())
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_our_own_process_passes(name):
-    result = check(fed_avg(ours(MECHANISMS[name])), MECHANISMS[name])
+@pytest.fixture(scope="module")
+def banded_process():
+    return fed_avg(ours(BANDED))
+
+
+@pytest.fixture(scope="module")
+def normalized_process():
+    zeroing = aggregators.withhold_measurements(tff.aggregators.zeroing_factory(1e3, ours()))
+    return fed_avg(zeroing, normalized_model)
+
+
+def test_our_own_process_passes(process):
+    result = check(process)
     assert result.passed, str(result)
     assert set(result.statuses.values()) == {"passed"}
     assert str(result).startswith("passed")
 
 
-def test_it_passes_in_a_resident_context():
+def test_that_of_bands_passes_in_a_resident_context(banded_process):
     with aggregators.resident_context():
-        result = check(fed_avg(ours()))
+        result = check(banded_process, BANDED)
+    assert result.passed, str(result)
+
+
+def test_that_of_a_tree_with_restarts_passes():
+    tree = tff_mf.Tree(4, variant="full")
+    result = check(fed_avg(ours(tree, restart_every=4)), tree, restart_every=4)
     assert result.passed, str(result)
 
 
 def test_fed_sgd_passes_and_so_do_wrappers_that_change_nothing():
     result = check(fed_sgd(tff.aggregators.as_weighted_aggregator(ours())))
     assert result.passed, str(result)
-    result = check(fed_avg(tff.aggregators.as_weighted_aggregator(ours())))
-    assert result.passed, str(result)
 
 
-def test_measurements_that_are_withheld_are_none():
-    zeroing = tff.aggregators.zeroing_factory(0.01, ours())
-    loud, silent = check(fed_avg(zeroing)), check(fed_avg(aggregators.withhold_measurements(zeroing)))
-    assert loud.statuses["metrics"] == "failed"
-    assert any("withhold_measurements" in finding.remedy for finding in loud.findings)
-    assert silent.statuses["metrics"] == "passed"
+def test_constant_zeroing_and_weights_that_no_client_changes_pass(normalized_process):
+    result = beside_the_model(normalized_process, ours())
+    assert result.statuses["metrics"] == result.statuses["state"] == "passed", str(result)
+    assert told(result, "noise")[0].text == "Not made, as another check failed."
 
 
 def test_the_rate_is_found_where_the_process_does_not_say_it():
     def rate(step):
         return 0.05 + 0.1 * tf.cast(step, tf.float32)
 
-    server = tff.learning.optimizers.schedule_learning_rate(SGDM(1.0, 0.9), rate)
-    result = check(fed_avg(ours(), server_optimizer_fn=server))
+    scheduled = fed_avg(
+        ours(), server_optimizer_fn=tff.learning.optimizers.schedule_learning_rate(SGDM(1.0, 0.9), rate)
+    )
+    result = check(scheduled)
     assert result.passed, str(result)
-    result = check(fed_avg(ours(noise_multiplier=0.05), server_optimizer_fn=server))
-    assert result.statuses["noise"] == "failed"
+    result = check(scheduled, noise_multiplier=0.2)
+    assert any("whitened" in finding.text for finding in told(result, "noise")), str(result)
 
 
 class ExamplesCountTwice(tff.aggregators.WeightedAggregationFactory):
@@ -145,9 +192,7 @@ class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory)
     def create(self, value_type):
         noised = ours().create(value_type)
         plain = tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory()).create(value_type)
-        mixed = tff.tensorflow.computation(
-            lambda exact, private: type(private)([exact[0] / 4, private[1], exact[2] / 4, private[3]])
-        )
+        mixed = tff.tensorflow.computation(lambda exact, private: type(private)([exact[0] / 4, private[1]]))
 
         @tff.federated_computation
         def start():
@@ -172,54 +217,170 @@ def tree_with_a_seed_of_the_clock():
     return tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, denominator=4.0))
 
 
-# What is wrong: how to build it, the check that has to fail, what its remedy names, and what else the claim is.
+# What is wrong: how to build it, and what has to fail, each with what its remedy names.
 FAULTS = {
-    "exact metrics": (lambda: fed_avg(ours(), metrics_aggregator=None), "metrics", "metrics_aggregator"),
-    "mean around": (
-        lambda: fed_avg(tff.aggregators.MeanFactory(in_tffs_own_factory())),
-        "divisor",
-        "MeanFactory",
+    "exact metrics, no clipping": (
+        lambda: fed_avg(ours(clip_norm=1e4, noise_multiplier=1e-5), metrics_aggregator=None),
+        {"metrics": "metrics_aggregator", "clipping": "clip_norm"},
     ),
+    "mean around": (lambda: fed_avg(tff.aggregators.MeanFactory(in_tffs_own_factory())), {"divisor": "MeanFactory"}),
     "unweighted mean around": (
         lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(in_tffs_own_factory())),
-        "divisor",
-        "MeanFactory",
+        {"divisor": "MeanFactory"},
     ),
-    "no clipping": (lambda: fed_avg(ours(clip_norm=1e4, noise_multiplier=1e-5)), "clipping", "clip_norm"),
-    "half the noise": (lambda: fed_avg(ours(noise_multiplier=0.05)), "noise", "noise_multiplier"),
-    "a tenth less noise": (lambda: fed_avg(ours(noise_multiplier=0.09)), "noise", "noise_multiplier"),
-    "independent noise": (lambda: fed_avg(ours(tff_mf.Identity())), "noise", "mechanism"),
-    "repeated noise": (lambda: fed_avg(ours(insecure_seed=3)), "fresh_noise", "insecure_seed"),
-    "seed of the clock": (lambda: fed_avg(tree_with_a_seed_of_the_clock()), "fresh_noise", "build_mf_aggregator"),
-    "debug measurement": (
-        lambda: fed_avg(tff.learning.add_debug_measurements(ours())),
-        "metrics",
-        "add_debug_measurements",
+    "debug measurement, repeated noise": (
+        lambda: fed_avg(tff.learning.add_debug_measurements(ours(insecure_seed=3))),
+        {"metrics": "add_debug_measurements", "fresh_noise": "insecure_seed"},
     ),
-    "noise on a part": (lambda: fed_avg(LeavesTheKernelsWithoutNoise()), "noise", "all trainable weights"),
-    "weights": (lambda: fed_avg(ExamplesCountTwice()), "weights", "as_weighted_aggregator"),
-    "no noise": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory()), "noise", "build_mf_aggregator"),
+    "noise on a part": (lambda: fed_avg(LeavesTheKernelsWithoutNoise()), {"noise": "all trainable weights"}),
+    "no noise": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory()), {"noise": "build_mf_aggregator"}),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_the_argument_named(name):
-    build, failed, remedy = FAULTS[name]
-    mechanism = tff_mf.Tree(8) if name == "seed of the clock" else BLT
-    result = check(build(), mechanism)
+    build, failed = FAULTS[name]
+    result = check(build())
     assert not result.passed
-    assert result.statuses[failed] == "failed", str(result)
-    found = [finding for finding in result.findings if finding.name == failed]
-    assert any(remedy in finding.remedy for finding in found), str(result)
-    assert "critical" in {finding.severity for finding in found}
     assert str(result).startswith("NOT passed")
+    for which, remedy in failed.items():
+        assert result.statuses[which] == "failed", str(result)
+        assert any(remedy in finding.remedy for finding in told(result, which)), str(result)
+        assert "critical" in {finding.severity for finding in told(result, which)}
 
 
-def test_weights_are_found_where_no_bound_is_known():
+# Claims that our process does not keep, and what its noise shows of them: to its rounds, or to its fingerprint alone.
+CLAIMS = {
+    "twice the noise": ({"noise_multiplier": 0.2}, "whitened"),
+    "a ninth more noise": ({"noise_multiplier": 0.1 / 0.9}, "whitened"),
+    "independent noise": ({"mechanism": tff_mf.Identity()}, "whitened"),
+    "restarts": ({"restart_every": 4}, "fingerprint"),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_noise_of_another_claim_is_found(process, name):
+    changes, seen = CLAIMS[name]
+    result = check(process, **changes)
+    assert result.statuses["noise"] == "failed", str(result)
+    found = told(result, "noise")
+    assert any(seen in finding.text for finding in found), str(result)
+    assert any("mechanism" in finding.remedy and "noise_multiplier" in finding.remedy for finding in found)
+    assert any("fingerprint" in finding.text for finding in found)
+
+
+def test_a_mechanism_that_differs_in_the_fifth_round_is_found(banded_process):
+    column = [*BANDED.column, 0.0, 0.1]
+    result = beside_the_model(banded_process, ours(tff_mf.BandedToeplitz(column=column)))
+    assert result.statuses["noise"] == "failed", str(result)
+    assert "restart_every" in told(result, "noise")[0].remedy
+
+
+def test_noise_that_is_not_ours_is_not_judged_and_seeds_of_the_clock_are_found():
+    result = check(fed_avg(tree_with_a_seed_of_the_clock()), tff_mf.Tree(8))
+    (foreign,) = [finding for finding in told(result, "noise") if "no noise of tff_mf" in finding.text]
+    assert foreign.severity == "not judged"
+    assert result.statuses["fresh_noise"] == "failed", str(result)
+    assert any("build_mf_aggregator" in finding.remedy for finding in told(result, "fresh_noise"))
+
+
+def test_exact_state_that_varies_by_itself_does_not_pass():
+    result = beside_the_model(mime_lite(dropout_model), ours())
+    assert result.statuses["state"] == "not judged", str(result)
+    (finding,) = told(result, "state")
+    assert "client_work/0/accumulator" in finding.text
+    assert "full_gradient_aggregator" in finding.remedy
+    assert "metrics_aggregator" not in finding.remedy
+
+
+def test_two_noised_releases_do_not_pass():
+    result = beside_the_model(mime_lite(full_gradient_aggregator=ours()), ours())
+    critical = [finding for finding in told(result, "state") if finding.severity == "critical"]
+    assert any("client_work/1" in finding.text and "full_gradient" in finding.remedy for finding in critical)
+
+
+def adaptive_clipping():
+    return ours(restart_every=4, adaptive_clipping=queries.AdaptiveClipping(count_stddev=0.01))
+
+
+def far_and_exact():
+    # No made-up client is as long: the estimate would seem constant.
+    quantile = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1e6, 0.98, 0.2)
+    return aggregators.withhold_measurements(tff.aggregators.zeroing_factory(quantile, ours()))
+
+
+def noised_quantile():
+    query = tfp.QuantileEstimatorQuery(10.0, 0.5, 0.2, 0.01, 4, geometric_update=True)
+    quantile = tff.aggregators.PrivateQuantileEstimationProcess(query)
+    return aggregators.withhold_measurements(tff.aggregators.clipping_factory(quantile, ours()))
+
+
+# Aggregators that release more than the model's noised aggregate: what the finding names, and its remedy.
+ADAPTIVE = {
+    "ours": (adaptive_clipping, "clip_norm and noise_multiplier alone", "adaptive_clipping"),
+    "exact zeroing": (far_and_exact, "zeroing_norm", "constant bound"),
+    "noised clipping": (noised_quantile, "clipping_norm", "constant bound"),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_bounds_that_adapt_are_found_by_the_state_alone(name):
+    build, seen, remedy = ADAPTIVE[name]
+    state = build().create(tff.types.to_type([(np.float32, [3])])).initialize()
+    findings = _result.Findings()
+    _releases.check(_leaves.by_path({"aggregator": state}), ours().fingerprint, findings)
+    result = findings.result()
+    assert result.statuses["state"] == "failed", str(result)
+    (finding,) = [finding for finding in told(result, "state") if finding.severity == "critical"]
+    assert seen in finding.text
+    assert remedy in finding.remedy
+
+
+def with_exact_statistics(process):
+    """The process, with the sum of what clients have in place of BatchNormalization's first statistic."""
+    state_type, data_type = process.next.type_signature.parameter
+    total = tff.tensorflow.computation(
+        lambda data: data.reduce(tf.zeros([FEATURES]), lambda sums, batch: sums + tf.reduce_sum(batch[0], axis=0)),
+        data_type.member,
+    )
+
+    @tff.tensorflow.computation(state_type.member, tff.TensorType(np.float32, [FEATURES]))
+    def put(state, mean):
+        weights = state.global_model_weights
+        weights = tff.learning.models.ModelWeights(weights.trainable, [mean, *weights.non_trainable[1:]])
+        return tff.learning.templates.LearningAlgorithmState(
+            weights, state.distributor, state.client_work, state.aggregator, state.finalizer
+        )
+
+    @tff.federated_computation(state_type, data_type)
+    def advance(state, data):
+        output = process.next(state, data)
+        mean = tff.federated_sum(tff.federated_map(total, data))
+        return tff.learning.templates.LearningProcessOutput(
+            tff.federated_map(put, (output.state, mean)), output.metrics
+        )
+
+    return tff.learning.templates.LearningProcess(
+        process.initialize, advance, process.get_model_weights, process.set_model_weights
+    )
+
+
+def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
+    result = beside_the_model(with_exact_statistics(normalized_process), ours())
+    assert result.statuses["state"] == "failed", str(result)
+    (finding,) = told(result, "state")
+    assert "global_model_weights" in finding.text
+    assert "non-trainable" in finding.remedy
+
+
+def test_weights_are_found_with_and_without_a_known_bound():
     server = tff.learning.optimizers.schedule_learning_rate(SGDM(1.0), one)
-    result = check(fed_avg(ExamplesCountTwice(), server_optimizer_fn=server))
-    assert result.statuses["weights"] == "failed", str(result)
-    assert not result.passed
+    weighted = fed_avg(ExamplesCountTwice(), server_optimizer_fn=server)
+    for rate in (None, 1.0):
+        result = check(weighted, server_learning_rate=rate)
+        assert result.statuses["weights"] == "failed", str(result)
+        assert any("as_weighted_aggregator" in finding.remedy for finding in told(result, "weights"))
+        assert not result.passed
 
 
 def one(step):
@@ -235,8 +396,8 @@ def test_what_cannot_be_seen_does_not_pass():
     assert all("build_sgdm" in finding.remedy for finding in result.findings)
 
 
-def test_bad_arguments_are_refused():
-    process, arguments = fed_avg(ours()), {**CLAIM, "clients": list(clients())}
+def test_bad_arguments_are_refused(process):
+    arguments = {**CLAIM, "clients": list(clients())}
     for name, value in (("clip_norm", 0), ("noise_multiplier", 0), ("clients", []), ("server_learning_rate", -1.0)):
         with pytest.raises(ValueError, match=name):
             aggregators.check_process(process, BLT, **{**arguments, name: value})
