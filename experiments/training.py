@@ -183,20 +183,9 @@ def _run(
         "validation_accuracy": validated[task.ACCURACY],
         **claims,
         "model_sha256": hashlib.sha256(model).hexdigest(),
-        "algorithm": settings.algorithm,
-        "model": dataclasses.asdict(settings.model),
+        **_settings(settings),
         "parameters": language_task.parameters,
-        "server_learning_rate": settings.server_learning_rate,
-        "server_momentum": settings.server_momentum,
-        "server_warmup": settings.server_warmup,
-        "server_cooldown": settings.server_cooldown,
-        "client_learning_rate": settings.client_learning_rate,
-        "clip_norm": settings.clip_norm,
-        "zeroing": settings.zeroing,
-        "sampling": dataclasses.asdict(settings.sampling),
-        "dropout": settings.dropout,
         "dropped_participations": _participations(cohorts) - _participations(present),
-        "seed": settings.seed,
         "seconds": progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
@@ -283,6 +272,24 @@ class _Program:
 def _release(managers: list[tff.program.ReleaseManager], progress: recovery.Progress) -> None:
     for manager in managers:
         asyncio.run(manager.release(progress.row, progress.round_number))
+
+
+def _settings(settings: TrainingSettings) -> dict[str, Any]:
+    """Returns how a run was trained, as its summary names it."""
+    return {
+        "algorithm": settings.algorithm,
+        "model": dataclasses.asdict(settings.model),
+        "server_learning_rate": settings.server_learning_rate,
+        "server_momentum": settings.server_momentum,
+        "server_warmup": settings.server_warmup,
+        "server_cooldown": settings.server_cooldown,
+        "client_learning_rate": settings.client_learning_rate,
+        "clip_norm": settings.clip_norm,
+        "zeroing": settings.zeroing,
+        "sampling": dataclasses.asdict(settings.sampling),
+        "dropout": settings.dropout,
+        "seed": settings.seed,
+    }
 
 
 def _participations(cohorts: sampling.CohortPlan) -> int:

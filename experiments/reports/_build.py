@@ -64,7 +64,6 @@ def build(
     findings += audit_findings + ([] if realised else [_A_PLAN])
     findings += summary_findings(folder, configuration, evidence, _verdict.critical(findings)) if realised else []
     claim = _verdict.claim(configuration, answers, figures, findings, realised, evidence)
-    sensitivity = None if figures is None else figures.sensitivity
     report = {
         "report": VERSION,
         "kind": "realised" if realised else "planned",
@@ -78,42 +77,17 @@ def build(
             "clients_per_round": configuration.clients_per_round,
             "population": _verdict.population(configuration, answers, evidence),
         },
-        "covered": {
-            "covered": ["this one run: every noised sum, every intermediate model and the final model"],
-            "not_covered": [
-                *NOT_COVERED,
-                _tuning(answers["tuning_runs"]),
-            ],
-            "pretraining": answers["pretraining"],
-            "released_without_noise": list(configuration.released_without_noise),
-            "other_releases": answers["other_releases"],
-        },
+        "covered": _covered(configuration, answers),
         "unit": {"client": answers["unit"], "clients_of_one_person": answers["clients_of_one_person"]},
         "adjacency": configuration.adjacency,
-        "participation": {
-            "schema": configuration.participation,
-            "rounds": configuration.rounds,
-            "min_sep": configuration.min_sep,
-            "max_participations": configuration.max_participations,
-            "observed_rounds": evidence.rounds if realised else None,
-            "observed_min_sep": evidence.min_sep if realised else None,
-            "observed_max_participations": evidence.max_participations if realised else None,
-            "sampler": configuration.sampler,
-            "enforcement": answers["enforcement"],
-        },
+        "participation": _participation(configuration, evidence, answers, realised),
         "mechanism": _mechanism(configuration, evidence),
         "clipping": {
             "clip_norm": configuration.clip_norm,
             "adaptive_count_stddev": configuration.adaptive_count_stddev,
             "restart_every": configuration.restart_every,
         },
-        "noise": {
-            "noise_multiplier": configuration.noise_multiplier,
-            "sensitivity": None if sensitivity is None else sensitivity.value,
-            "sensitivity_exact": None if sensitivity is None else sensitivity.exact,
-            "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
-            **_scales(configuration),
-        },
+        "noise": _noise(configuration, figures),
         "accountant": _accountant(configuration, answers, planned, seen, claim),
         "assumptions": [vars(each) for each in assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
@@ -177,6 +151,46 @@ def _accountant(
         if several is not None:
             result["epsilon_of_a_person"] = _figures.finite(claim.epsilon_of(several))
     return result
+
+
+def _covered(configuration: Configuration, answers: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "covered": ["this one run: every noised sum, every intermediate model and the final model"],
+        "not_covered": [
+            *NOT_COVERED,
+            _tuning(answers["tuning_runs"]),
+        ],
+        "pretraining": answers["pretraining"],
+        "released_without_noise": list(configuration.released_without_noise),
+        "other_releases": answers["other_releases"],
+    }
+
+
+def _participation(
+    configuration: Configuration, evidence: Evidence, answers: Mapping[str, Any], realised: bool
+) -> dict[str, Any]:
+    return {
+        "schema": configuration.participation,
+        "rounds": configuration.rounds,
+        "min_sep": configuration.min_sep,
+        "max_participations": configuration.max_participations,
+        "observed_rounds": evidence.rounds if realised else None,
+        "observed_min_sep": evidence.min_sep if realised else None,
+        "observed_max_participations": evidence.max_participations if realised else None,
+        "sampler": configuration.sampler,
+        "enforcement": answers["enforcement"],
+    }
+
+
+def _noise(configuration: Configuration, figures: _figures.Figures | None) -> dict[str, Any]:
+    sensitivity = None if figures is None else figures.sensitivity
+    return {
+        "noise_multiplier": configuration.noise_multiplier,
+        "sensitivity": None if sensitivity is None else sensitivity.value,
+        "sensitivity_exact": None if sensitivity is None else sensitivity.exact,
+        "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
+        **_scales(configuration),
+    }
 
 
 def _mechanism(configuration: Configuration, evidence: Evidence) -> dict[str, Any]:
