@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
+from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
 from . import mechanisms, rates
 from .privacy import PrivacyPlan, plan_privacy
-from .settings import ModelConfig, SamplingSettings, TrainingSettings
+from .settings import ARCHITECTURES, ModelConfig, SamplingSettings, TrainingSettings
 
 PROPOSED = "proposed"
 
@@ -139,6 +140,7 @@ class RunConfiguration:
         Raises:
             InputError: If a field is out of range.
         """
+        _validate.one_of("model", self.model, ARCHITECTURES)
         shared = {field.name for field in dataclasses.fields(TrainingSettings)}
         values = {name: value for name, value in dataclasses.asdict(self).items() if name in shared}
         if self.server_learning_rate == PROPOSED:

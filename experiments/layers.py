@@ -1,17 +1,19 @@
 """Presets, files and flags laid over each other, with where each value came from."""
 
+import contextlib
 import dataclasses
-import difflib
 import pathlib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf import _validate
+from tff_mf.errors import InputError, InputTypeError, InputValueError
 
 from .configuration import FIELDS, REQUIRED, RunConfiguration, checked_value
 
 DEFAULT = "default"
+FLAG = "flag"
 
 _REPLACES = {
     "mechanism": ("buffers", "bands", "workload"),
@@ -64,9 +66,8 @@ def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:
     known = list(known)
     for key in found:
         if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-            meant = f"; the nearest known key is {nearest[0]!r}" if nearest else ""
-            raise InputValueError(f"{where}: {key!r} is not a known key{meant}.")
+            meant = _validate.did_you_mean(key, known, always=True)
+            raise InputValueError(f"{where}: {key!r} is not a known key{meant}")
 
 
 def checked_run(table: Any, where: str) -> dict[str, Any]:
@@ -76,9 +77,10 @@ def checked_run(table: Any, where: str) -> dict[str, Any]:
         InputTypeError: If it is no table, or a value is of the wrong type.
         InputValueError: If a key is unknown.
     """
-    table = checked_table(table, where)
-    check_keys(table, FIELDS, where)
-    return {name: checked_value(name, value, where) for name, value in table.items()}
+    with sourced(dict.fromkeys(FIELDS, where)):
+        table = checked_table(table, where)
+        check_keys(table, FIELDS, where)
+        return {name: checked_value(name, value, where) for name, value in table.items()}
 
 
 def checked_table(value: Any, where: str) -> Mapping[str, Any]:
@@ -114,6 +116,25 @@ def laid(layers: Sequence[Layer]) -> Layer:
     return Layer(values=values, sources=sources)
 
 
+@contextlib.contextmanager
+def sourced(sources: Mapping[str, str]) -> Iterator[None]:
+    """Tells an error that is raised in the block which file, or preset, each value is from.
+
+    Example:
+        >>> try:
+        ...     with sourced({"rounds": "run.toml", "delta": FLAG}):
+        ...         raise InputValueError("rounds=0 must be at least 1.")
+        ... except InputValueError as error:
+        ...     error.sources
+        {'rounds': 'run.toml'}
+    """
+    try:
+        yield
+    except InputError as error:
+        error.sources = {name: source for name, source in sources.items() if source != FLAG} | dict(error.sources)
+        raise
+
+
 def configuration(layer: Layer) -> RunConfiguration:
     """Returns the configuration of a layer, with defaults for what it leaves out.
 
@@ -122,8 +143,8 @@ def configuration(layer: Layer) -> RunConfiguration:
     """
     missing = [name for name in REQUIRED if name not in layer.values]
     if missing:
-        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise InputValueError(f"{', '.join(missing)} missing: give {flags}, or a preset or file that has it.")
+        given = ", ".join(f"{name}=…" for name in missing)
+        raise InputValueError(f"{given} missing: to be given, or in a preset or file that is named.")
     return RunConfiguration(**layer.values)
 
 

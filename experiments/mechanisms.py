@@ -1,10 +1,12 @@
 """The mechanism of a run by its name: optimized for the run, or read from a file."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 
 import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import _production
 
 from . import progress
 
@@ -12,7 +14,8 @@ from . import progress
 RAMP_FLOOR = 0.05
 
 WORKLOADS = ("prefix_sum", "momentum", "learning_rates", "momentum_with_rates")
-_PRODUCTION = "production:"
+_PREFIX = "production:"
+PRODUCTION = tuple(f"{_PREFIX}{name}" for name in _production.SETTINGS)
 _OPTIONS = {
     "blt": ("buffers",),
     "banded": ("bands",),
@@ -24,6 +27,8 @@ _OPTIONS = {
     "identity": (),
 }
 NAMES = tuple(_OPTIONS)
+# What can be had without a setting to optimize for.
+LOADABLE = ("identity", *PRODUCTION)
 
 
 def load(name: str) -> tff_mf.Mechanism:
@@ -31,13 +36,21 @@ def load(name: str) -> tff_mf.Mechanism:
 
     Raises:
         ArtifactError: If a file does not hold an intact artifact.
-        InputValueError: If there is no such production mechanism.
+        InputValueError: If there is no such file or production mechanism; the message has the nearest name.
     """
     if name == "identity":
         return tff_mf.Identity()
-    if name.startswith(_PRODUCTION):
-        return tff_mf.BLT.production(name.removeprefix(_PRODUCTION))
+    if name.startswith(_PREFIX):
+        _validate.one_of("mechanism", name, PRODUCTION)
+        return tff_mf.BLT.production(name.removeprefix(_PREFIX))
+    _check_exists(name, LOADABLE)
     return tff_mf.load(name)
+
+
+def _check_exists(name: str, known: Sequence[str]) -> None:
+    meant = _validate.did_you_mean(name, known)
+    if meant != "." and "\0" not in name and not os.path.lexists(name):
+        raise InputValueError(f"mechanism={name!r} is no file, and none of {', '.join(known)}{meant}")
 
 
 def workload(
@@ -123,6 +136,8 @@ def build(
         return tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=buffers)
     if name in ("tree-full", "tree-online"):
         return tff_mf.Tree(rounds, variant=name.removeprefix("tree-"))
+    if name not in NAMES and not name.startswith(_PREFIX):
+        _check_exists(name, NAMES)
     return load(name)
 
 

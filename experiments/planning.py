@@ -66,7 +66,7 @@ def options(
         InputValueError: If an argument is out of range, or not exactly one of `epsilon` and `noise_multiplier` given.
     """
     if (epsilon is None) == (noise_multiplier is None):
-        raise InputValueError("Exactly one of epsilon and noise_multiplier must be given.")
+        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
     if epsilon is not None:
         _validate.positive("epsilon", epsilon)
     if noise_multiplier is not None:

@@ -182,7 +182,7 @@ def plan_privacy(
             `noise_multiplier` is given.
     """
     if (epsilon is None) == (noise_multiplier is None):
-        raise InputValueError("Exactly one of epsilon and noise_multiplier must be given.")
+        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
     _validate.open_unit("delta", delta)
     clients_per_round = _validate.whole("clients_per_round", clients_per_round)
     cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)

@@ -26,7 +26,7 @@ def resolve(
     Raises:
         InputError: If the preset or the file is not as it must be.
     """
-    upper = Layer.of({name: value for name, value in flags.items() if value is not None}, "flag")
+    upper = Layer.of({name: value for name, value in flags.items() if value is not None}, layers.FLAG)
     if config is not None:
         content = layers.read_toml(config)
         layers.check_keys(content, _KEYS, str(config))
@@ -37,6 +37,15 @@ def resolve(
         return None, upper
     chosen = presets.load(preset)
     return chosen, chosen.over(upper)
+
+
+def origins(chosen: presets.Preset | None, layer: Layer, config: pathlib.Path | None) -> dict[str, str]:
+    """Returns where each value of `layer` is from, as an error names it: a flag, the file `config`, or the preset."""
+    own = (layers.FLAG, str(config))
+    return {
+        name: source if source in own or chosen is None else f"preset {chosen.name}, {source}"
+        for name, source in layer.sources.items()
+    }
 
 
 def preset_name(content: Mapping[str, Any], where: str) -> str | None:

@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 
 import tff_mf
+from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from . import _locks
@@ -114,7 +115,7 @@ def data_file(dataset: str) -> pathlib.Path:
     if not path.is_file():
         raise InputValueError(
             f"dataset={dataset!r} is neither `pydoc` nor `stackoverflow`, nor an existing file in StackOverflow's "
-            f"format."
+            f"format{_validate.did_you_mean(dataset, ('pydoc', 'stackoverflow'))}"
         )
     return path
 

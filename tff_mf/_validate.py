@@ -4,13 +4,19 @@ Every check returns the value in the plain Python type that the rest of the code
 that NumPy scalars do not travel further.
 """
 
+import difflib
 import math
 import numbers
+from collections.abc import Iterable
 
 from tff_mf.errors import InputTypeError, InputValueError
 
 MAX_LISTED_ROUNDS = 10**7
 MAX_DENSE_ROUNDS = 2**14
+
+# How alike, from 0 to 1, a word must be to be what was meant, and how much of a long one is looked at.
+_ALIKE = 0.5
+_LONGEST = 100
 
 
 def whole(name: str, value: object, *, at_least: int = 1) -> int:
@@ -84,8 +90,21 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str):
         raise InputTypeError(f"{name}={value!r} must be one of {', '.join(allowed)}.")
     if value not in allowed:
-        raise InputValueError(f"{name}={value!r} must be one of {', '.join(allowed)}.")
+        raise InputValueError(f"{name}={value!r} must be one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
     return value
+
+
+def did_you_mean(word: str, known: Iterable[str], *, always: bool = False) -> str:
+    """Returns the end of a message on a word that is not known: the nearest that is, or a full stop if none is near.
+
+    Args:
+        word: What was given.
+        known: What could have been given.
+        always: Whether the nearest is named however far it is.
+    """
+    by_fold = {each.casefold(): each for each in known}
+    found = difflib.get_close_matches(word[:_LONGEST].casefold(), by_fold, n=1, cutoff=0.0 if always else _ALIKE)
+    return f"; did you mean {by_fold[found[0]]!r}?" if found else "."
 
 
 def instance(name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:

@@ -4,9 +4,18 @@ The command line turns an `InputError` into one line and exit status 2; any othe
 fault of the program and keeps its traceback.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 
 class InputError(Exception):
-    """Something the caller passed is wrong; the message names it, its value and the remedy."""
+    """Something the caller passed is wrong; the message names it, its value and the remedy.
+
+    Attributes:
+        sources: The file that a value is from, by the name that the message has for it; of what is from a file.
+    """
+
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 class InputValueError(InputError, ValueError):

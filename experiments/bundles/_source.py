@@ -53,7 +53,12 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
             f"run={str(path)!r} has no {run_files.CONFIGURATION}: it is no folder of tff-mf train; name the TOML file "
             "of its settings."
         )
-    _, layer = run_files.resolve(None, file, {})
+    chosen, layer = run_files.resolve(None, file, {})
+    with layers.sourced(run_files.origins(chosen, layer, file)):
+        return _source_of(path, layer, insecure_seed)
+
+
+def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None) -> Source:
     configuration = layers.configuration(layer)
     begun = runs.begun_mechanism(path) if path.is_dir() else None
     simulated = configuration.privacy_plan(begun or configuration.build_mechanism(), insecure_seed)

@@ -13,12 +13,15 @@ import click
 
 from tff_mf.errors import InputError
 
+from . import _group, _spelling
+from ._group import Group
+
 _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
     "audit": "Test the noise that really runs, against what is claimed for it.",
     "calibrate": "The noise multiplier that a privacy target needs.",
     "compare": "Train with every combination of a grid, and compare.",
-    "data": "Write the embedded data set.",
+    "data": "Write the embedded data set as a file.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment and say what to do.",
     "export": "Write a deployment as files: graphs, artifact, report, policy.",
@@ -34,6 +37,7 @@ _COMMANDS = {
 }
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INTERRUPTED = "tff-mf: interrupted"
 _AGAIN_SECONDS = 0.01
 
@@ -41,7 +45,7 @@ _AGAIN_SECONDS = 0.01
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -51,12 +55,12 @@ class _LazyGroup(click.Group):
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        # None of them is imported for it.
+        return _COMMANDS
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings=_SETTINGS)
 @click.version_option(package_name="tff-mf")
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
@@ -65,10 +69,9 @@ def cli() -> None:
 def main() -> NoReturn:
     """Runs the command line.
 
-    Exit status: 0 done, 2 bad input (one line on stderr), 1 anything else.
+    Exit status: 0 done, 2 bad input (one line on stderr; the help if no command is named), 1 anything else.
     """
-    # TensorFlow reports missing GPUs as errors, on every start.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    _quiet()
     # AutoGraph goes on without what it cannot write, with a full disk say, and then loops over data never end.
     os.environ.setdefault("AUTOGRAPH_STRICT_CONVERSION", "1")
     # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
@@ -79,11 +82,11 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
     sys.unraisablehook = _raise_again
     try:
-        cli.main(standalone_mode=False)
+        status = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        _refuse(error.format_message())
+        _refuse(_group.refusal(error))
     except InputError as error:
-        _refuse(str(error))
+        _refuse(_spelling.as_typed(error, _group.invoked()))
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
@@ -98,7 +101,17 @@ def main() -> NoReturn:
             raise
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
-    sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _quiet() -> None:
+    """Keeps TensorFlow's own log off the screen, unless somebody asks for its information (0) or warnings (1).
+
+    On every start TensorFlow reports as errors that it registers cuDNN, cuFFT and cuBLAS twice, and that there is no
+    GPU. An error that matters reaches Python as an exception, and one that ends the process is written at every level.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") not in ("0", "1"):
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

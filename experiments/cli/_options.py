@@ -9,6 +9,7 @@ import click
 import tff_mf
 
 from .. import mechanisms
+from . import _types
 
 rounds = click.option("--rounds", type=int, required=True, help="Number of rounds n.")
 min_sep = click.option("--min-sep", type=int, help="Smallest separation b of two rounds that one client takes part in.")
@@ -22,7 +23,7 @@ population = click.option(
     help="Clients that can take part: no guarantee is stated unless δ is below 1 / population.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
-mechanism_argument = click.argument("file", metavar="FILE")
+mechanism_argument = click.argument("file", metavar="FILE", type=_types.ARTIFACT)
 
 
 def participation_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from ..configuration import PROPOSED, RunConfiguration
+from . import _types
 
 _HELP = {
     "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.",
     "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
     "identity, production:NAME or a FILE.",
-    "workload": "What it is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
+    "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
     "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
     "bands": "Bands of an optimized banded kind; --min-sep if not given.",
     "rounds": "Number of rounds n.",
@@ -39,14 +40,22 @@ _HELP = {
     "batch_size": "Sentences a batch of a client.",
     "max_examples": "Sentences a client uses at most in one round.",
     "server_learning_rate": f"Rate of the server's SGD, or `{PROPOSED}`: from the noise, by a regression.",
-    "server_momentum": "Its momentum.",
+    "server_momentum": "Momentum of the server's SGD.",
     "server_warmup": "Part of the rounds over which the server's rate rises.",
-    "server_cooldown": "Part of the rounds over which it falls.",
+    "server_cooldown": "Part of the rounds over which the server's rate falls.",
     "evaluate_every": "Rounds between evaluations.",
     "evaluation_examples": "Sentences of the test clients to evaluate on.",
     "seed": "Seed of cohorts and initial model, never of noise.",
 }
 _TYPES = {"int": int, "float": float, "str": str}
+_WORDS = {
+    "dataset": _types.DATASET,
+    "mechanism": _types.MECHANISM,
+    "workload": _types.WORKLOAD,
+    "sampling": _types.SAMPLING,
+    "algorithm": _types.ALGORITHM,
+    "model": _types.MODEL,
+}
 
 
 class _Rate(click.ParamType):
@@ -63,7 +72,7 @@ def flags(command: Callable[..., Any]) -> Callable[..., Any]:
         shown = f"  [default: {default}]" if default not in (None, dataclasses.MISSING) else ""
         if default is dataclasses.MISSING:
             shown = "  [required]"
-        kind: Any = _Rate() if field.name == "server_learning_rate" else _type_of(field)
+        kind: Any = _Rate() if field.name == "server_learning_rate" else _WORDS.get(field.name) or _type_of(field)
         flag = "--" + field.name.replace("_", "-")
         command = click.option(flag, field.name, type=kind, default=None, help=_HELP[field.name] + shown)(command)
     return command

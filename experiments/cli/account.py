@@ -2,7 +2,7 @@
 
 import click
 
-from . import _options
+from . import _options, _types
 
 
 @click.command()
@@ -12,7 +12,9 @@ from . import _options
 @_options.participation_options
 @_options.fixed_epochs
 @click.option("--restart-every", type=int, help="Rounds after which noise starts anew; never, if not given.")
-@click.option("--adjacency", default="zero-out", show_default=True, help="zero-out or replace-one.")
+@click.option(
+    "--adjacency", type=_types.ADJACENCY, default="zero-out", show_default=True, help="zero-out or replace-one."
+)
 @_options.delta
 @_options.population
 @_options.as_json

@@ -4,10 +4,12 @@ import json
 
 import click
 
+from ._group import Group
 
-@click.group()
+
+@click.group(cls=Group)
 def data() -> None:
-    """Writes data sets of text by client, in the format of StackOverflow."""
+    """Write data sets of text by client, in the format of StackOverflow."""
 
 
 @data.command()
@@ -20,7 +22,7 @@ def data() -> None:
 @click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The SQLite file to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else, on stdout.")
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
-    """Writes docstrings as a data set: a module is a client, an English sentence an example."""
+    """Write docstrings as a data set: a module is a client, an English sentence an example."""
     from ..datasets.pydoc import write_pydoc
 
     names = [name.strip() for value in packages for name in value.split(",")]

@@ -29,8 +29,12 @@ def export(
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts anew, with the whole
     cohort and all of its noise. The digest that is printed stands for the whole bundle: keep it, for `tff-mf verify`.
     """
-    from tff_mf import _requires
+    from tff_mf import _requires, _validate
 
+    # First: what would be refused must not wait for a data set.
+    _validate.positive("round_minutes", round_minutes)
+    if population is not None:
+        _validate.whole("population", population)
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles
 

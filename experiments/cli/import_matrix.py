@@ -30,6 +30,8 @@ def import_matrix(
     from .. import import_matrix as matrices
 
     participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
+    # First: what would be refused must not wait for matrices that are read.
+    tff_mf.Momentum(momentum=momentum)
     imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
     mechanism = imported.mechanism
     made_for = mechanism.made_for

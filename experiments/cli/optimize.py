@@ -7,10 +7,11 @@ import click
 
 import tff_mf
 
-from . import _options
+from . import _options, _types
+from ._group import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def optimize() -> None:
     """Find a mechanism for a setting, and save it."""
 
@@ -23,7 +24,7 @@ _out = click.option("--out", required=True, metavar="FILE", help="Where the arti
 @_options.rounds
 @_options.participation_options
 @click.option("--buffers", type=int, help="Number of buffers; chosen by the optimizer if not given.")
-@click.option("--objective", default="max", show_default=True, help="Loss to minimize: max or rms.")
+@click.option("--objective", type=_types.OBJECTIVE, default="max", show_default=True, help="Loss to minimize.")
 @_out
 @_options.as_json
 def blt(
@@ -79,7 +80,7 @@ def banded(
 @_options.rounds
 @_options.participation_options
 @_bands
-@click.option("--objective", default="rms", show_default=True, help="Loss to minimize: max or rms.")
+@click.option("--objective", type=_types.OBJECTIVE, default="rms", show_default=True, help="Loss to minimize.")
 @_out
 @_options.as_json
 def banded_toeplitz(
@@ -104,7 +105,7 @@ def banded_toeplitz(
 @_options.rounds
 @_options.participation_options
 @_bands
-@click.option("--objective", default="rms", show_default=True, help="Loss to minimize: max or rms.")
+@click.option("--objective", type=_types.OBJECTIVE, default="rms", show_default=True, help="Loss to minimize.")
 @_out
 @_options.as_json
 def banded_inverse(

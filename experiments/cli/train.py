@@ -6,12 +6,19 @@ from typing import Any
 import click
 
 from .. import layers, presets
-from . import _options, _train_options
+from . import _options, _train_options, _types
 
 
 @click.command()
-@click.option("--preset", help="Settings of a paper's experiment, which files and flags override; see --show.")
-@click.option("--config", metavar="FILE", help="TOML file with a [run] table of settings, and `preset` if need be.")
+@click.option(
+    "--preset", type=_types.PRESET, help="Settings of a paper's experiment, which files and flags override; see --show."
+)
+@click.option(
+    "--config",
+    type=click.Path(),
+    metavar="FILE",
+    help="TOML file with a [run] table of settings, and `preset` if need be.",
+)
 @click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
 @_train_options.flags
 @click.option("--tensorboard", is_flag=True, help="Write metrics for TensorBoard too.")
@@ -46,14 +53,13 @@ def train(
     """
     from .. import run_files
 
-    chosen, layer = run_files.resolve(preset, None if config is None else pathlib.Path(config), flags)
+    file = None if config is None else pathlib.Path(config)
+    chosen, layer = run_files.resolve(preset, file, flags)
+    click.get_current_context().with_resource(layers.sourced(run_files.origins(chosen, layer, file)))
     if show:
         _show(chosen, layer, as_json=as_json)
         return
     configuration = layers.configuration(layer)
-    if chosen and chosen.notes:
-        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-
     from tff_mf import _requires
 
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
@@ -71,6 +77,9 @@ def train(
     mechanism = runs.begun_mechanism(runs.resumable_folder(path)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
+    if chosen and chosen.notes:
+        # After all that can be refused at once, which takes one line.
+        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     if not resume:
         # First: what would be refused must not wait for a data set.
         runs.check_new(runs.made_folder(path))

@@ -73,12 +73,16 @@ def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) 
         upper = layers.laid([shared, Layer.of(point, str(path))])
         found.append(preset.over(upper) if preset else upper)
     for layer in found:
-        configuration = layers.configuration(layer)
-        configuration.training_settings()
-        configuration.participation().check(configuration.rounds)
-        if configuration.epsilon is None and configuration.noise_multiplier is None:
-            raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
+        with layers.sourced(run_files.origins(preset, layer, path)):
+            _check(layers.configuration(layer), path)
     return _named(found, data_of or {})
+
+
+def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
+    configuration.training_settings()
+    configuration.participation().check(configuration.rounds)
+    if configuration.epsilon is None and configuration.noise_multiplier is None:
+        raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
 
 
 def _grids(content: Mapping[str, Any], path: pathlib.Path) -> Sequence[Any]:

@@ -1,11 +1,11 @@
 """Settings of the papers' experiments, as TOML files with the source of every value."""
 
 import dataclasses
-import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
 from .. import layers
@@ -89,8 +89,8 @@ def load(name: str) -> Preset:
         InputValueError: If there is none of that name, or its file is wrong.
     """
     if name not in names():
-        nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
-        raise InputValueError(f"preset={name!r} is none of {', '.join(names())}; the nearest is {nearest!r}.")
+        meant = _validate.did_you_mean(name, names(), always=True)
+        raise InputValueError(f"preset={name!r} is none of {', '.join(names())}{meant}")
     return _parsed(name, _FOLDER / f"{name}.toml")
 
 

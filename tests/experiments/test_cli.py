@@ -123,7 +123,7 @@ def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
     assert result_of("optimize", "banded", *setting, "--free-norms")["rms_loss"] < unit["rms_loss"]
     refused = run("optimize", "banded", *setting, "--min-sep", "19", "--max-participations", "3")
     assert refused.returncode == 2
-    assert "bands=20 is more than min_sep=19" in refused.stderr
+    assert "--bands=20 is more than --min-sep=19" in refused.stderr
 
 
 def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
@@ -184,36 +184,36 @@ def test_help(command):
 
 
 BAD = [
-    (ACCOUNT, "--noise-multiplier", "-1", "noise_multiplier"),
-    (ACCOUNT, "--noise-multiplier", "nan", "noise_multiplier"),
-    (ACCOUNT, "--noise-multiplier", "inf", "noise_multiplier"),
+    (ACCOUNT, "--noise-multiplier", "-1", "--noise-multiplier="),
+    (ACCOUNT, "--noise-multiplier", "nan", "--noise-multiplier="),
+    (ACCOUNT, "--noise-multiplier", "inf", "--noise-multiplier="),
     (ACCOUNT, "--noise-multiplier", "much", "--noise-multiplier"),
-    (ACCOUNT, "--rounds", "0", "rounds"),
-    (ACCOUNT, "--rounds", "-5", "rounds"),
+    (ACCOUNT, "--rounds", "0", "--rounds="),
+    (ACCOUNT, "--rounds", "-5", "--rounds="),
     (ACCOUNT, "--rounds", "2.5", "--rounds"),
-    (ACCOUNT, "--rounds", "1000", "max_participations=3 fits"),
-    (ACCOUNT, "--min-sep", "0", "min_sep"),
-    (ACCOUNT, "--max-participations", "-1", "max_participations"),
-    (ACCOUNT, "--delta", "0", "delta"),
-    (ACCOUNT, "--delta", "1", "delta"),
-    (ACCOUNT, "--delta", "nan", "delta"),
-    (CALIBRATE, "--epsilon", "0", "epsilon"),
-    (CALIBRATE, "--epsilon", "nan", "epsilon"),
-    (CALIBRATE, "--epsilon", "inf", "epsilon"),
-    (CALIBRATE, "--delta", "-0.1", "delta"),
-    (TRAIN, "--rounds", "0", "rounds"),
-    (TRAIN, "--clients-per-round", "0", "clients_per_round"),
-    (TRAIN, "--cohort", "1", "cohort"),
-    (TRAIN, "--epsilon", "-1", "epsilon"),
-    (TRAIN, "--noise-multiplier", "1", "noise_multiplier"),
-    (TRAIN, "--delta", "2", "delta"),
+    (ACCOUNT, "--rounds", "1000", "--max-participations=3 fits"),
+    (ACCOUNT, "--min-sep", "0", "--min-sep="),
+    (ACCOUNT, "--max-participations", "-1", "--max-participations="),
+    (ACCOUNT, "--delta", "0", "--delta="),
+    (ACCOUNT, "--delta", "1", "--delta="),
+    (ACCOUNT, "--delta", "nan", "--delta="),
+    (CALIBRATE, "--epsilon", "0", "--epsilon="),
+    (CALIBRATE, "--epsilon", "nan", "--epsilon="),
+    (CALIBRATE, "--epsilon", "inf", "--epsilon="),
+    (CALIBRATE, "--delta", "-0.1", "--delta="),
+    (TRAIN, "--rounds", "0", "--rounds="),
+    (TRAIN, "--clients-per-round", "0", "--clients-per-round="),
+    (TRAIN, "--cohort", "1", "--cohort="),
+    (TRAIN, "--epsilon", "-1", "--epsilon="),
+    (TRAIN, "--noise-multiplier", "1", "--noise-multiplier=σ"),
+    (TRAIN, "--delta", "2", "--delta="),
     (TRAIN, "--mechanism", "no/such/file", "no/such/file"),
     (TRAIN, "--mechanism", "production:b7", "b7"),
-    (TRAIN, "--buffers", "0", "buffers"),
+    (TRAIN, "--buffers", "0", "--buffers="),
     (TRAIN, "--dataset", "no/such/file", "no/such/file"),
-    (TRAIN, "--max-participations", "9", "max_participations"),
+    (TRAIN, "--max-participations", "9", "--max-participations="),
     (TRAIN, "--out", "/proc/nothing/here", "/proc/nothing/here"),
-    (TRAIN, "--insecure-seed", "-3", "insecure_seed"),
+    (TRAIN, "--insecure-seed", "-3", "--insecure-seed="),
 ]
 
 
@@ -231,32 +231,32 @@ def test_bad_values(arguments, flag, value, named, tmp_path):
 NOISE = ["--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-6"]
 
 BAD_SETTINGS = [
-    ("--clip-norm", "0", "clip_norm"),
-    ("--clip-norm", "nan", "clip_norm"),
-    ("--client-learning-rate", "-1", "client_learning_rate"),
-    ("--server-learning-rate", "inf", "server_learning_rate"),
-    ("--server-momentum", "1", "server_momentum"),
-    ("--server-warmup", "-0.1", "server_warmup"),
-    ("--server-cooldown", "1", "server_cooldown"),
-    ("--batch-size", "0", "batch_size"),
-    ("--max-examples", "0", "max_examples"),
-    ("--client-epochs", "0", "client_epochs"),
-    ("--evaluate-every", "0", "evaluate_every"),
-    ("--evaluation-examples", "0", "evaluation_examples"),
-    ("--seed", "-1", "seed"),
-    ("--model", "transformer", "architecture"),
-    ("--vocab-size", "0", "vocab_size"),
-    ("--embedding-size", "-2", "embedding_size"),
-    ("--units", "0", "units"),
+    ("--clip-norm", "0"),
+    ("--clip-norm", "nan"),
+    ("--client-learning-rate", "-1"),
+    ("--server-learning-rate", "inf"),
+    ("--server-momentum", "1"),
+    ("--server-warmup", "-0.1"),
+    ("--server-cooldown", "1"),
+    ("--batch-size", "0"),
+    ("--max-examples", "0"),
+    ("--client-epochs", "0"),
+    ("--evaluate-every", "0"),
+    ("--evaluation-examples", "0"),
+    ("--seed", "-1"),
+    ("--model", "transformer"),
+    ("--vocab-size", "0"),
+    ("--embedding-size", "-2"),
+    ("--units", "0"),
 ]
 
 
-@pytest.mark.parametrize(("flag", "value", "named"), BAD_SETTINGS)
-def test_bad_settings_of_training_are_refused_before_tensorflow_is_loaded(flag, value, named, tmp_path):
+@pytest.mark.parametrize(("flag", "value"), BAD_SETTINGS)
+def test_bad_settings_of_training_are_refused_before_tensorflow_is_loaded(flag, value, tmp_path):
     finished = run(*changed(TRAIN, flag, value), cwd=tmp_path)
     assert finished.returncode == 2, finished.stderr
     assert len(finished.stderr.splitlines()) == 1, finished.stderr
-    assert named in finished.stderr
+    assert flag in finished.stderr
     assert not (tmp_path / "runs").exists()
 
 

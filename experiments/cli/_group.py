@@ -1,0 +1,95 @@
+"""Groups of commands: what a wrong command, or none, gets to see, and which command an error is of."""
+
+import contextvars
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import click
+
+from tff_mf import _validate
+
+_latest: contextvars.ContextVar[click.Context | None] = contextvars.ContextVar("latest", default=None)
+
+
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+
+class _Formatter(click.HelpFormatter):
+    """Never breaks a line inside of a flag."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(_unbroken(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, _unbroken(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+def _unbroken(text: str) -> str:
+    return re.sub(r"--?\w[\w-]*", lambda flag: flag.group().replace("-", _HYPHEN), text)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _latest.set(self)
+
+
+class Group(click.Group):
+    """A group that prints its help, with exit status 2, if no command is named, and suggests one for a wrong name."""
+
+    context_class = _Context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            # To stderr: who asked for a result has none.
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            self._refuse(ctx, name)
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None:
+            found[1].context_class = _Context
+        return found
+
+    def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
+        meant = _validate.did_you_mean(name, self.list_commands(ctx))
+        see = f" See {ctx.command_path} --help." if meant == "." else ""
+        raise click.UsageError(f"no such command {name!r}{meant}{see}", ctx)
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Returns what each command does, in a line or two."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        return {
+            name: " ".join((command.help or "").split("\n\n")[0].split())
+            for name, command in commands.items()
+            if command
+        }
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries(ctx).items()))
+
+
+def refusal(error: click.ClickException) -> str:
+    """Returns the message of an error of click's own, with the nearest flag where one was wrong."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        flags = [flag for each in error.ctx.command.params for flag in each.opts if flag.startswith("--")]
+        return f"no such option {error.option_name!r}{_validate.did_you_mean(error.option_name, flags)}"
+    return error.format_message()
+
+
+def invoked() -> click.Context | None:
+    """Returns the context of the command that was invoked last, also after it has ended."""
+    return _latest.get()

@@ -1,0 +1,73 @@
+"""Errors in the spelling of whoever typed the command: flags, not the names of arguments in Python."""
+
+import re
+from collections.abc import Mapping
+
+import click
+
+from tff_mf.errors import InputError
+
+# A quoted value is never rewritten; an apostrophe inside of a word quotes nothing.
+_QUOTED = re.compile(r"""(?<!\w)((?:b?'[^']*')|(?:b?"[^"]*"))(?!\w)""")
+# What all that reads and writes files calls its argument, whatever the flag is.
+_PATH = "path="
+
+
+def as_typed(error: InputError, context: click.Context | None) -> str:
+    """Returns the message of an error with every argument called as its flag, or as its key in the file it is from.
+
+    A name with an underscore is nothing but a name, and any other one is if `=` follows. What is from a file keeps
+    its key, and the message then has the file.
+
+    Args:
+        error: What a command raised.
+        context: That of the command; `None` leaves the message as it is.
+    """
+    message = str(error)
+    if context is None:
+        return message
+    flags = _flags(context)
+    for name in error.sources:
+        flags.pop(name, None)
+    parts = _QUOTED.split(message)
+    for index in range(0, len(parts), 2):
+        parts[index] = _renamed(parts[index], flags)
+    for index in range(1, len(parts), 2):
+        parts[index - 1] = _flag_of_path(parts[index - 1], parts[index], context)
+    return "".join(parts) + _origin(message, error.sources)
+
+
+def _flags(context: click.Context) -> dict[str, str]:
+    options = [each for each in context.command.params if isinstance(each, click.Option)]
+    return {each.name: max(each.opts, key=len) for each in options if each.name}
+
+
+def _renamed(text: str, flags: Mapping[str, str]) -> str:
+    for name in _names(text):
+        if name in flags:
+            text = re.sub(rf"(?<![\w.-]){name}{'' if '_' in name else '(?==)'}(?!\w)", flags[name], text)
+    return text
+
+
+def _names(text: str) -> list[str]:
+    """Returns the names of arguments in a text: words with an underscore, and other words that `=` follows."""
+    return list(dict.fromkeys(re.findall(r"(?<![\w.-])(?:[a-z]+_[a-z_]+|[a-z]+(?==))(?!\w)", text)))
+
+
+def _flag_of_path(before: str, quoted: str, context: click.Context) -> str:
+    """Returns `before`, which may end with `path=`, with the flag whose value follows in place of that."""
+    flags = _flags(context)
+    if re.search(rf"(?<![\w.-]){_PATH}$", before):
+        for name, value in context.params.items():
+            if name in flags and isinstance(value, str) and repr(value) == quoted:
+                return f"{before.removesuffix(_PATH)}{flags[name]}="
+    return before
+
+
+def _origin(message: str, sources: Mapping[str, str]) -> str:
+    """Returns which files the keys in a message are from, as far as it does not say."""
+    named: dict[str, list[str]] = {}
+    for name in _names("".join(_QUOTED.split(message)[::2])):
+        if name in sources and sources[name] not in message:
+            named.setdefault(sources[name], []).append(name)
+    return "".join(f" ({', '.join(names)}: from {source})" for source, names in named.items())

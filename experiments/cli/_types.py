@@ -1,0 +1,75 @@
+"""Options whose values are words: one of a few, with the nearest named for a wrong one, completed by the shell."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from tff_mf import _validate
+from tff_mf.guarantees import ADJACENCIES
+
+from .. import mechanisms, settings
+
+_LONGEST_METAVAR = 16
+
+
+class Words(click.ParamType):
+    """One of a few words."""
+
+    name = "word"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = tuple(words)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        listed = "|".join(self._words)
+        return f"[{listed}]" if len(listed) <= _LONGEST_METAVAR else self.name.upper()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self._words:
+            known = ", ".join(self._words)
+            self.fail(f"{value!r} is none of {known}{_validate.did_you_mean(str(value), self._words)}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _completed(self._words, incomplete)
+
+
+class Named(click.ParamType):
+    """A file, or a word that stands for something else; which it is, and whether it exists, is found out on use."""
+
+    name = "text"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = tuple(words)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [*_completed(self._words, incomplete), CompletionItem(incomplete, type="file")]
+
+
+class Preset(click.ParamType):
+    """The name of a preset; what is none is found out on use, with the nearest."""
+
+    name = "text"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from .. import presets
+
+        return _completed(presets.names(), incomplete)
+
+
+def _completed(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+ADJACENCY = Words(ADJACENCIES)
+OBJECTIVE = Words(("rms", "max"))
+WORKLOAD = Words(mechanisms.WORKLOADS)
+SAMPLING = Words(settings.SAMPLING_KINDS)
+ALGORITHM = Words(settings.ALGORITHMS)
+MODEL = Words(settings.ARCHITECTURES)
+DATASET = Named(("pydoc", "stackoverflow", "sqlite:"))
+MECHANISM = Named((*mechanisms.NAMES, *mechanisms.PRODUCTION))
+ARTIFACT = Named(mechanisms.LOADABLE)
+PRESET = Preset()

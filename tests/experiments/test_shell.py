@@ -1,0 +1,269 @@
+"""What every command has in common: help, the spelling of errors, suggestions, and completion by the shell."""
+
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+from click.shell_completion import BashComplete
+
+import tff_mf
+from tff_mf.experiments import cli, configuration, mechanisms, presets, settings
+from tff_mf.experiments.cli import _group, _spelling
+
+COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
+SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
+RUN = ["--rounds", "8", "--clients-per-round", "2", "--delta", "1e-3", "--epsilon", "4", *SCHEMA]
+VALID = {
+    "account": ["identity", "--noise-multiplier", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
+    "audit": ["identity", "--rounds", "8", *SCHEMA],
+    "calibrate": ["identity", "--epsilon", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
+    "compare": ["spec.toml"],
+    "export": ["run.toml", "--out", "bundle"],
+    "import-matrix": ["matrices", *SCHEMA, "--out", "x"],
+    "optimize banded": ["--rounds", "8", "--bands", "2", *SCHEMA, "--out", "x"],
+    "optimize banded-inverse": ["--rounds", "8", "--bands", "2", *SCHEMA, "--out", "x"],
+    "optimize banded-toeplitz": ["--rounds", "8", "--bands", "2", *SCHEMA, "--out", "x"],
+    "optimize blt": ["--rounds", "8", *SCHEMA, "--out", "x"],
+    "optimize dense": ["--rounds", "8", *SCHEMA, "--out", "x"],
+    "plan": ["--population", "900", "--clients-per-round", "2", "--rounds", "8", "--delta", "1e-3", "--epsilon", "2"],
+    "show": ["identity", "--rounds", "8", *SCHEMA],
+    "train": RUN,
+    "verify": ["bundle"],
+    "worker": ["--port", "0"],
+}
+# Every number is one of these.
+ANY = {"--max-concurrent-clients"}
+
+
+def leaves(command, path=()):
+    """All commands that do something, by what is typed."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), (*path, name))
+
+
+LEAVES = dict(leaves(cli.cli))
+GROUPS = {name: cli.cli.get_command(click.Context(cli.cli), name) for name in ("optimize", "data")}
+FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*each.opts, *each.secondary_opts)} | {
+    "--help",
+    "--version",
+    "--no-deps",
+}
+NUMBERS = [
+    (name, max(option.opts, key=len), value)
+    for name, command in LEAVES.items()
+    for option in command.params
+    if isinstance(option, click.Option) and option.type.name in ("integer", "float")
+    for value in (["-1", "nan"] if option.type.name == "float" else ["-1"])
+]
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch, capfd):
+    """A function that runs a command line in this process, and returns its status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tff-mf", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capfd.readouterr()
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def with_value(arguments, flag, value):
+    arguments = list(arguments)
+    if flag in arguments:
+        arguments[arguments.index(flag) + 1] = value
+        return arguments
+    return [*arguments, flag, value]
+
+
+@pytest.mark.parametrize(("name", "flag", "value"), [each for each in NUMBERS if each[1] not in ANY])
+def test_a_wrong_number_is_refused_by_the_flag_that_was_typed(typed, tmp_path, name, flag, value):
+    (tmp_path / "run.toml").write_text(
+        "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nepsilon = 4.0\nmin_sep = 4\nmax_participations = 2\n"
+    )
+    (tmp_path / "bundle").mkdir(exist_ok=name == "verify")
+    before = sorted(tmp_path.rglob("*"))
+    status, out, err = typed(*name.split(), *with_value(VALID[name], flag, value))
+    assert (status, out, len(err.splitlines())) == (2, "", 1), err
+    assert flag in err
+    assert flag.removeprefix("--").replace("-", "_") + "=" not in err.replace(flag, "")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_every_number_of_a_run_is_among_them():
+    assert len(NUMBERS) > 80
+    fields = [name for name, kinds in configuration.FIELDS.items() if str not in kinds]
+    assert {"--" + name.replace("_", "-") for name in fields} <= {flag for name, flag, _ in NUMBERS if name == "train"}
+
+
+def refused(typed, *arguments):
+    status, out, err = typed(*arguments)
+    assert (status, out, len(err.splitlines())) == (2, "", 1), err
+    return err
+
+
+def test_what_is_from_a_file_is_called_as_there_and_the_file_is_named(typed, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text("[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nmin_sep = 0\n")
+    for arguments, named in (
+        (["--epsilon", "4"], "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)"),
+        (["--epsilon", "4", "--clip-norm", "-2"], "--clip-norm=-2.0 must be greater than 0."),
+        (["--epsilon", "4", "--clip-norm", "2"], "--max-participations missing"),
+        (["--clip-norm", "1", *SCHEMA], "Give either --epsilon=ε or --noise-multiplier=σ"),
+    ):
+        err = refused(typed, "train", "--config", "run.toml", *arguments)
+        assert named in err
+    file.write_text("[run]\nmin_sep = 'x'\n")
+    for command in (["train", "--config"], ["export", "--out", "x"], ["compare"]):
+        assert "run.toml [run]: min_sep='x' must be" in refused(typed, *command, "run.toml")
+    file.write_text(
+        "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nepsilon = 2.0\n"
+        "max_participations = 1\n"
+    )
+    for command in (["export", "--out", "x"], ["compare"]):
+        assert "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)" in refused(
+            typed, *command, "run.toml"
+        )
+
+
+def test_what_is_from_a_preset_says_so(typed):
+    err = refused(typed, "train", "--preset", "mcmahan2024-blt", "--rounds", "10", "--epsilon", "2")
+    assert "but --rounds=10" in err
+    assert "(max_participations: from preset mcmahan2024-blt, " in err
+
+
+def test_values_are_never_rewritten(typed):
+    err = refused(typed, "train", *RUN, "--dataset", "a min_sep=3, rounds=2")
+    assert "--dataset='a min_sep=3, rounds=2' is neither" in err
+    err = refused(typed, "optimize", "blt", "--rounds", "9", "--out", "/proc/rounds=9")
+    assert "--out='/proc/rounds=9' cannot be written" in err
+
+
+def test_a_python_caller_sees_the_names_of_python():
+    with pytest.raises(tff_mf.InputError, match=r"^min_sep=0 must be") as raised:
+        tff_mf.MinSep(min_sep=0, max_participations=2)
+    assert _spelling.as_typed(raised.value, None) == str(raised.value)
+    assert raised.value.sources == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["trian"], "train"),
+        (["TRAIN"], "train"),
+        (["export-modle"], "export-model"),
+        (["optimize", "bandd"], "banded"),
+        (["data", "pydocs"], "pydoc"),
+        (["train", "--round", "8"], "--rounds"),
+        (["account", "production:b40", *VALID["account"][1:]], "production:b400"),
+        (["account", "identiy", *VALID["account"][1:]], "identity"),
+        (["account", *VALID["account"], "--adjacency", "zero_out"], "zero-out"),
+        (["optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "RMS"], "rms"),
+        (["train", *RUN, "--mechanism", "bandd"], "banded"),
+        (["train", *RUN, "--mechanism", "production:b10"], "production:b100"),
+        (["train", *RUN, "--workload", "momentun"], "momentum"),
+        (["train", *RUN, "--sampling", "min-sep"], "min_sep"),
+        (["train", *RUN, "--sampling", "poison"], "poisson"),
+        (["train", *RUN, "--algorithm", "fedavg"], "fed_avg"),
+        (["train", *RUN, "--model", "lsmt"], "lstm"),
+        (["train", *RUN, "--dataset", "stackoverfow"], "stackoverflow"),
+        (["train", *RUN, "--preset", "mcmahan-blt"], "mcmahan2024-blt"),
+    ],
+)
+def test_a_wrong_word_gets_the_nearest(typed, arguments, meant):
+    err = refused(typed, *arguments)
+    assert f"id you mean '{meant}'?" in err
+
+
+def test_words_of_files_get_the_nearest_too(typed, tmp_path):
+    for key, word, meant in (
+        ("sampling", "timr", "timer"),
+        ("model", "lsmt", "lstm"),
+        ("mechanism", "bandd", "banded"),
+        ("workload", "prefix-sum", "prefix_sum"),
+        ("algorithm", "fed_sg", "fed_sgd"),
+    ):
+        (tmp_path / "run.toml").write_text(f"[run]\n{key} = '{word}'\n")
+        err = refused(typed, "train", "--config", "run.toml", *RUN)
+        assert f"{key}='{word}'" in err
+        assert f"did you mean '{meant}'? ({key}: from run.toml)" in err
+
+
+def test_a_word_that_is_like_none_gets_no_suggestion(typed):
+    assert "mean" not in refused(typed, "xxxxxx")
+    assert "is none of rms, max.\n" in refused(
+        typed, "optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "q"
+    )
+
+
+@pytest.mark.parametrize("group", [[], ["optimize"], ["data"]])
+def test_a_group_without_a_command_prints_its_help_and_status_2(typed, group):
+    status, out, err = typed(*group)
+    helped = typed(*group, "--help")
+    assert (status, out) == (2, "")
+    assert (0, err, "") == helped
+    assert err.startswith(f"Usage: {' '.join(['tff-mf', *group])} [OPTIONS] COMMAND")
+    assert "\n\nCommands:\n" in err
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", ["", "optimize", "data", *LEAVES])
+def test_help_fits_and_breaks_no_flag(name, columns):
+    command = {**LEAVES, "": cli.cli, **GROUPS}[name]
+    width = min(columns - 2, cli._SETTINGS["max_content_width"])
+    text = command.get_help(_group._Context(command, info_name=f"tff-mf {name}".strip(), terminal_width=width))
+    assert max(map(len, text.splitlines())) <= columns
+    assert "..." not in text.replace("[ARGS]...", "")
+    words = text.split()
+    assert [one for one, other in itertools.pairwise(words) if one == other and one.isalpha()] == []
+    assert {word.strip(".,;:()`") for word in words if word.startswith("--")} <= FLAGS
+
+
+def completed(words, *, at):
+    complete = BashComplete(cli.cli, {}, "tff-mf", "_TFF_MF_COMPLETE")
+    return [item.value for item in complete.get_completions(words, at)]
+
+
+def test_the_shell_completes_commands_flags_and_words():
+    assert completed([], at="exp") == ["export", "export-model"]
+    assert completed(["optimize"], at="banded-") == ["banded-inverse", "banded-toeplitz"]
+    assert completed(["train"], at="--pre") == ["--preset"]
+    assert completed(["train", "--preset"], at="") == presets.names()
+    assert completed(["train", "--sampling"], at="") == list(settings.SAMPLING_KINDS)
+    assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
+    assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanisms.NAMES, *mechanisms.PRODUCTION]
+    assert completed(["account", "x", "--adjacency"], at="r") == ["replace-one"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_installed_command_prints_what_a_shell_needs(shell):
+    done = subprocess.run(
+        [COMMAND], env={**os.environ, "_TFF_MF_COMPLETE": f"{shell}_source"}, capture_output=True, text=True, check=True
+    )
+    assert f"_TFF_MF_COMPLETE={shell}_complete" in done.stdout
+    assert done.stderr == ""
+
+
+def test_bash_itself_completes_a_preset():
+    script = (
+        f'eval "$(_TFF_MF_COMPLETE=bash_source {COMMAND})"; PATH={COMMAND.parent}:$PATH; '
+        "COMP_WORDS=(tff-mf train --preset mcm); COMP_CWORD=3; _tff_mf_completion tff-mf; echo ${COMPREPLY[@]}"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mcmahan2024-blt"], done.stderr
