@@ -17,16 +17,69 @@ _DEVELOPMENT = frozenset({"ruff", "pyrefly", "pytest", "hypothesis", "wheel", "s
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A part of this project that can be installed without those that follow it.
+
+    Attributes:
+        name: What it is called.
+        gives: What it is for.
+        missing: Packages that it needs, and that are not installed.
+        remedy: The command that installs them.
+    """
+
+    name: str
+    gives: str
+    missing: tuple[str, ...]
+    remedy: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether nothing of it is missing."""
+        return not self.missing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that was checked.
 
     Attributes:
-        ok: Whether it is as it must be.
+        ok: Whether it is as it must be for what is installed.
         text: What was found and, if it is wrong, what to do.
     """
 
     ok: bool
     text: str
+
+
+_LAYERS = (
+    (
+        "mechanisms",
+        "optimize, show, account, calibrate, plan, report",
+        ("click", "dp_accounting", "numpy", "safetensors", "scipy"),
+        "pip install tff-mf",
+    ),
+    ("pictures", "--plot", ("matplotlib",), _requires.PLOT_COMMAND),
+    ("noise", "tff_mf.queries, audit", ("tensorflow", "tensorflow_privacy"), _requires.INSTALL_COMMAND),
+    (
+        "training",
+        "tff_mf.aggregators, train, compare, demo, export, verify",
+        ("tensorflow", "tensorflow_privacy", "tensorflow_federated"),
+        _requires.INSTALL_COMMAND,
+    ),
+)
+
+
+def layers() -> list[Layer]:
+    """Returns every layer, installed or not, those that the others need first."""
+    return [
+        Layer(
+            name=name,
+            gives=gives,
+            missing=tuple(package for package in packages if not _requires.is_installed(package)),
+            remedy=remedy,
+        )
+        for name, gives, packages, remedy in _LAYERS
+    ]
 
 
 def requirements_text() -> str:
@@ -39,8 +92,22 @@ def requirements_text() -> str:
 
 
 def examine() -> list[Finding]:
-    """Returns what was checked, in the order in which it should be mended."""
-    return [_python(), _platform(), *_packages(), _worker(), _working_folder()]
+    """Returns what was checked, in the order in which it should be mended.
+
+    Where nothing of TensorFlow is installed, nothing is wrong with a Python, a platform or versions that TensorFlow
+    Federated has no release for: the mechanisms need none.
+    """
+    found = {layer.name: layer for layer in layers()}
+    mechanisms = found["mechanisms"]
+    text = f"not installed: {', '.join(mechanisms.missing)}. Run: {mechanisms.remedy}"
+    first = [] if mechanisms.installed else [Finding(ok=False, text=text)]
+    if not _any_of_tensorflow():
+        return [*first, Finding(ok=True, text=f"Python {platform.python_version()}"), _working_folder()]
+    return [*first, _python(), _platform(), *_packages(), _worker(), _working_folder()]
+
+
+def _any_of_tensorflow() -> bool:
+    return any(_requires.is_installed(name.replace("-", "_")) for name in _TRAINING)
 
 
 def _python() -> Finding:

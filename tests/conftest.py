@@ -1,5 +1,7 @@
 """Settings and mechanisms of all tests. Imports no TensorFlow, so that floor 1 is tested without it."""
 
+import os
+import pathlib
 import signal
 
 import hypothesis
@@ -11,6 +13,9 @@ import tff_mf
 # A background job of a script ignores interrupts, and so does TFF's worker then, which TFF interrupts and waits for.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests write into the checkout, never into the cache of whoever runs them.
+os.environ["TFF_MF_CACHE"] = str(pathlib.Path(__file__).parents[1] / ".cache" / "tff-mf")
 
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tff-mf")

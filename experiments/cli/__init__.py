@@ -23,7 +23,7 @@ _COMMANDS = {
     "compare": "Train with every combination of a grid, and compare.",
     "data": "Write the embedded data set as a file.",
     "demo": "Train with correlated and with independent noise, and compare.",
-    "doctor": "Check the environment and say what to do.",
+    "doctor": "Check the environment: what works, and what to do.",
     "export": "Write a deployment as files: graphs, artifact, report, policy.",
     "export-model": "Write a trained model, with its privacy report.",
     "import-matrix": "Check published matrices and save them as an artifact.",

@@ -1,19 +1,46 @@
-"""`tff-mf doctor`: what is wrong with this environment, and what to do."""
+"""`tff-mf doctor`: what works in this environment, what is wrong with it, and what to do."""
+
+import json
 
 import click
+
+from . import _options
 
 
 @click.command()
 @click.option("--requirements", is_flag=True, help="Print the pinned packages, for pip install --no-deps -r.")
-def doctor(requirements: bool) -> None:
-    """Check the environment and say what to do; exit status 1 if training would not work here."""
+@_options.as_json
+def doctor(requirements: bool, as_json: bool) -> None:
+    """Check the environment: which layers work, and what to do about the others.
+
+    Exit status 1 if something that is installed would not work. A layer that is not installed is no fault: mechanisms
+    and accounting need no TensorFlow.
+    """
+    import tff_mf
+
     from .. import environment
 
     if requirements:
         click.echo(environment.requirements_text(), nl=False)
         return
-    findings = environment.examine()
-    for finding in findings:
-        click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
-    if not all(finding.ok for finding in findings):
+    layers, findings = environment.layers(), environment.examine()
+    sound = all(finding.ok for finding in findings)
+    if as_json:
+        result = {
+            "sound": sound,
+            "version": tff_mf.__version__,
+            "layers": [
+                {"name": layer.name, "installed": layer.installed, "gives": layer.gives, "missing": layer.missing}
+                for layer in layers
+            ],
+            "findings": [vars(finding) for finding in findings],
+        }
+        click.echo(json.dumps(result))
+    else:
+        for finding in findings:
+            click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
+        for layer in layers:
+            lacks = "" if layer.installed else f": lacks {', '.join(layer.missing)}. To have it, run: {layer.remedy}"
+            click.echo(f"{'ok  ' if layer.installed else '–   '}  {layer.name} ({layer.gives}){lacks}")
+    if not sound:
         raise SystemExit(1)

@@ -2,21 +2,40 @@
 
 import os
 import pathlib
+import tempfile
 
 from tff_mf.errors import InputValueError
 
+VARIABLE = "TFF_MF_CACHE"
+
 
 def folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
-    """Returns the folder, made if need be: `cache_dir`, else TFF_MF_CACHE, else `.cache/tff-mf` in the current one.
+    """Returns the folder, made if need be: one for all folders that a user works in.
+
+    That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
+    Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
 
     Raises:
-        InputValueError: If it cannot be made.
+        InputValueError: If it cannot be made, or not be written to.
     """
-    path = pathlib.Path(cache_dir or os.environ.get("TFF_MF_CACHE") or pathlib.Path(".cache", "tff-mf"))
+    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or _of_user())
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+        tempfile.TemporaryFile(dir=path).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise InputValueError(
-            f"cache_dir={str(path)!r} cannot be made ({error.strerror}); set TFF_MF_CACHE to a folder that can."
+            f"the cache of data sets, {str(path)!r}, cannot be written ({reason}); set {VARIABLE} to a folder that can."
         ) from error
     return path
+
+
+def _of_user() -> pathlib.Path:
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        base = pathlib.Path(given) if os.path.isabs(given) else pathlib.Path.home() / ".cache"
+    except RuntimeError:
+        raise InputValueError(
+            f"this user has no home folder to keep data sets in; set {VARIABLE} to a folder."
+        ) from None
+    return base / "tff-mf"

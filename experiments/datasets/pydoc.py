@@ -114,7 +114,7 @@ def cached_pydoc(
     Args:
         packages: As in `write_pydoc`.
         cache_dir: The folder to keep files in, made if need be. None is the environment variable
-            TFF_MF_CACHE, and without it `.cache/tff-mf` in the current folder.
+            TFF_MF_CACHE, and without it `tff-mf` in XDG_CACHE_HOME or `~/.cache`.
         progress: Whether to show on standard error how far the work is.
 
     Raises:

@@ -308,4 +308,12 @@ def test_a_folder_with_results_is_never_overwritten(tmp_path):
 def test_doctor():
     finished = run("doctor")
     assert "Python" in finished.stdout
+    found = json.loads(run("doctor", "--json").stdout)
+    assert found["sound"] == (finished.returncode == 0)
+    assert [layer["name"] for layer in found["layers"] if layer["installed"]] == [
+        "mechanisms",
+        "pictures",
+        "noise",
+        "training",
+    ]
     assert "tensorflow-federated==" in run("doctor", "--requirements").stdout

@@ -9,16 +9,16 @@ import sys
 import pytest
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import _extract, _sources, pydoc
+from tff_mf.experiments.datasets import _cache, _extract, _sources, pydoc
 
 # Enough text for three splits, little enough for a test.
 PACKAGES = "click,hypothesis,requests"
 
 
-def _command(*arguments, **environment):
+def _command(*arguments, command=("data", "pydoc"), **environment):
     main = "from tff_mf.experiments.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", main, "data", "pydoc", *arguments],
+        [sys.executable, "-c", main, *map(str, command), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -158,12 +158,56 @@ def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
     assert pydoc.cached_pydoc(["click"], tmp_path).name != here.name
     monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "other"))
     assert pydoc.cached_pydoc(["click"]).parent == tmp_path / "other"
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """The home folder of a user who has set nothing."""
     monkeypatch.delenv("TFF_MF_CACHE")
-    monkeypatch.chdir(tmp_path)
-    assert pydoc.cached_pydoc(["click"]).parent == pathlib.Path(".cache", "tff-mf")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "home/.cache/tff-mf"),
+        ({"XDG_CACHE_HOME": "{}/xdg"}, "xdg/tff-mf"),
+        ({"XDG_CACHE_HOME": ""}, "home/.cache/tff-mf"),
+        ({"XDG_CACHE_HOME": "xdg"}, "home/.cache/tff-mf"),
+        ({"XDG_CACHE_HOME": "{}/xdg", "TFF_MF_CACHE": "{}/own"}, "own"),
+        ({"XDG_CACHE_HOME": "{}/xdg", "TFF_MF_CACHE": ""}, "xdg/tff-mf"),
+    ],
+)
+def test_a_user_has_one_cache_wherever_they_work(user, tmp_path, monkeypatch, variables, expected):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(tmp_path))
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        assert _cache.folder() == tmp_path / expected
+        assert list((tmp_path / folder).iterdir()) == []
+    assert _cache.folder(tmp_path / "given") == tmp_path / "given"
+
+
+@pytest.mark.parametrize("where", ["file", "/proc", "/proc/no", "a\0b"])
+def test_a_cache_that_cannot_be_written_is_refused_with_the_variable(tmp_path, where):
     (tmp_path / "file").touch()
-    with pytest.raises(InputValueError, match="cache_dir"):
-        pydoc.cached_pydoc(["click"], tmp_path / "file")
+    with pytest.raises(InputValueError, match=r"cannot be written .*set TFF_MF_CACHE"):
+        _cache.folder(tmp_path / where)
+
+
+def test_the_command_says_so_too(tmp_path):
+    setting = ["--rounds", "4", "--clients-per-round", "2", "--delta", "1e-6", "--epsilon", "4"]
+    setting += ["--max-participations", "1", "--mechanism", "identity", "--out", tmp_path / "run"]
+    finished = _command(command=["train", *setting], TFF_MF_CACHE="/proc/no")
+    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
+    assert "set TFF_MF_CACHE" in finished.stderr
+
+
+def test_tests_write_no_cache_of_a_user():
+    assert pathlib.Path(os.environ["TFF_MF_CACHE"]).is_relative_to(pathlib.Path(__file__).parents[2])
 
 
 def test_a_changed_environment_or_a_damaged_file_is_not_taken_for_whole(written, tmp_path):

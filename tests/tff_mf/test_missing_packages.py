@@ -1,5 +1,6 @@
 """Without TensorFlow floor 1 works, and what needs it says how to install it."""
 
+import json
 import subprocess
 import sys
 
@@ -53,3 +54,42 @@ def test_account_by_command():
     finished = run(program)
     assert finished.returncode == 0, finished.stderr
     assert "epsilon" in finished.stdout
+
+
+DOCTOR = "from tff_mf.experiments.cli import main\nmain()"
+
+
+def test_doctor_is_content_with_floor_1_alone_and_says_what_works():
+    finished = run(f"sys.argv = ['tff-mf', 'doctor', '--json']\n{DOCTOR}")
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout)
+    assert found["sound"] is True
+    layers = {layer["name"]: layer for layer in found["layers"]}
+    assert layers["mechanisms"]["installed"] is True
+    assert layers["training"]["missing"] == ["tensorflow", "tensorflow_privacy", "tensorflow_federated"]
+    shown = run(f"sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}")
+    assert shown.returncode == 0
+    assert "FAIL" not in shown.stdout
+    assert "ok    mechanisms (" in shown.stdout
+    assert "training (" in shown.stdout
+
+
+def test_doctor_fails_where_what_is_installed_would_not_work():
+    """TensorFlow without TFF: somebody has begun to install the pins."""
+    begun = "del sys.modules['tensorflow']\nimport importlib.machinery, types\n"
+    begun += "sys.modules['tensorflow'] = module = types.ModuleType('tensorflow')\n"
+    begun += "module.__spec__ = importlib.machinery.ModuleSpec('tensorflow', None)\n"
+    begun += "from tff_mf.experiments import environment\n"
+    begun += "environment._packages = lambda: [environment.Finding(ok=False, text='not installed: x')]\n"
+    finished = run(f"{begun}sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}")
+    assert finished.returncode == 1, finished.stderr
+    assert "FAIL  not installed: x" in finished.stdout
+
+
+def test_a_picture_without_matplotlib_is_refused_with_the_extra():
+    finished = run(
+        "sys.modules['matplotlib'] = None\n"
+        "sys.argv = 'tff-mf show identity --rounds 9 --max-participations 1 --plot x.png'.split()\n" + DOCTOR
+    )
+    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
+    assert finished.stderr.endswith("Run: pip install 'tff-mf[plot]'\n")
