@@ -144,18 +144,20 @@ def build(
 def _banded(
     rounds: int, participation: tff_mf.Participation, bands: int, optimized_for: tff_mf.Workload | None
 ) -> tff_mf.Mechanism:
-    return tff_mf.optimize_banded(
-        rounds=rounds, bands=bands, participation=participation, workload=optimized_for, progress=progress.search()
-    )
+    with progress.search() as report:
+        return tff_mf.optimize_banded(
+            rounds=rounds, bands=bands, participation=participation, workload=optimized_for, progress=report
+        )
 
 
 def _dense(
     rounds: int, participation: tff_mf.Participation, bands: int, optimized_for: tff_mf.Workload | None
 ) -> tff_mf.Mechanism:
     del bands
-    return tff_mf.optimize_dense(
-        rounds=rounds, participation=participation, workload=optimized_for, progress=progress.search()
-    )
+    with progress.search() as report:
+        return tff_mf.optimize_dense(
+            rounds=rounds, participation=participation, workload=optimized_for, progress=report
+        )
 
 
 def _toeplitz(

@@ -11,7 +11,7 @@ from tff_mf import _gaussian, _validate
 from tff_mf.errors import InputValueError
 from tff_mf.losses import errors
 
-from . import statements
+from . import progress, statements
 from .deployment import Deployment, cases
 
 # What a search costs, as products of rounds and squares of bands: about a second each.
@@ -74,7 +74,8 @@ def options(
     if dimension is not None:
         _validate.whole("dimension", dimension)
     found = []
-    for name, rows, search, too_slow in _searches(deployment):
+    searches = list(_searches(deployment))
+    for name, rows, search, too_slow in progress.steps(searches, len(searches), "plan"):
         if too_slow and not thorough:
             found.append(Option(name=name, mechanism=None, note=too_slow))
             continue

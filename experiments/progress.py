@@ -1,14 +1,71 @@
-"""A progress bar on a terminal, a line now and then elsewhere; always on standard error."""
+"""A progress bar on a terminal, a line now and then elsewhere for what takes minutes; always on standard error."""
 
 import contextlib
+import contextvars
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+import click
 
 _SECONDS_BETWEEN_LINES = 15.0
 _SECONDS_BETWEEN_SEARCH_LINES = 2.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
+_CLEARED_LINE = "\r\x1b[K"
+
+_T = TypeVar("_T")
+_Advance = Callable[[int, str], None]
+
+
+def _silent(steps: int, note: str) -> None:
+    """Shows nothing."""
+
+
+_advance: contextvars.ContextVar[_Advance] = contextvars.ContextVar("advance", default=_silent)
+
+
+@contextlib.contextmanager
+def bar(label: str, total: int | None) -> Iterator[_Advance]:
+    """Yields a function to call with the steps that were done and a note; `step` calls it too, wherever it is called.
+
+    Nothing at all is written unless standard error is a terminal.
+
+    Args:
+        label: What is done.
+        total: How many steps there are; `None` if nobody knows.
+    """
+    if not sys.stderr.isatty():
+        yield _silent
+        return
+    unknown = itertools.repeat("") if total is None else None
+    with click.progressbar(
+        unknown, length=total, label=label, item_show_func=lambda note: note or "", file=sys.stderr
+    ) as shown:
+        token = _advance.set(shown.update)
+        try:
+            yield shown.update
+        finally:
+            _advance.reset(token)
+
+
+def step(note: str = "") -> None:
+    """Advances the bar that is open, if one is; `note` says what is done next."""
+    _advance.get()(1, note)
+
+
+def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
+    """Yields `items`, with a bar of their own."""
+    with bar(label, total) as advance:
+        for item in items:
+            yield item
+            advance(1, "")
+
+
+def say(text: str) -> None:
+    """Writes a line for a person, above the bar if one is open."""
+    click.echo(f"{_CLEARED_LINE if _advance.get() is not _silent else ''}{text}", err=True)
 
 
 @contextlib.contextmanager
@@ -18,19 +75,16 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
     The time that is left is judged by the rounds of this process: a run that was resumed had its first ones elsewhere.
     """
     if sys.stderr.isatty():
-        # Searches report here too, and run where only floor 1 is installed.
-        import tqdm
+        with bar(label, total) as advance:
+            done = 0
 
-        with tqdm.tqdm(total=total, desc=label, unit="round") as bar:
+            def show(round_number: int, metrics: Mapping[str, float]) -> None:
+                nonlocal done
+                accuracy = f"accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
+                advance(round_number - done, accuracy)
+                done = round_number
 
-            def advance(round_number: int, metrics: Mapping[str, float]) -> None:
-                if not bar.n:
-                    bar.initial = bar.n = bar.last_print_n = round_number - 1
-                if _ACCURACY in metrics:
-                    bar.set_postfix(accuracy=f"{metrics[_ACCURACY]:.4f}")
-                bar.update(round_number - bar.n)
-
-            yield advance
+            yield show
         return
     start = last = time.monotonic()
     before: int | None = None
@@ -60,8 +114,13 @@ class _Search(Protocol):
     def error(self) -> float: ...
 
 
-def search() -> Callable[[_Search], None]:
-    """Returns a function to call after every iteration of an optimizer; a search below two seconds stays silent."""
+@contextlib.contextmanager
+def search() -> Iterator[Callable[[_Search], None]]:
+    """Yields a function to call after every iteration of an optimizer; a search below two seconds writes no lines."""
+    if sys.stderr.isatty():
+        with bar("optimize", None) as advance:
+            yield lambda where: advance(1, f"{where.rounds} rounds, error {where.error:.6g}")
+        return
     last = time.monotonic()
 
     def report(where: _Search) -> None:
@@ -76,4 +135,4 @@ def search() -> Callable[[_Search], None]:
             flush=True,
         )
 
-    return report
+    yield report

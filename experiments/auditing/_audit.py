@@ -8,6 +8,7 @@ import numpy as np
 import tff_mf
 from tff_mf import _validate
 
+from .. import progress
 from ..statements import upwards
 from . import _noise_tests
 from ._adversary import reached_sensitivity
@@ -77,11 +78,15 @@ def audit(setting: Setting) -> Audit:
     middle = (setting.every + 1) // 2
     arguments = {"coordinates": setting.samples, "stddev": sigma, "insecure_seed": setting.insecure_seed}
     steps = _emitted.step_twice(mechanism, middle, **arguments)
+    progress.step("sensitivity")
     reached, pattern = reached_sensitivity(encoder, setting.participation)
+    progress.step("noise")
     sums = _sums(setting, encoder, pattern)
+    progress.step("canaries")
     parts = [sums] if setting.count_stddev is None else [sums, _counts(setting, pattern)]
     canaries, control = (_attack(parts, setting.delta, scale) for scale in (1.0, 0.5))
     claimed = setting.claimed.epsilon(setting.delta)
+    progress.step("tests")
     tests = [
         *_of_noise(sums),
         _noise_tests.fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
@@ -89,6 +94,7 @@ def audit(setting: Setting) -> Audit:
         *_epsilons(claimed, canaries, control),
         *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
     ]
+    progress.step()
     return Audit(tests=tests, claimed_epsilon=claimed, coordinates=setting.samples, canaries=canaries, control=control)
 
 

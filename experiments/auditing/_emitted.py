@@ -6,6 +6,8 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import noise, queries
 
+from .. import progress
+
 # A record's norm, for a clip norm of 1.
 _ABOVE, _BELOW = 2.0, 0.5
 
@@ -28,6 +30,7 @@ def emit(
             state = stream.init()
         row, state = step(state)
         rows.append(row.numpy())
+        progress.step()
     return np.array(rows)
 
 

@@ -7,7 +7,7 @@ import pathlib
 from tff_mf import _validate
 
 from ... import aggregators
-from .. import learning_process, reporting, reports, run_files, task
+from .. import learning_process, progress, reporting, reports, run_files, task
 from ._folders import new_folder
 from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
 from ._policy import ParticipationPolicy, write_policy
@@ -52,8 +52,10 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     write_policy(folder, policy)
     vocabulary = list(source.vocabulary)
     (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
+    progress.step("process")
     language_task = learning_process.build_task(settings, vocabulary)
     process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
+    progress.step("graphs")
     exported = aggregators.export_process(
         process,
         folder,
@@ -65,6 +67,7 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     aggregators.export_computation(
         task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="examples"
     )
+    progress.step("manifest")
     manifest = Manifest(
         process=exported["process"],
         stages=exported["stages"],
@@ -75,4 +78,6 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
         versions=versions,
         files=file_hashes(folder),
     )
-    return write_manifest(folder, manifest)
+    digest = write_manifest(folder, manifest)
+    progress.step()
+    return digest

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tff_mf.errors import InputValueError
 
 from ... import aggregators
-from .. import reports, task, training
+from .. import progress, reports, task, training
 from ._folders import new_folder
 from ._manifest import VOCABULARY
 from ._source import deployed_again
@@ -72,6 +72,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
 
     module = tf.Module()
     module.model, module.predict = keras_model, predict
+    progress.step("model")
     tf.saved_model.save(module, str(folder / SAVED_MODEL), signatures={"serving_default": predict})
     (folder / SAVED_MODEL / _INSIDE).mkdir()
     (folder / SAVED_MODEL / _INSIDE / REPORT).write_bytes(report)
@@ -80,7 +81,9 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     )
     for name in (REPORT, REPORT_TEXT, VOCABULARY):
         shutil.copyfile(run / name, folder / name)
+    progress.step("TensorFlow Lite")
     lite = aggregators.convert_to_lite(folder / SAVED_MODEL)
+    progress.step()
     if lite.content is not None:
         (folder / LITE).write_bytes(lite.content)
     return {

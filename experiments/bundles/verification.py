@@ -12,7 +12,7 @@ from tff_mf.errors import InputError
 from tff_mf.noise import _keys
 
 from ... import aggregators
-from .. import learning_process
+from .. import learning_process, progress
 from ._checks import Refusal, refusals
 from ._manifest import MANIFEST, Manifest, read_manifest
 from ._source import deployed_again
@@ -51,6 +51,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     found = refusals(folder, digest=digest)
     if found:
         return found
+    progress.step("types")
     manifest, _ = read_manifest(folder)
     try:
         settings, privacy, vocabulary = deployed_again(folder)
@@ -60,10 +61,12 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     found = [*_types(folder, manifest, stages)]
     if found:
         return found
+    progress.step("clipping")
     data = _examples(manifest, len(vocabulary), min(rounds, privacy.rounds))
     clipping = _clipping(manifest, stages, data[0][0], settings.clip_norm)
     if clipping:
         return clipping
+    progress.step("rounds in TensorFlow")
     states, lite = _plain(manifest, stages, data)
     if lite:
         return [Refusal(file=manifest.lite["path"], reason=lite)]
@@ -72,6 +75,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     name = next(name for name in again if name.endswith(_KEYS))
     if not privacy.insecure and np.array_equal(again[name][0], keys[0]):
         return [Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: no noise is secret")]
+    progress.step("rounds in TFF")
     with _keys.repeated(keys):
         language_task = learning_process.build_task(settings, vocabulary)
         process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
@@ -162,6 +166,7 @@ def _plain(manifest: Manifest, stages: Stages, data: list[list[_Examples]]) -> t
                 lite = _difference(stages.lite_work(examples, sent), _arrays(update), _LITE_TOLERANCE)
         state, _ = stages.update(state, stages.report(stages.merge(*sums)))
         states.append(_arrays(state))
+        progress.step()
     return states, lite
 
 
@@ -187,6 +192,7 @@ def _original(
             state = process.next(state, datasets).state
             leaves = tff.structure.flatten(tff.structure.from_container(state, recursive=True))
             yield dict(zip(names, map(np.asarray, leaves), strict=True))
+            progress.step()
 
 
 def _compared(

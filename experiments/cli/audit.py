@@ -38,7 +38,7 @@ def audit(
     from tff_mf import _requires, _validate
 
     _requires.packages("Auditing", "tensorflow")
-    from .. import auditing, reports
+    from .. import auditing, progress, reports
 
     folder = pathlib.Path(what)
     more = {"coordinates": coordinates, "noise_scale": _validate.positive("noise_scale", noise_scale)}
@@ -69,7 +69,8 @@ def audit(
             delta=_validate.open_unit("delta", delta),
             **more,
         )
-    found = auditing.audit(setting)
+    with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.count_stddev is None else 2)):
+        found = auditing.audit(setting)
     result = {
         "passed": found.passed,
         "run_sha256": reports.file_hash(folder / reports.CONFIGURATION) if folder.is_dir() else None,

@@ -21,12 +21,10 @@ def compare(spec: pathlib.Path, out: str | None, jobs: int, as_json: bool) -> No
     from tff_mf import _requires
 
     _requires.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from .. import comparison
+    from .. import comparison, progress
 
     folder = pathlib.Path(out) if out else pathlib.Path("runs", spec.stem)
-    result = comparison.run_comparison(
-        spec, folder, jobs=jobs, say=lambda text: click.echo(f"compare: {text}", err=True)
-    )
+    result = comparison.run_comparison(spec, folder, jobs=jobs, say=lambda text: progress.say(f"compare: {text}"))
     if as_json:
         _options.report(result, as_json=True)
     else:

@@ -36,14 +36,15 @@ def export(
     if population is not None:
         _validate.whole("population", population)
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import bundles
+    from .. import bundles, progress
 
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
 
     from ..bundles import building
 
     folder = pathlib.Path(out)
-    digest = building.export(found, folder, round_minutes=round_minutes, population=population)
+    with progress.bar("export", 4):
+        digest = building.export(found, folder, round_minutes=round_minutes, population=population)
     manifest, _ = bundles.read_manifest(folder)
     headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
     policy = bundles.read_policy(folder)

@@ -19,7 +19,9 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     from tff_mf import _requires
 
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    from .. import progress
     from ..bundles import publishing
 
-    result = publishing.export_model(pathlib.Path(run), pathlib.Path(out))
+    with progress.bar("export-model", 3):
+        result = publishing.export_model(pathlib.Path(run), pathlib.Path(out))
     _options.report({"out": out, **result}, as_json=as_json)

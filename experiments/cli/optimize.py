@@ -70,9 +70,10 @@ def banded(
     given = min_sep is not None or max_participations is not None
     participation = _options.participation(min_sep, max_participations) if given else None
     start = time.perf_counter()
-    mechanism = tff_mf.optimize_banded(
-        rounds=rounds, bands=bands, participation=participation, unit_norms=unit_norms, progress=progress.search()
-    )
+    with progress.search() as report:
+        mechanism = tff_mf.optimize_banded(
+            rounds=rounds, bands=bands, participation=participation, unit_norms=unit_norms, progress=report
+        )
     _save(mechanism, out, start, {"bands": mechanism.bands, "unit_norms": unit_norms}, as_json=as_json)
 
 
@@ -145,7 +146,8 @@ def dense(
 
     participation = _options.participation_to_optimize_for(min_sep, max_participations, fixed_epochs=fixed_epochs)
     start = time.perf_counter()
-    found = tff_mf.optimize_dense_result(rounds=rounds, participation=participation, progress=progress.search())
+    with progress.search() as report:
+        found = tff_mf.optimize_dense_result(rounds=rounds, participation=participation, progress=report)
     entries = {"duality_gap": found.duality_gap, "converged": found.converged, "message": found.message}
     _save(found.mechanism, out, start, entries, as_json=as_json)
 

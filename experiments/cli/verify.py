@@ -22,7 +22,7 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
     """
     from tff_mf import _requires, _validate
 
-    from .. import bundles
+    from .. import bundles, progress
 
     rounds = _validate.whole("rounds", rounds)
     folder = pathlib.Path(bundle)
@@ -35,7 +35,8 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
             _requires.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
             from ..bundles import verification
 
-            found = verification.verify(folder, rounds=rounds, digest=digest)
+            with progress.bar("verify", 4 + 2 * rounds):
+                found = verification.verify(folder, rounds=rounds, digest=digest)
     if as_json:
         click.echo(json.dumps({"verified": not found, "refused": [dataclasses.asdict(each) for each in found]}))
     else:

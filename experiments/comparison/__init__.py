@@ -12,7 +12,7 @@ from typing import Any
 import tff_mf
 from tff_mf import _validate
 
-from .. import _locks, layers, rates, run_files, runs
+from .. import _locks, layers, progress, rates, run_files, runs
 from ..layers import Layer
 from . import _jobs, _mechanisms, _report, _results, _spec
 
@@ -83,6 +83,7 @@ def _run_all(
             failed[job.name] = _last_line(job.log) or f"ended with status {status}"
             outcome = f"FAILED: {failed[job.name]}"
         say(f"{ended} of {len(left)}, {minutes:.0f} min left: {job.name}: {outcome}")
+        progress.step()
 
     def job_of(run: _spec.PlannedRun) -> _jobs.Job:
         return _jobs.Job(
@@ -91,7 +92,8 @@ def _run_all(
             start=lambda: _command(run, artifacts[run.name], data_of[run.configuration.dataset], out),
         )
 
-    _jobs.run([job_of(run) for run in left], at_once=at_once, on_end=end)
+    with progress.bar("compare", len(left)):
+        _jobs.run([job_of(run) for run in left], at_once=at_once, on_end=end)
     return failed
 
 

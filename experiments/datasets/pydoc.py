@@ -21,10 +21,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import tqdm
-
 from tff_mf.errors import InputTypeError, InputValueError
 
+from .. import progress as _progress
 from . import _cache, _sources
 from ._extract import MIN_SENTENCES
 
@@ -236,8 +235,11 @@ def _extracted(paths: Sequence[str], progress: bool) -> Iterator[list[tuple[str,
 
 def _shown(items: Iterable, total: int, what: str, progress: bool) -> Iterator:
     """Yields `items` and shows on standard error how many are done: a bar on a terminal, else a line now and then."""
-    if not progress or sys.stderr.isatty():
-        yield from tqdm.tqdm(items, total=total, desc=what, disable=not progress, leave=False)
+    if not progress:
+        yield from items
+        return
+    if sys.stderr.isatty():
+        yield from _progress.steps(items, total, f"pydoc: {what}")
         return
     last = time.monotonic()
     for done, item in enumerate(items):

@@ -1,12 +1,14 @@
 """StackOverflow by TFF's own loader, kept so that an interrupted download is never taken for the whole."""
 
 import contextlib
+import io
 import os
 import pathlib
 import shutil
 import sqlite3
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tff_mf.errors import InputValueError
 
@@ -60,9 +62,10 @@ def _downloaded(staging: pathlib.Path, final: pathlib.Path) -> pathlib.Path:
 
     data = tff.simulation.datasets.stackoverflow
     try:
-        # The small file first: without a connection it fails in a moment.
-        word_counts = data.load_word_counts(cache_dir=str(staging))
-        data.load_data(cache_dir=str(staging))
+        with _only_on_a_terminal():
+            # The small file first: without a connection it fails in a moment.
+            word_counts = data.load_word_counts(cache_dir=str(staging))
+            data.load_data(cache_dir=str(staging))
     except Exception as error:  # Keras' downloader raises a bare Exception, TFF's one of urllib, lzma or sqlite3.
         raise InputValueError(
             f"dataset='stackoverflow' could not be downloaded ({type(error).__name__}: {error}); nothing was kept. It "
@@ -73,6 +76,14 @@ def _downloaded(staging: pathlib.Path, final: pathlib.Path) -> pathlib.Path:
     _check_clients(whole)
     _add_extras(whole, word_counts)
     return whole
+
+
+@contextlib.contextmanager
+def _only_on_a_terminal() -> Iterator[None]:
+    """Keeps what a download prints off standard output, and off standard error too if that is no terminal."""
+    shown = sys.stderr if sys.stderr.isatty() else io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        yield
 
 
 def _check_clients(path: pathlib.Path) -> None:

@@ -129,9 +129,9 @@ def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
 def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
     clock = iter([0.0, 1.0, 2.5, 3.0, 5.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    report = progress.search()
-    for iteration in range(4):
-        report(types.SimpleNamespace(rounds=60, iteration=iteration, error=1.25))
+    with progress.search() as report:
+        for iteration in range(4):
+            report(types.SimpleNamespace(rounds=60, iteration=iteration, error=1.25))
     assert capsys.readouterr().err.splitlines() == [
         "optimize: 60 rounds, iteration 1, error 1.25",
         "optimize: 60 rounds, iteration 3, error 1.25",
