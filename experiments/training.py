@@ -31,6 +31,7 @@ from . import (
     sampling,
     summaries,
     task,
+    tensorboard,
 )
 from .datasets import sqlite
 from .learning_process import build_process, build_task
@@ -42,7 +43,7 @@ PARTICIPATION = participation_log.PARTICIPATION
 SUMMARY = summaries.SUMMARY
 MODEL = "model.safetensors"
 VOCABULARY = "vocabulary.json"
-TENSORBOARD = "tensorboard"
+TENSORBOARD = tensorboard.FOLDER
 _LOG = logging.getLogger(__name__)
 
 _ON_THIS_MACHINE = ExecutionSettings()
@@ -265,7 +266,7 @@ class _Program:
         mode = tff.program.CSVSaveMode.WRITE
         managers = [tff.program.CSVFileReleaseManager(self.out / METRICS, save_mode=mode, key_fieldname="round")]
         if self.settings.tensorboard:
-            managers.append(tff.program.TensorBoardReleaseManager(self.out / TENSORBOARD))
+            managers.append(tensorboard.Board(self.out, self.settings, self.privacy))
         return managers
 
 

@@ -15,3 +15,4 @@ from ._findings import Assumption as Assumption
 from ._findings import Finding as Finding
 from ._markdown import markdown as markdown
 from ._schema import problems as problems
+from ._so_far import claim_so_far as claim_so_far

@@ -1,0 +1,109 @@
+"""TensorBoard has, of privacy, what the report of a run that stopped there would state."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tff_mf
+from tff_mf.experiments import reports, run_log, statements, tensorboard, training
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.settings import ExecutionSettings
+
+from .test_cohorts_of_runs import SMALL
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
+from run_folders import ANSWERS
+
+SETTINGS = dataclasses.replace(SMALL, tensorboard=True, clip_norm=0.5)
+PRIVACY = plan_privacy(
+    mechanism=tff_mf.Tree(8),
+    rounds=8,
+    participation=tff_mf.MinSep(min_sep=2, max_participations=4),
+    delta=1e-6,
+    clients_per_round=2,
+    cohort=4,
+    noise_multiplier=8.0,
+)
+OWN = {"clip_norm", "noise_stddev_of_z_in_the_mean", "epsilon_so_far", "epsilon_so_far_of_those_that_train"}
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(number):
+    def on_round(round_number, metrics):
+        if round_number == number:
+            raise Stopped
+
+    return on_round
+
+
+def scalars(folder):
+    """The values of each curve by round; of one that was released twice, the last."""
+    found = {}
+    for events in sorted((folder / training.TENSORBOARD).iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(events)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def headline(folder):
+    """ε as the report of a run states it, whose questions are all answered, and that of those that train."""
+    text = reports.build(folder, realised=True, answers=ANSWERS)["headline"]
+    return [float(each) for each in re.findall(r"ε≤([\d.]+)", text)], text
+
+
+def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
+    with pytest.raises(Stopped):
+        training.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_at(4))
+    ended = tmp_path.with_name("ended")
+    shutil.copytree(tmp_path, ended)
+    with run_log.open_run_log(ended) as book:
+        book.ended()
+    (stated, as_run), text = headline(ended)
+    assert "n=4 rounds" in text
+    found = scalars(tmp_path)
+    assert set(found["epsilon_so_far"]) == {2, 4}
+    assert all(0 <= each - stated < 1e-6 for each in found["epsilon_so_far"].values())
+    assert found["epsilon_so_far_of_those_that_train"][4] == pytest.approx(as_run)
+    # A run that stops early states what was planned.
+    assert stated == float(statements.upwards(PRIVACY.epsilon))
+    assert set(found["clip_norm"].values()) == {0.5}
+    assert found["noise_stddev_of_z_in_the_mean"][1] == 8.0 * 2 / 4 * 0.5 / 2
+    assert set(found) - OWN == {"seconds", *reports.read_configuration(tmp_path).evaluation_columns}
+
+    training.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
+    (stated, _), text = headline(tmp_path)
+    assert "n=8 rounds" in text
+    found = scalars(tmp_path)["epsilon_so_far"]
+    assert set(found) == {2, 4, 6, 8}
+    assert 0 <= found[8] - stated < 1e-6
+    assert found[8] <= found[6]
+
+    for name, change in (
+        ("insecure_seed", lambda run: run | {"insecure_seed": 3}),
+        ("delta", lambda run: run | {"delta": 0.5}),
+        ("max_participations", lambda run: run | {"max_participations": 1, "participation": "MinSep"}),
+    ):
+        file = tmp_path / reports.CONFIGURATION
+        before = file.read_bytes()
+        file.write_text(json.dumps(change(json.loads(before))))
+        assert reports.claim_so_far(tmp_path) is None, name
+        file.write_bytes(before)
+    assert reports.claim_so_far(tmp_path) is not None
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 2.0001, 0.1, 7.999, 1e-9, 123.4567])
+def test_what_tensorboard_keeps_is_never_smaller(epsilon):
+    kept = np.float32(tensorboard._upwards(epsilon))
+    assert float(kept) >= float(statements.upwards(epsilon)) >= epsilon
+    assert float(kept) < epsilon + 0.0011 + epsilon * 1e-6
