@@ -144,12 +144,16 @@ def _words(name: str, value: Any) -> str:
 def _rounding(name: str) -> Callable[[float], str]:
     if name in _UPWARDS:
         return digits.upwards
+    if name == "seconds":
+        return lambda value: digits.nearest(value, 2)
     if name in _UPWARDS_IN_FULL:
         return lambda value: digits.upwards(value, 6)
     return digits.downwards if name in _DOWNWARDS else digits.nearest
 
 
 def _listed(values: Sequence[Any]) -> str:
+    if not all(isinstance(value, int | float) for value in values):
+        return ", ".join(map(str, values))
     if all(isinstance(value, int) for value in values):
         return " × ".join(map(str, values)) + " numbers"
     if len(values) <= _MOST_LISTED:
