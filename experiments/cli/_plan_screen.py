@@ -39,7 +39,7 @@ class PlanScreen:
     """
 
     deployment: Deployment
-    options: Sequence[Option]
+    options: list[Option]
     chosen: Option
     why: str
     statement: str
@@ -107,7 +107,8 @@ class PlanScreen:
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the header and the rows of the table of mechanisms."""
         noise = {"noise_multiplier": "σ"} if self.by_epsilon else {"zcdp_rho": "ρ", "epsilon": "ε"}
-        header = ["", "RmsLoss", "MaxLoss", *noise.values(), "copies", "search"]
+        with_memory = self.chosen.figures["memory_bytes"] is not None
+        header = ["", "RmsLoss", "MaxLoss", *noise.values(), "copies", *(["memory"] if with_memory else []), "search"]
         header += [f"ε: {_CASES['half_min_sep']}", *list(_CASES.values())[1:]]
         rows = []
         for option in self.options:
@@ -121,7 +122,9 @@ class PlanScreen:
             cells = [option.name, digits.nearest(figures["rms_loss"]), digits.nearest(figures["max_loss"])]
             cells += [digits.upwards(figures[name]) for name in noise if name != "epsilon"]
             cells += [] if self.by_epsilon else shown[:1]
-            rows.append([*cells, str(figures["memory_rows"]), f"{figures['seconds']:.1f} s", *shown[1:]])
+            cells.append(str(figures["memory_rows"]))
+            cells += [f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB"] if with_memory else []
+            rows.append([*cells, f"{figures['seconds']:.1f} s", *shown[1:]])
         return header, rows
 
     def _amplified_lines(self, sampled: Sequence[AmplifiedOption]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import pathlib
 
 import click
 
+from ..deployment import Deployment
 from . import _options, _plan_screen
 from ._flags import Flags
 
@@ -39,36 +40,16 @@ def plan(
     With --sampling, numbers of bands are compared too where cohorts are drawn at random, in secret, and nobody ever
     learns them: with amplification, and with nothing but that in place of a separation.
     """
-    from tff_mf import _requires
-
-    from .. import amplified_planning, planning, statements
-
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
-    found = planning.options(deployment, **level, dimension=dimension, thorough=thorough)
-    chosen, why = planning.recommend(found, deployment.objective)
-    claim = planning.claim(deployment, chosen)
-    sampled = None
-    if flags.sampling is not None:
-        sampled = amplified_planning.options(deployment, flags.sampling, **level, thorough=thorough)
-    customary = statements.customary_delta(delta, deployment.population)
-    screen = _plan_screen.PlanScreen(
-        deployment=deployment,
-        options=found,
-        chosen=chosen,
-        why=why,
-        statement=f"{chosen.name}: {statements.one_line(claim)}",
-        refused=bool(statements.refusal(claim)),
-        notes=[f"{customary}, which is customary"] if customary else [],
-        by_epsilon=epsilon is not None,
-        sampling=flags.sampling,
-        sampled=sampled,
-    )
+    screen = _compared(deployment, level, flags.sampling, dimension=dimension, thorough=thorough)
     if plot is not None:
+        from tff_mf import _requires
+
         _requires.packages("--plot", "matplotlib")
         from .. import plan_plots
 
-        plan_plots.draw(deployment, found, pathlib.Path(plot))
+        plan_plots.draw(deployment, screen.options, pathlib.Path(plot))
     if as_json:
         _options.report(screen.as_dict(), as_json=True)
         return
@@ -78,10 +59,40 @@ def plan(
         click.echo(plot)
 
 
-def _deployment(flags: Flags, delta: float, plot: str | None) -> "_plan_screen.Deployment":
-    """Returns the deployment of the flags; refuses what a picture would not show."""
-    from ..deployment import Deployment
+def _compared(
+    deployment: Deployment,
+    level: dict[str, float | None],
+    sampling: str | None,
+    *,
+    dimension: int | None,
+    thorough: bool,
+) -> _plan_screen.PlanScreen:
+    """Returns every mechanism at the user's numbers, and what there is to say of them."""
+    from .. import amplified_planning, planning, statements
 
+    found = planning.options(deployment, **level, dimension=dimension, thorough=thorough)
+    chosen, why = planning.recommend(found, deployment.objective)
+    claim = planning.claim(deployment, chosen)
+    sampled = None
+    if sampling is not None:
+        sampled = amplified_planning.options(deployment, sampling, **level, thorough=thorough)
+    customary = statements.customary_delta(deployment.delta, deployment.population)
+    return _plan_screen.PlanScreen(
+        deployment=deployment,
+        options=found,
+        chosen=chosen,
+        why=why,
+        statement=f"{chosen.name}: {statements.one_line(claim)}",
+        refused=bool(statements.refusal(claim)),
+        notes=[f"{customary}, which is customary"] if customary else [],
+        by_epsilon=level["epsilon"] is not None,
+        sampling=sampling,
+        sampled=sampled,
+    )
+
+
+def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
+    """Returns the deployment of the flags; refuses what a picture would not show."""
     if flags.sampling is not None:
         flags.check_sampling()
     assert flags.rounds is not None

@@ -7,6 +7,7 @@ import click
 
 import tff_mf
 
+from ..mechanism_settings import MechanismSetting
 from . import _guarantees, _options
 from ._flags import Flags
 
@@ -30,33 +31,14 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     from tff_mf import _requires
 
     mechanism, setting = _in_its_setting(file, flags)
-    found = setting.sensitivity(mechanism)
-    as_run = setting.sensitivity(mechanism.as_run()).value
-    error = setting.errors(mechanism)
-    workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-    parameters = _parameters(mechanism)
-    result = {
-        "mechanism": mechanism.kind,
-        **parameters,
-        **_guarantees.described(setting),
-        "workload": repr(workload),
-        "sensitivity": found.value,
-        "sensitivity_as_run": as_run,
-        **_guarantees.replace_one(setting, as_run),
-        "sensitivity_exact": found.exact,
-        "sensitivity_rule": found.rule,
-        "rms_loss": found.value * error.rms,
-        "max_loss": found.value * error.max,
-    }
-    if mechanism.made_for is not None:
-        search = {"converged": mechanism.made_for.converged, "duality_gap": mechanism.made_for.duality_gap}
-        result |= {name: value for name, value in search.items() if value is not None}
+    result = _figures(mechanism, setting)
     if plot is not None:
         if setting.is_restarted:
             raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
         _requires.packages("--plot", "matplotlib")
         from .. import plots
 
+        workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
         plots.mechanism(mechanism, setting.rounds, workload, pathlib.Path(plot))
         result["plot"] = plot
     words = {
@@ -68,7 +50,31 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     _options.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
 
 
-def _in_its_setting(file: str, flags: Flags) -> "tuple[tff_mf.Mechanism, _guarantees.MechanismSetting]":
+def _figures(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
+    """Returns parameters, sensitivity and losses in a setting, and how the search ended if there was one."""
+    found = setting.sensitivity(mechanism)
+    as_run = setting.sensitivity(mechanism.as_run()).value
+    error = setting.errors(mechanism)
+    result = {
+        "mechanism": mechanism.kind,
+        **_parameters(mechanism),
+        **_guarantees.described(setting),
+        "workload": repr(tff_mf.PrefixSum() if setting.workload is None else setting.workload),
+        "sensitivity": found.value,
+        "sensitivity_as_run": as_run,
+        **_guarantees.replace_one(setting, as_run),
+        "sensitivity_exact": found.exact,
+        "sensitivity_rule": found.rule,
+        "rms_loss": found.value * error.rms,
+        "max_loss": found.value * error.max,
+    }
+    if mechanism.made_for is not None:
+        search = {"converged": mechanism.made_for.converged, "duality_gap": mechanism.made_for.duality_gap}
+        result |= {name: value for name, value in search.items() if value is not None}
+    return result
+
+
+def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
     """Returns the mechanism and the setting of the flags, with that of the mechanism where flags say nothing."""
     from .. import mechanisms
 

@@ -42,7 +42,7 @@ COMMANDS = {
     "show": ["show", "banded", *SETTING, "--workload", "learning_rates", "--warmup", "0.5", "--bands", "2"],
     "plan": [
         *("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "24", *TARGET),
-        *("--adjacency", "replace-one", "--restart-every", "12"),
+        *("--adjacency", "replace-one", "--restart-every", "12", "--dimension", "4050748"),
     ],
     "plan sampling": [
         *("plan", "--population", "200", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6"),
@@ -115,6 +115,12 @@ def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
     text = "\n".join(lines)
     assert all(f"title {number}" in text for number in range(9))
     assert text.count("second") == 1 < text.count("first")
+
+
+def test_plan_says_how_much_memory_a_model_of_that_dimension_takes(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    row = next(line for line in shown(COMMANDS["plan"]).splitlines() if line.startswith("blt"))
+    assert "   4  64.8 MB  " in row
 
 
 def test_parameters_close_to_one_are_told_from_it():
