@@ -6,6 +6,8 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
+from .mechanism_settings import MechanismSetting
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
@@ -18,6 +20,11 @@ class Deployment:
         delta: δ.
         min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
         max_participations: k, as many as fit, unless given.
+        fixed_epochs: Whether clients come in the same place of every epoch of b rounds.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        workload: What losses are for; `None` is the prefix sum.
+        objective: The loss that counts, "rms" or "max".
 
     Example:
         >>> Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6).participation
@@ -34,6 +41,11 @@ class Deployment:
     delta: float
     min_sep: int | None = None
     max_participations: int | None = None
+    fixed_epochs: bool = False
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    workload: tff_mf.Workload | None = None
+    objective: str = "rms"
 
     def __post_init__(self) -> None:
         for name in ("population", "clients_per_round", "rounds"):
@@ -54,6 +66,9 @@ class Deployment:
         most = participations(self.rounds, self.separation)
         limit = most if self.max_participations is None else self.max_participations
         object.__setattr__(self, "max_participations", min(_validate.whole("max_participations", limit), most))
+        _validate.one_of("objective", self.objective, ("rms", "max"))
+        # Checks what is left.
+        _ = self.setting
 
     @property
     def separation(self) -> int:
@@ -65,7 +80,18 @@ class Deployment:
     def participation(self) -> tff_mf.Participation:
         """The participation schema that the estimates come to."""
         assert self.max_participations is not None
-        return schema(self.separation, self.max_participations)
+        return schema(self.separation, self.max_participations, fixed_epochs=self.fixed_epochs)
+
+    @property
+    def setting(self) -> MechanismSetting:
+        """The setting that mechanisms are compared in."""
+        return MechanismSetting(
+            rounds=self.rounds,
+            participation=self.participation,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            workload=self.workload,
+        )
 
 
 def participations(rounds: int, min_sep: int) -> int:
@@ -73,15 +99,16 @@ def participations(rounds: int, min_sep: int) -> int:
     return -(-rounds // min_sep)
 
 
-def schema(min_sep: int, limit: int) -> tff_mf.Participation:
+def schema(min_sep: int, limit: int, *, fixed_epochs: bool = False) -> tff_mf.Participation:
     """Returns the schema of so many participations so far apart."""
     if limit == 1:
         return tff_mf.SingleParticipation()
-    return tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+    kind = tff_mf.FixedEpoch if fixed_epochs else tff_mf.MinSep
+    return kind(min_sep=min_sep, max_participations=limit)
 
 
-def cases(deployment: Deployment) -> dict[str, tuple[int, tff_mf.Participation]]:
-    """Returns, for each way in which the estimates may be wrong, the rounds and the participation that come of it."""
+def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
+    """Returns, for each way in which the estimates may be wrong, the setting that comes of it."""
     rounds, separation = deployment.rounds, deployment.separation
     longer = rounds + rounds // 2
     several = {
@@ -89,4 +116,11 @@ def cases(deployment: Deployment) -> dict[str, tuple[int, tff_mf.Participation]]
         "twice_min_sep": (rounds, min(2 * separation, rounds)),
         "half_as_many_rounds_again": (longer, separation),
     }
-    return {name: (n, schema(b, participations(n, b))) for name, (n, b) in several.items()}
+    return {
+        name: dataclasses.replace(
+            deployment.setting,
+            rounds=n,
+            participation=schema(b, participations(n, b), fixed_epochs=deployment.fixed_epochs),
+        )
+        for name, (n, b) in several.items()
+    }

@@ -1,12 +1,15 @@
 """The mechanism of a run by its name: optimized for the run, or read from a file."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import _production
+from tff_mf.workloads import ToeplitzWorkload
 
 from . import progress
 
@@ -16,34 +19,66 @@ RAMP_FLOOR = 0.05
 WORKLOADS = ("prefix_sum", "momentum", "learning_rates", "momentum_with_rates")
 _PREFIX = "production:"
 PRODUCTION = tuple(f"{_PREFIX}{name}" for name in _production.SETTINGS)
-_OPTIONS = {
-    "blt": ("buffers",),
-    "banded": ("bands",),
-    "banded-toeplitz": ("bands",),
-    "banded-inverse": ("bands",),
-    "dense": (),
-    "tree-full": (),
-    "tree-online": (),
-    "identity": (),
+_TREES = ("tree-full", "tree-online")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of mechanism that is optimized for a setting.
+
+    Attributes:
+        optimizer: What finds it: a function of `rounds`, `participation` and some of `options`.
+        options: Options that the optimizer takes.
+        objective: The loss that it minimizes if nobody says which.
+        toeplitz: Whether a workload must be constant along diagonals.
+    """
+
+    optimizer: Callable[..., tff_mf.OptimizationResult]
+    options: tuple[str, ...]
+    objective: str = "rms"
+    toeplitz: bool = False
+
+
+KINDS = {
+    "blt": Kind(optimizer=tff_mf.optimize_blt_result, options=("buffers", "objective"), objective="max"),
+    "banded": Kind(optimizer=tff_mf.optimize_banded_result, options=("bands", "unit_norms", "workload", "progress")),
+    "banded-toeplitz": Kind(
+        optimizer=tff_mf.optimize_banded_toeplitz_result, options=("bands", "objective", "workload"), toeplitz=True
+    ),
+    "banded-inverse": Kind(
+        optimizer=tff_mf.optimize_banded_inverse_result, options=("bands", "objective", "workload"), toeplitz=True
+    ),
+    "dense": Kind(optimizer=tff_mf.optimize_dense_result, options=("workload", "progress")),
 }
-NAMES = tuple(_OPTIONS)
-# What can be had without a setting to optimize for.
-LOADABLE = ("identity", *PRODUCTION)
+NAMES = (*KINDS, *_TREES, "identity")
 
 
-def load(name: str) -> tff_mf.Mechanism:
-    """Returns the mechanism of an artifact, of `identity`, or of `production:NAME`.
+def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
+    """Returns the mechanism of an artifact, of `identity`, of `production:NAME`, or a tree.
+
+    Args:
+        name: The name, or the path of an artifact.
+        rounds: Rounds of a tree, which a name does not say.
+
+    Example:
+        >>> load("tree-full", 8)
+        Tree(made_for=None, rounds=8, variant='full')
 
     Raises:
         ArtifactError: If a file does not hold an intact artifact.
-        InputValueError: If there is no such file or production mechanism; the message has the nearest name.
+        InputValueError: If there is no such file or production mechanism (the message has the nearest), or a tree has
+            no rounds.
     """
     if name == "identity":
         return tff_mf.Identity()
+    if name in _TREES:
+        if rounds is None:
+            raise InputValueError(f"rounds missing: the name {name!r} does not say how many a tree has.")
+        return tff_mf.Tree(rounds, variant=name.removeprefix("tree-"))
     if name.startswith(_PREFIX):
         _validate.one_of("mechanism", name, PRODUCTION)
         return tff_mf.BLT.production(name.removeprefix(_PREFIX))
-    _check_exists(name, LOADABLE)
+    _check_exists(name, (*NAMES, *PRODUCTION))
     return tff_mf.load(name)
 
 
@@ -97,6 +132,7 @@ def build(
     participation: tff_mf.Participation,
     buffers: int | None = None,
     bands: int | None = None,
+    objective: str | None = None,
     optimized_for: tff_mf.Workload | None = None,
 ) -> tff_mf.Mechanism:
     """Returns the mechanism called `name`, optimized for the run where it can be.
@@ -107,6 +143,7 @@ def build(
         participation: What each client is bound to.
         buffers: Buffers of a `blt`; None lets the optimizer choose.
         bands: Bands of the banded kinds; None takes the separation of `participation`.
+        objective: Loss to minimize, "rms" or "max"; None is that of the kind.
         optimized_for: The workload; None is the prefix sum.
 
     Example:
@@ -117,62 +154,67 @@ def build(
     Raises:
         InputError: If an option does not go with the mechanism, or the optimizer refuses it.
     """
-    known = _OPTIONS.get(name, ())
-    for option, value in (("buffers", buffers), ("bands", bands)):
-        if value is not None and option not in known:
-            goes_with = ", ".join(kind for kind, options in _OPTIONS.items() if option in options)
-            raise InputValueError(f"{option}={value!r} does not go with mechanism={name!r}, only with {goes_with}.")
-    if isinstance(optimized_for, tff_mf.PrefixSum):
-        optimized_for = None
-    if optimized_for is not None and name not in _WORKLOAD_OPTIMIZERS:
+    options = {"buffers": buffers, "bands": bands, "objective": objective, "workload": optimized_for}
+    if name in KINDS:
+        if bands is None and "bands" in KINDS[name].options:
+            options["bands"] = min(participation.separation, rounds)
+        return search(name, rounds=rounds, participation=participation, **options).mechanism
+    refuse_options(name, **options)
+    return load(name, rounds)
+
+
+def search(
+    name: str, *, rounds: int, participation: tff_mf.Participation | None, **options: Any
+) -> tff_mf.OptimizationResult:
+    """Returns the best mechanism of a kind, and how the search for it ended.
+
+    Args:
+        name: A key of `KINDS`.
+        rounds: Number of rounds n.
+        participation: What each client is bound to; None, for `banded` alone, is participations as far apart as it has
+            bands.
+        options: `bands`, `buffers`, `objective`, `workload`, `unit_norms`: what is None is not given.
+
+    Example:
+        >>> search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms").converged
+        True
+
+    Raises:
+        InputError: If an option does not go with the kind, or the optimizer refuses it.
+    """
+    kind = KINDS[name]
+    given = {option: value for option, value in options.items() if value is not None}
+    if isinstance(given.get("workload"), tff_mf.PrefixSum):
+        del given["workload"]
+    if "objective" in given:
+        _validate.one_of("objective", given["objective"], ("rms", "max"))
+        if "objective" not in kind.options and given["objective"] == kind.objective:
+            del given["objective"]
+    refuse_options(name, **given)
+    if kind.toeplitz and not isinstance(given.get("workload", tff_mf.PrefixSum()), ToeplitzWorkload):
         raise InputValueError(
-            f"workload={optimized_for.kind!r} does not go with mechanism={name!r}: only "
-            f"{', '.join(_WORKLOAD_OPTIMIZERS)} can be optimized for it; take workload='prefix_sum'."
+            f"workload={given['workload'].kind!r} does not go with mechanism={name!r}, which is constant along "
+            "diagonals: take workload='momentum', or banded or dense."
         )
-    if name in _WORKLOAD_OPTIMIZERS:
-        bands = min(participation.separation, rounds) if bands is None else bands
-        return _WORKLOAD_OPTIMIZERS[name](rounds, participation, bands, optimized_for)
-    if name == "blt":
-        return tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=buffers)
-    if name in ("tree-full", "tree-online"):
-        return tff_mf.Tree(rounds, variant=name.removeprefix("tree-"))
-    if name not in NAMES and not name.startswith(_PREFIX):
-        _check_exists(name, NAMES)
-    return load(name)
-
-
-def _banded(
-    rounds: int, participation: tff_mf.Participation, bands: int, optimized_for: tff_mf.Workload | None
-) -> tff_mf.Mechanism:
     with progress.search() as report:
-        return tff_mf.optimize_banded(
-            rounds=rounds, bands=bands, participation=participation, workload=optimized_for, progress=report
-        )
+        if "progress" in kind.options:
+            given["progress"] = report
+        return kind.optimizer(rounds=rounds, participation=participation, **given)
 
 
-def _dense(
-    rounds: int, participation: tff_mf.Participation, bands: int, optimized_for: tff_mf.Workload | None
-) -> tff_mf.Mechanism:
-    del bands
-    with progress.search() as report:
-        return tff_mf.optimize_dense(
-            rounds=rounds, participation=participation, workload=optimized_for, progress=report
-        )
+def refuse_options(name: str, **options: Any) -> None:
+    """Raises if an option of `search` is given that the mechanism called `name` does not take.
 
-
-def _toeplitz(
-    optimize: Callable[..., tff_mf.Mechanism],
-) -> Callable[[int, tff_mf.Participation, int, tff_mf.Workload | None], tff_mf.Mechanism]:
-    return lambda rounds, participation, bands, optimized_for: optimize(
-        rounds=rounds, bands=bands, participation=participation, workload=optimized_for
-    )
-
-
-_WORKLOAD_OPTIMIZERS: dict[
-    str, Callable[[int, tff_mf.Participation, int, tff_mf.Workload | None], tff_mf.Mechanism]
-] = {
-    "banded": _banded,
-    "banded-toeplitz": _toeplitz(tff_mf.optimize_banded_toeplitz),
-    "banded-inverse": _toeplitz(tff_mf.optimize_banded_inverse),
-    "dense": _dense,
-}
+    Raises:
+        InputValueError: If one is.
+    """
+    known = KINDS[name].options if name in KINDS else ()
+    for option, value in options.items():
+        if value is None or option in known or isinstance(value, tff_mf.PrefixSum):
+            continue
+        shown = repr(value.kind if isinstance(value, tff_mf.Workload) else value)
+        goes_with = ", ".join(each for each, kind in KINDS.items() if option in kind.options)
+        remedy = "; take workload='prefix_sum'" if option == "workload" else ""
+        if option == "objective" and name in KINDS:
+            remedy = f"; {name} minimizes RmsLoss"
+        raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")

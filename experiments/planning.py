@@ -9,10 +9,10 @@ from typing import Any
 import tff_mf
 from tff_mf import _gaussian, _validate
 from tff_mf.errors import InputValueError
-from tff_mf.losses import errors
 
-from . import progress, statements
+from . import mechanisms, progress, statements
 from .deployment import Deployment, cases
+from .mechanism_settings import MechanismSetting
 
 # What a search costs, as products of rounds and squares of bands: about a second each.
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
@@ -33,7 +33,7 @@ class Option:
         note: Why it was not searched for, or empty.
         figures: What the table shows, by column; an unbounded ε is infinite.
         if_wrong: ε at the same noise if an estimate is wrong, by case; infinite where the mechanism cannot go on.
-        loss_if_wrong: RmsLoss in the same cases, which compares mechanisms at equal privacy.
+        loss_if_wrong: The loss that counts in the same cases, which compares mechanisms at equal privacy.
     """
 
     name: str
@@ -52,7 +52,7 @@ def options(
     dimension: int | None = None,
     thorough: bool = False,
 ) -> list[Option]:
-    """Returns every mechanism at the user's numbers, the one with the least RmsLoss first.
+    """Returns every mechanism at the user's numbers, the one with the least loss first.
 
     Args:
         deployment: What is known.
@@ -87,26 +87,31 @@ def options(
         except InputValueError as error:
             # Some mechanisms have limits that others do not; the table says so.
             found.append(Option(name=name, mechanism=None, note=str(error)))
-    return sorted(found, key=lambda option: option.figures.get("rms_loss", math.inf))
+    return sorted(found, key=lambda option: option.figures.get(f"{deployment.objective}_loss", math.inf))
 
 
-def recommend(found: list[Option]) -> tuple[Option, str]:
+def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]:
     """Returns the mechanism to take, and why.
 
-    Of those whose RmsLoss is within a tenth of the least, both as planned and in the worst case if an estimate is
-    wrong, the one that keeps the least state; of equal ones, that with the least RmsLoss.
+    Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
+    wrong, the one that keeps the least state; of equal ones, that with the least loss.
+
+    Args:
+        found: Every mechanism, the one with the least loss first.
+        objective: The loss that counts, "rms" or "max".
     """
+    counts, name = f"{objective}_loss", f"{objective.capitalize()}Loss"
     searched = [option for option in found if option.mechanism is not None]
-    best = searched[0].figures["rms_loss"]
-    close = [option for option in searched if option.figures["rms_loss"] <= _AS_GOOD * best]
+    best = searched[0].figures[counts]
+    close = [option for option in searched if option.figures[counts] <= _AS_GOOD * best]
     least_worst = min(_worst(option) for option in close)
     pool = [option for option in close if _worst(option) <= _AS_GOOD * least_worst]
-    chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures["rms_loss"]))
-    loss, rows = chosen.figures["rms_loss"], chosen.figures["memory_rows"]
+    chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
+    loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
     reasons = [
-        f"its RmsLoss, {loss:.2f}, is the least found"
+        f"its {name}, {loss:.2f}, is the least found"
         if loss == best
-        else f"its RmsLoss, {loss:.2f}, is within {loss / best - 1:.1%} of the least found ({searched[0].name})"
+        else f"its {name}, {loss:.2f}, is within {loss / best - 1:.1%} of the least found ({searched[0].name})"
     ]
     if math.isfinite(least_worst):
         stuck = [option.name for option in close if math.isinf(_worst(option))]
@@ -125,14 +130,15 @@ def claim(deployment: Deployment, option: Option) -> statements.Claim:
     """
     if option.mechanism is None:
         raise InputValueError(f"option={option.name!r} was not searched for: {option.note}.")
-    mu = _gaussian.mu_of(option.figures["sensitivity"], option.figures["noise_multiplier"])
-    return statements.Claim(
-        guarantee=tff_mf.Guarantee(mu=mu),
-        delta=deployment.delta,
-        rounds=deployment.rounds,
-        participation=statements.bound_to(deployment.participation),
-        population=deployment.population,
-    )
+    setting = deployment.setting
+    found = _guarantee(setting, option.figures["sensitivity"], option.figures["noise_multiplier"])
+    return setting.claim(found, delta=deployment.delta, population=deployment.population)
+
+
+def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> tff_mf.Guarantee:
+    """Returns `setting.guarantee` from a sensitivity that is known, since it can take a second."""
+    found = tff_mf.Guarantee(mu=_gaussian.mu_of(sensitivity, noise_multiplier))
+    return found if setting.adjacency == "zero-out" else found.replace_one()
 
 
 def _worst(option: Option) -> float:
@@ -141,32 +147,33 @@ def _worst(option: Option) -> float:
 
 def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], tff_mf.Mechanism], str]]:
     """Yields names, rows of state, searches, and why not to make them unless asked to."""
-    n, schema_ = deployment.rounds, deployment.participation
-    bands = min(deployment.separation, n)
-    setting = {"rounds": n, "participation": schema_}
-    levels = n.bit_length()
+    setting = deployment.setting
+    n = setting.searched_rounds
+    bands, inverse_bands = min(deployment.separation, n), min(_INVERSE_BANDS, n)
+
+    def search(name: str, **options: Any) -> Callable[[], tff_mf.Mechanism]:
+        if "objective" in mechanisms.KINDS[name].options:
+            options["objective"] = deployment.objective
+        return lambda: _optimized(name, setting, options)
+
     products = n * bands**2
     slow = f"not searched, takes about {products / _PRODUCTS_OF_A_QUICK_SEARCH:.0f} s: --thorough"
-    yield "identity", 0, tff_mf.Identity, ""
-    yield "blt", 4, lambda: tff_mf.optimize_blt(**setting, buffers=min(4, max(1, n - 1)), objective="rms"), ""
-    yield (
-        "banded",
-        bands - 1,
-        lambda: tff_mf.optimize_banded(**setting, bands=bands),
-        (slow if products > _PRODUCTS_OF_A_QUICK_SEARCH else ""),
-    )
-    yield "banded-toeplitz", bands - 1, lambda: tff_mf.optimize_banded_toeplitz(**setting, bands=bands), ""
-    inverse_bands = min(_INVERSE_BANDS, n)
-    yield "banded-inverse", 0, lambda: tff_mf.optimize_banded_inverse(**setting, bands=inverse_bands), ""
     dense_slow = "not searched, takes minutes or more: --thorough"
-    yield (
-        "dense",
-        n,
-        lambda: tff_mf.optimize_dense(**setting),
-        (dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""),
-    )
+    yield "identity", 0, tff_mf.Identity, ""
+    yield "blt", 4, search("blt", buffers=min(4, max(1, n - 1))), ""
+    yield "banded", bands - 1, search("banded", bands=bands), slow if products > _PRODUCTS_OF_A_QUICK_SEARCH else ""
+    yield "banded-toeplitz", bands - 1, search("banded-toeplitz", bands=bands), ""
+    yield "banded-inverse", 0, search("banded-inverse", bands=inverse_bands), ""
+    yield "dense", n, search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online"):
-        yield f"tree-{variant}", levels, lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+        yield f"tree-{variant}", n.bit_length(), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+
+
+def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> tff_mf.Mechanism:
+    if "workload" in mechanisms.KINDS[name].options:
+        options["workload"] = setting.searched_workload
+    schema = setting.searched_participation
+    return mechanisms.search(name, rounds=setting.searched_rounds, participation=schema, **options).mechanism
 
 
 def _at(
@@ -179,14 +186,14 @@ def _at(
     noise_multiplier: float | None,
     dimension: int | None,
 ) -> Option:
-    n, schema_, delta = deployment.rounds, deployment.participation, deployment.delta
+    setting, delta = deployment.setting, deployment.delta
     if epsilon is not None:
-        sigma = tff_mf.calibrate_noise_multiplier(mechanism, n, schema_, epsilon=epsilon, delta=delta)
+        sigma = setting.noise_multiplier(mechanism, epsilon=epsilon, delta=delta)
     else:
         assert noise_multiplier is not None
         sigma = noise_multiplier
-    sens, error = tff_mf.sensitivity(mechanism.as_run(), n, schema_), errors(mechanism, n)
-    planned = tff_mf.Guarantee(mu=_gaussian.mu_of(sens, sigma))
+    sens, error = setting.sensitivity(mechanism.as_run()).value, setting.errors(mechanism)
+    planned = _guarantee(setting, sens, sigma)
     figures = {
         "rms_loss": sens * error.rms,
         "max_loss": sens * error.max,
@@ -199,12 +206,12 @@ def _at(
         "seconds": seconds,
     }
     wrong, losses = {}, {}
-    for case, (rounds, other) in cases(deployment).items():
-        if mechanism.max_rounds is not None and mechanism.max_rounds < rounds:
+    for case, other in cases(deployment).items():
+        if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
             wrong[case] = losses[case] = math.inf
             continue
-        # Sensitivity can take a second, and both follow from it.
-        sens = tff_mf.sensitivity(mechanism.as_run(), rounds, other)
-        wrong[case] = tff_mf.Guarantee(mu=_gaussian.mu_of(sens, sigma)).epsilon(delta)
-        losses[case] = sens * (error.rms if rounds == n else tff_mf.rms_error(mechanism, rounds))
+        sens = other.sensitivity(mechanism.as_run()).value
+        wrong[case] = _guarantee(other, sens, sigma).epsilon(delta)
+        in_case = error if other.rounds == setting.rounds else other.errors(mechanism)
+        losses[case] = sens * getattr(in_case, deployment.objective)
     return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)

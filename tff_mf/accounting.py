@@ -15,8 +15,10 @@ import typing
 from tff_mf import _gaussian, _validate
 from tff_mf._sensitivity import sensitivity
 from tff_mf.errors import InputValueError
+from tff_mf.guarantees import ADJACENCIES
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
+from tff_mf.restarts import restart_sensitivity
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -119,12 +121,19 @@ def epsilon(
 
 
 def calibrate_noise_multiplier(
-    mechanism: Mechanism, rounds: int, participation: Participation, *, epsilon: float, delta: float
+    mechanism: Mechanism,
+    rounds: int,
+    participation: Participation,
+    *,
+    epsilon: float,
+    delta: float,
+    restart_every: int | None = None,
+    adjacency: str = "zero-out",
 ) -> float:
     """Returns the smallest σ, to rounding and never below, for which the whole run is (ε, δ)-DP.
 
-    Formal guarantee: that of the function `epsilon`, which, given the result, returns at most the
-    `epsilon` asked for.
+    Formal guarantee: that of `tff_mf.guarantee`, whose `epsilon(delta)`, given the result, is at most the `epsilon`
+    asked for. Without restarts, and for zero-out, it is that of the function `epsilon`.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -132,6 +141,8 @@ def calibrate_noise_multiplier(
         participation: The participation schema Π.
         epsilon: ε, greater than 0.
         delta: δ, strictly between 0 and 1.
+        restart_every: Rounds r after which noise starts anew with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation
@@ -144,7 +155,12 @@ def calibrate_noise_multiplier(
     """
     target = _validate.positive("epsilon", epsilon)
     delta = _validate.open_unit("delta", delta)
-    sens = _sensitivity(mechanism, rounds, participation)
+    _validate.one_of("adjacency", adjacency, ADJACENCIES)
+    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    every = rounds if restart_every is None else restart_every
+    sens = restart_sensitivity(mechanism.as_run(), rounds, participation, restart_every=every).value
+    # Twice a float is exact, so that this is what `Guarantee.replace_one` comes to.
+    sens *= 2 if adjacency == "replace-one" else 1
     mu = _gaussian.mu_from(target, delta)
     sigma = max(_gaussian.mu_of(sens, mu), sys.float_info.min)
     step = 2.0**-52

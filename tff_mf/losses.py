@@ -141,6 +141,58 @@ def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) 
     return Errors(*map(math.sqrt, _variances(mechanism, rounds, workload)))
 
 
+def restart_errors(
+    mechanism: Mechanism, rounds: int, *, restart_every: int, workload: Workload | None = None
+) -> Errors:
+    """Returns `errors` of a run whose noise starts anew after every r rounds: C is block-diagonal.
+
+    A prefix sum holds the noise of each restart that has ended, and that of its own restart so far.
+
+    Args:
+        mechanism: The mechanism of one restart.
+        rounds: Number of rounds n of the whole run; the last restart may be shorter.
+        restart_every: Rounds r of a restart, at least 1; with r ≥ n there is none.
+        workload: The workload A of the whole run; `None` is the prefix sum.
+
+    Example:
+        >>> from tff_mf import Identity
+        >>> restart_errors(Identity(), 9, restart_every=4) == errors(Identity(), 9)
+        True
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or C has fewer rounds than a restart.
+    """
+    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    workload = PrefixSum() if workload is None else workload
+    _validate.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
+    rounds, every = workload.check(rounds), _validate.whole("restart_every", restart_every)
+    if every >= rounds:
+        return errors(mechanism, rounds, workload)
+    mechanism.check(every)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(workload, PrefixSum):
+            own = _prefix_sum_variances(mechanism, every)
+            index = np.arange(_validate.listable(rounds))
+            rows = index // every * own[-1] + own[index % every]
+        else:
+            matrix, inverse = workload.matrix(_validate.dense(rounds)), mechanism.inverse(every)
+            rows = np.zeros(rounds)
+            for begin in range(0, rounds, every):
+                width = min(every, rounds - begin)
+                block = matrix[begin:, begin : begin + width] @ inverse[:width, :width]
+                rows[begin:] += np.sum(np.square(block), axis=1)
+        mean, largest = float(np.mean(rows)), float(np.max(rows))
+    return Errors(*(math.inf if math.isnan(value) else math.sqrt(value) for value in (mean, largest)))
+
+
+def _prefix_sum_variances(mechanism: Mechanism, rounds: int) -> np.ndarray:
+    """Returns the squared norm of each row of B = A·C⁻¹ for prefix sums, float64 `[rounds]`."""
+    if isinstance(mechanism, ToeplitzMechanism):
+        return np.cumsum(np.square(np.cumsum(mechanism.inverse_coefficients(_validate.listable(rounds)))))
+    return np.sum(np.square(np.cumsum(mechanism.inverse(_validate.dense(rounds)), axis=0)), axis=1)
+
+
 def takes_matrices(mechanism: Mechanism, workload: Workload) -> bool:
     """Returns whether errors need whole matrices, rather than first columns."""
     return not (isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload))

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from tff_mf import _validate
 from tff_mf.guarantees import ADJACENCIES
 
-from .. import mechanisms, settings
+from .. import amplified, mechanisms, settings
 
 _LONGEST_METAVAR = 16
 
@@ -71,5 +71,5 @@ ALGORITHM = Words(settings.ALGORITHMS)
 MODEL = Words(settings.ARCHITECTURES)
 DATASET = Named(("pydoc", "stackoverflow", "sqlite:"))
 MECHANISM = Named((*mechanisms.NAMES, *mechanisms.PRODUCTION))
-ARTIFACT = Named(mechanisms.LOADABLE)
+AMPLIFIED = Words(amplified.KINDS)
 PRESET = Preset()

@@ -2,58 +2,28 @@
 
 import click
 
-from . import _options
+from . import _guarantees, _options
+from ._flags import Flags
 
 
 @click.command()
-@_options.mechanism_argument
-@click.option("--epsilon", type=float, required=True, help="ε that the whole run may reach.")
-@_options.delta
-@_options.rounds
-@_options.participation_options
-@_options.population
+@_options.mechanism
+@_options.option("epsilon", required=True)
+@_options.option("delta", required=True)
+@_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers", *_options.SAMPLING, required=("rounds",))
 @_options.as_json
-def calibrate(
-    file: str,
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    min_sep: int | None,
-    max_participations: int | None,
-    population: int | None,
-    as_json: bool,
-) -> None:
-    """Print the smallest noise multiplier with which a run stays within (ε, δ), adjacency zero-out.
+def calibrate(file: str, epsilon: float, delta: float, flags: Flags, as_json: bool) -> None:
+    """Print the smallest noise multiplier with which a run stays within (ε, δ).
 
-    FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
+    With --sampling, the noise multiplier that amplification allows is printed beside the other, never in its place: it
+    is enough only where cohorts are drawn at random, in secret, and nobody ever learns them. With --workload, the error
+    of what is released is printed too, in clip norms.
     """
-    import tff_mf
-    from tff_mf import _validate
-
-    from .. import statements
-
-    if population is not None:
-        _validate.whole("population", population)
-    mechanism = _options.load_mechanism(file)
-    setting = (mechanism, rounds, _options.participation(min_sep, max_participations))
-    multiplier = tff_mf.calibrate_noise_multiplier(*setting, epsilon=epsilon, delta=delta)
+    found = _guarantees.found(file, flags)
     result = {
-        "mechanism": mechanism.kind,
-        "noise_multiplier": multiplier,
-        "sensitivity": tff_mf.sensitivity(mechanism.as_run(), *setting[1:]),
-        "effective_noise_multiplier": tff_mf.effective_noise_multiplier(*setting, noise_multiplier=multiplier),
-        "zcdp_rho": tff_mf.zcdp_rho(*setting, noise_multiplier=multiplier),
-        "epsilon": tff_mf.epsilon(*setting, noise_multiplier=multiplier, delta=delta),
-        "delta": delta,
-        "adjacency": "zero-out",
-        "statement": statements.one_line(
-            statements.Claim(
-                guarantee=tff_mf.guarantee(*setting, noise_multiplier=multiplier),
-                delta=delta,
-                rounds=rounds,
-                participation=statements.bound_to(setting[2]),
-                population=population,
-            )
-        ),
+        "mechanism": found.mechanism.kind,
+        **found.described(),
+        **found.sensitivity(),
+        **found.calibrated(epsilon, delta, flags.population),
     }
-    _options.report(result, as_json=as_json)
+    found.report(result, as_json=as_json)

@@ -2,15 +2,15 @@
 
 import click
 
-from . import _options
+from . import _guarantees, _options
 
 
 @click.command(name="import-matrix")
 @click.argument("folder")
 @_options.participation_options
 @_options.fixed_epochs
-@click.option("--momentum", type=float, default=0.0, help="Momentum of the workload.")
-@click.option("--out", required=True, metavar="FILE", help="Where the artifact goes.")
+@_options.option("momentum", default=0.0)
+@_options.option("out", required=True)
 @_options.as_json
 def import_matrix(
     folder: str,
@@ -51,4 +51,5 @@ def import_matrix(
         "rms_loss": tff_mf.rms_loss(mechanism, made_for.rounds, participation, made_for.workload),
         "max_loss": tff_mf.max_loss(mechanism, made_for.rounds, participation, made_for.workload),
     }
-    _options.report(result, as_json=as_json)
+    words = {"sensitivity_exact": None, "sensitivity_rule": _guarantees.exactness(result)}
+    _options.report(result, as_json=as_json, words=words)

@@ -1,172 +1,100 @@
 """`tff-mf optimize`: from a setting to an artifact."""
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-import tff_mf
-
-from . import _options, _types
+from . import _options, _searches, _types
+from ._flags import Flags
 from ._group import Group
+
+_SEARCHED = (*_options.SETTING, *_options.WORKLOAD, *_options.SAMPLING)
 
 
 @click.group(cls=Group)
 def optimize() -> None:
-    """Find a mechanism for a setting, and save it."""
+    """Find a mechanism for a setting, and save it.
+
+    Without --min-sep and --max-participations, clients are taken to come once; by `banded`, to come as far apart as it
+    has bands. The participation that was assumed is printed.
+    """
 
 
-_bands = click.option("--bands", type=int, required=True, help="Number of diagonals.")
-_out = click.option("--out", required=True, metavar="FILE", help="Where the artifact goes.")
+def _kind(search: Callable[..., _searches.Search]) -> click.Command:
+    """Returns a command that saves what `search` finds, with the options that all kinds share beside its own."""
+
+    @functools.wraps(search)
+    def command(flags: Flags, epsilon: float | None, delta: float | None, out: str, as_json: bool, **own: Any) -> None:
+        target = _searches.target(epsilon, delta, flags)
+        start = time.perf_counter()
+        found = search(flags, target=target, **own)
+        seconds = time.perf_counter() - start
+        _searches.save(found, out, seconds, flags, target, as_json=as_json)
+
+    added: Callable[..., Any] = _options.as_json(_options.option("out", required=True)(command))
+    added = _options.option("epsilon", help="Print the σ too that keeps the whole run within this ε.")(added)
+    added = _options.option("delta")(added)
+    return optimize.command()(_options.setting(*_SEARCHED, required=("rounds",))(added))
 
 
-@optimize.command()
-@_options.rounds
-@_options.participation_options
-@click.option("--buffers", type=int, help="Number of buffers; chosen by the optimizer if not given.")
-@click.option("--objective", type=_types.OBJECTIVE, default="max", show_default=True, help="Loss to minimize.")
-@_out
-@_options.as_json
-def blt(
-    rounds: int,
-    min_sep: int | None,
-    max_participations: int | None,
-    buffers: int | None,
-    objective: str,
-    out: str,
-    as_json: bool,
-) -> None:
+@_kind
+@_options.option("buffers")
+def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _searches.Search:
     """A buffered linear Toeplitz mechanism (BLT)."""
-    participation = _options.participation_to_optimize_for(min_sep, max_participations)
-    start = time.perf_counter()
-    mechanism = tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=buffers, objective=objective)
-    _save(mechanism, out, start, {"buffers": mechanism.buffers, "objective": objective}, as_json=as_json)
+    return _searches.of_kind("blt", flags, buffers=buffers)
 
 
-@optimize.command()
-@_options.rounds
-@_options.participation_options
-@_bands
+@_kind
+@_options.option("bands")
 @click.option(
     "--unit-norms/--free-norms", default=True, show_default=True, help="Columns of norm 1, or fitted to participation."
 )
-@_out
-@_options.as_json
-def banded(
-    rounds: int,
-    min_sep: int | None,
-    max_participations: int | None,
-    bands: int,
-    unit_norms: bool,
-    out: str,
-    as_json: bool,
-) -> None:
+def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_norms: bool) -> _searches.Search:
     """A banded matrix (BandMF) of the least RmsLoss.
 
-    Participations are --bands apart, or more, if --min-sep and --max-participations are not given.
+    Participations are --bands apart, or more, if --min-sep and --max-participations are not given. With
+    --sampling cyclic_poisson and without --bands, the number of bands is that of the least error at (ε, δ) with
+    amplification.
     """
-    from .. import progress
-
-    given = min_sep is not None or max_participations is not None
-    participation = _options.participation(min_sep, max_participations) if given else None
-    start = time.perf_counter()
-    with progress.search() as report:
-        mechanism = tff_mf.optimize_banded(
-            rounds=rounds, bands=bands, participation=participation, unit_norms=unit_norms, progress=report
-        )
-    _save(mechanism, out, start, {"bands": mechanism.bands, "unit_norms": unit_norms}, as_json=as_json)
+    if flags.sampling is not None:
+        return _searches.amplified(flags, target, bands=bands, unit_norms=unit_norms)
+    return _searches.of_kind("banded", flags, bands=bands, unit_norms=unit_norms)
 
 
-@optimize.command()
-@_options.rounds
-@_options.participation_options
-@_bands
-@click.option("--objective", type=_types.OBJECTIVE, default="rms", show_default=True, help="Loss to minimize.")
-@_out
-@_options.as_json
-def banded_toeplitz(
-    rounds: int,
-    min_sep: int | None,
-    max_participations: int | None,
-    bands: int,
-    objective: str,
-    out: str,
-    as_json: bool,
-) -> None:
+@_kind
+@_options.option("bands")
+def banded_toeplitz(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
     """A banded Toeplitz matrix."""
-    participation = _options.participation_to_optimize_for(min_sep, max_participations)
-    start = time.perf_counter()
-    mechanism = tff_mf.optimize_banded_toeplitz(
-        rounds=rounds, bands=bands, participation=participation, objective=objective
-    )
-    _save(mechanism, out, start, {"bands": mechanism.bands, "objective": objective}, as_json=as_json)
+    return _searches.of_kind("banded-toeplitz", flags, bands=bands)
 
 
-@optimize.command()
-@_options.rounds
-@_options.participation_options
-@_bands
-@click.option("--objective", type=_types.OBJECTIVE, default="rms", show_default=True, help="Loss to minimize.")
-@_out
-@_options.as_json
-def banded_inverse(
-    rounds: int,
-    min_sep: int | None,
-    max_participations: int | None,
-    bands: int,
-    objective: str,
-    out: str,
-    as_json: bool,
-) -> None:
+@_kind
+@_options.option("bands")
+def banded_inverse(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
     """A Toeplitz matrix with a banded inverse: noise of few draws, without a state of the model's size."""
-    participation = _options.participation_to_optimize_for(min_sep, max_participations)
-    start = time.perf_counter()
-    mechanism = tff_mf.optimize_banded_inverse(
-        rounds=rounds, bands=bands, participation=participation, objective=objective
-    )
-    _save(mechanism, out, start, {"bands": mechanism.bands, "objective": objective}, as_json=as_json)
+    return _searches.of_kind("banded-inverse", flags, bands=bands)
 
 
-@optimize.command()
-@_options.rounds
-@_options.participation_options
-@_options.fixed_epochs
-@_out
-@_options.as_json
-def dense(
-    rounds: int,
-    min_sep: int | None,
-    max_participations: int | None,
-    fixed_epochs: bool,
-    out: str,
-    as_json: bool,
-) -> None:
+@_kind
+def dense(flags: Flags, *, target: _searches.Target) -> _searches.Search:
     """A dense matrix of the least RmsLoss, with a bound on how far it is from the best."""
-    from .. import progress
-
-    participation = _options.participation_to_optimize_for(min_sep, max_participations, fixed_epochs=fixed_epochs)
-    start = time.perf_counter()
-    with progress.search() as report:
-        found = tff_mf.optimize_dense_result(rounds=rounds, participation=participation, progress=report)
-    entries = {"duality_gap": found.duality_gap, "converged": found.converged, "message": found.message}
-    _save(found.mechanism, out, start, entries, as_json=as_json)
+    return _searches.of_kind("dense", flags)
 
 
-def _save(mechanism: tff_mf.Mechanism, out: str, start: float, entries: dict[str, Any], *, as_json: bool) -> None:
-    """Writes the artifact and prints what it holds; seconds are counted from `start`."""
-    seconds = time.perf_counter() - start
-    tff_mf.save(mechanism, out)
-    made_for = mechanism.made_for
-    assert made_for is not None
-    setting = mechanism, made_for.rounds, made_for.participation
-    result = {
-        "out": out,
-        **entries,
-        "rms_loss": tff_mf.rms_loss(*setting, made_for.workload),
-        "max_loss": tff_mf.max_loss(*setting, made_for.workload),
-        "sensitivity": tff_mf.sensitivity(*setting),
-        # Of the parameters in float32, which noise runs with: what privacy is accounted for.
-        "sensitivity_as_run": tff_mf.sensitivity(mechanism.as_run(), *setting[1:]),
-        "seconds": seconds,
-    }
-    _options.report(result, as_json=as_json)
+@_kind
+@click.option("--diagonals", type=int, required=True, help="Number h of diagonals of the decoder that are kept.")
+@click.option("--rank", type=int, required=True, help="Rank r of the rest: noise needs h + r rows of memory.")
+@click.option(
+    "--of",
+    type=_types.MECHANISM,
+    default="dense",
+    show_default=True,
+    metavar="MECHANISM",
+    help="What is approximated: a FILE, or any name.",
+)
+def structured(flags: Flags, *, target: _searches.Target, diagonals: int, rank: int, of: str) -> _searches.Search:
+    """A decoder of a few diagonals plus a low rank, near that of another mechanism."""
+    return _searches.structured(flags, of, diagonals, rank)

@@ -1,139 +1,127 @@
 """`tff-mf plan`: every mechanism at the user's numbers, and the one to take."""
 
-import math
 import pathlib
 
 import click
 
-from . import _options
-
-_COLUMNS = {
-    "rms_loss": ("RmsLoss", "{:.2f}"),
-    "max_loss": ("MaxLoss", "{:.2f}"),
-    # Rounded up: who copies a smaller noise multiplier has a larger ε than was shown.
-    "noise_multiplier": ("noise mult.", None),
-    "zcdp_rho": ("rho", None),
-    "epsilon": ("epsilon", None),
-    "memory_rows": ("model copies", "{}"),
-    "seconds": ("search s", "{:.1f}"),
-}
-_NONE = "–"
-_CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
+from ..deployment import Deployment
+from . import _options, _plan_screen
+from ._flags import Flags
 
 
 @click.command()
-@click.option("--population", type=int, required=True, help="Clients that can take part.")
-@click.option("--clients-per-round", type=int, required=True, help="Clients of a round.")
-@_options.rounds
-@_options.delta
-@click.option("--epsilon", type=float, help="ε that the whole run may reach; or give --noise-multiplier.")
-@click.option("--noise-multiplier", type=float, help="σ: standard deviation of Z over the clip norm.")
-@_options.participation_options
+@_options.setting(
+    *("population", "clients_per_round", "sampling", *_options.SETTING, *_options.WORKLOAD),
+    required=("population", "clients_per_round", "rounds"),
+)
+@_options.option("delta", required=True)
+@_options.option("epsilon", help="ε that the whole run may reach; or give --noise-multiplier.")
+@_options.option("noise_multiplier")
 @click.option("--dimension", type=int, help="Number of model parameters, for the memory in bytes.")
 @click.option("--thorough", is_flag=True, help="Search also for what takes minutes.")
 @click.option("--plot", metavar="PNG", help="Draw losses and guarantees for other separations, rounds and cohorts.")
 @_options.as_json
 def plan(
-    population: int,
-    clients_per_round: int,
-    rounds: int,
+    flags: Flags,
     delta: float,
     epsilon: float | None,
     noise_multiplier: float | None,
-    min_sep: int | None,
-    max_participations: int | None,
     dimension: int | None,
     thorough: bool,
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Compare all mechanisms before a run, adjacency zero-out, and recommend one.
+    """Compare all mechanisms before a run, and recommend one.
 
     --min-sep is as large as the population allows if not given, and --max-participations what then fits. Losses are
     comparable at equal privacy. The last columns are ε at the same noise if clients come back at half or at twice the
     separation, as often as they can, or the run is longer; ∞ where the mechanism cannot go on.
+
+    With --sampling, numbers of bands are compared too where cohorts are drawn at random, in secret, and nobody ever
+    learns them: with amplification, and with nothing but that in place of a separation.
     """
-    from tff_mf import _requires
-
-    from .. import deployment as deployments
-    from .. import planning, statements
-    from ..statements import upwards
-
-    deployment = deployments.Deployment(
-        population=population,
-        clients_per_round=clients_per_round,
-        rounds=rounds,
-        delta=delta,
-        min_sep=min_sep,
-        max_participations=max_participations,
-    )
-    found = planning.options(
-        deployment, epsilon=epsilon, noise_multiplier=noise_multiplier, dimension=dimension, thorough=thorough
-    )
-    chosen, why = planning.recommend(found)
-    claim = planning.claim(deployment, chosen)
-    statement = f"{chosen.name}: {statements.one_line(claim)}"
-    customary = statements.customary_delta(delta, population)
-    notes = [f"{customary}, which is customary"] if customary else []
+    deployment = _deployment(flags, delta, plot)
+    level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    screen = _compared(deployment, level, flags.sampling, dimension=dimension, thorough=thorough)
     if plot is not None:
+        from tff_mf import _requires
+
         _requires.packages("--plot", "matplotlib")
         from .. import plan_plots
 
-        plan_plots.draw(deployment, found, pathlib.Path(plot))
-    participation = deployment.participation
+        plan_plots.draw(deployment, screen.options, pathlib.Path(plot))
     if as_json:
-        rows = [
-            {
-                "name": option.name,
-                "note": option.note,
-                **option.figures,
-                "epsilon_if_wrong": _finite(option.if_wrong),
-                "rms_loss_if_wrong": _finite(option.loss_if_wrong),
-            }
-            for option in found
-        ]
-        result = {
-            "population": population,
-            "clients_per_round": clients_per_round,
-            "rounds": rounds,
-            "min_sep": deployment.min_sep,
-            "max_participations": participation.limit,
-            "delta": delta,
-            "adjacency": "zero-out",
-            "recommended": chosen.name,
-            "why": why,
-            "statement": statement,
-            "notes": notes,
-            "mechanisms": rows,
-        }
-        _options.report(result, as_json=True)
+        _options.report(screen.as_dict(), as_json=True)
         return
-    click.echo(
-        f"n = {rounds}, b = {deployment.min_sep}, k = {participation.limit}, δ = {delta}, zero-out, "
-        f"{clients_per_round} of {population} clients a round"
-    )
-    header = [title for title, _ in _COLUMNS.values()] + [f"eps at {case}" for case in _CASES.values()]
-    click.echo(f"{'':16}" + "".join(f"{title:>13}" for title in header))
-    for option in found:
-        if option.mechanism is None:
-            click.echo(f"{option.name:16}  {option.note}")
-            continue
-        cells = [
-            upwards(option.figures[name]) if form is None else form.format(option.figures[name])
-            for name, (_, form) in _COLUMNS.items()
-        ]
-        cells += [upwards(option.if_wrong[case]) for case in _CASES]
-        if statements.refusal(claim):
-            # What no line may state no column states.
-            cells = [_NONE if "eps" in title else cell for title, cell in zip(header, cells, strict=True)]
-        click.echo(f"{option.name:16}" + "".join(f"{cell:>13}" for cell in cells))
-    click.echo(why)
-    click.echo(statement)
-    for note in notes:
-        click.echo(note)
+    for line in screen.lines():
+        click.echo(line)
     if plot is not None:
         click.echo(plot)
 
 
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    return {case: value if math.isfinite(value) else None for case, value in values.items()}
+def _compared(
+    deployment: Deployment,
+    level: dict[str, float | None],
+    sampling: str | None,
+    *,
+    dimension: int | None,
+    thorough: bool,
+) -> _plan_screen.PlanScreen:
+    """Returns every mechanism at the user's numbers, and what there is to say of them."""
+    from .. import amplified_planning, planning, statements
+
+    found = planning.options(deployment, **level, dimension=dimension, thorough=thorough)
+    chosen, why = planning.recommend(found, deployment.objective)
+    claim = planning.claim(deployment, chosen)
+    sampled = None
+    if sampling is not None:
+        sampled = amplified_planning.options(deployment, sampling, **level, thorough=thorough)
+    customary = statements.customary_delta(deployment.delta, deployment.population)
+    return _plan_screen.PlanScreen(
+        deployment=deployment,
+        options=found,
+        chosen=chosen,
+        why=why,
+        statement=f"{chosen.name}: {statements.one_line(claim)}",
+        refused=bool(statements.refusal(claim)),
+        notes=[f"{customary}, which is customary"] if customary else [],
+        by_epsilon=level["epsilon"] is not None,
+        sampling=sampling,
+        sampled=sampled,
+    )
+
+
+def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
+    """Returns the deployment of the flags; refuses what a picture would not show."""
+    if flags.sampling is not None:
+        flags.check_sampling()
+    assert flags.rounds is not None
+    assert flags.population is not None
+    assert flags.clients_per_round is not None
+    workload = flags.chosen_workload(flags.rounds)
+    if plot is not None:
+        shown = {
+            "--fixed-epochs": flags.fixed_epochs,
+            "--restart-every": flags.restart_every is not None,
+            "--adjacency": flags.adjacency != "zero-out",
+            "--workload": workload is not None,
+        }
+        for flag, given in shown.items():
+            if given:
+                raise click.UsageError(
+                    f"--plot does not go with {flag}: it draws min-sep participation, zero-out, prefix sums and no "
+                    "restarts; leave one of the two out."
+                )
+    return Deployment(
+        population=flags.population,
+        clients_per_round=flags.clients_per_round,
+        rounds=flags.rounds,
+        delta=delta,
+        min_sep=flags.min_sep,
+        max_participations=flags.max_participations,
+        fixed_epochs=flags.fixed_epochs,
+        restart_every=flags.restart_every,
+        adjacency=flags.adjacency,
+        workload=workload,
+        objective="rms" if flags.objective is None else flags.objective,
+    )

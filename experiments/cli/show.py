@@ -1,79 +1,103 @@
 """`tff-mf show`: what an artifact holds."""
 
+import dataclasses
+from typing import Any
+
 import click
 
-from . import _options
+import tff_mf
+
+from ..mechanism_settings import MechanismSetting
+from . import _guarantees, _options
+from ._flags import Flags
 
 
 @click.command()
-@_options.mechanism_argument
-@click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
-@_options.participation_options
+@_options.mechanism
+@_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers")
 @click.option(
     "--plot", metavar="PNG", help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round."
 )
 @_options.as_json
-def show(
-    file: str,
-    rounds: int | None,
-    min_sep: int | None,
-    max_participations: int | None,
-    plot: str | None,
-    as_json: bool,
-) -> None:
+def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
-    Losses are for the workload that the mechanism was made for. `converged` and `duality_gap`, where known, are
-    those of the search for it, in its own setting.
-
-    FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
+    Rounds, participation and workload are those that the mechanism was made for, if not given. `converged` and
+    `duality_gap`, where known, are those of the search for it, in its own setting. Losses compare mechanisms at equal
+    privacy.
     """
-    import dataclasses
     import pathlib
 
-    import numpy as np
-
-    import tff_mf
     from tff_mf import _requires
 
-    mechanism = _options.load_mechanism(file)
-    made_for = mechanism.made_for
-    if made_for is not None and min_sep is None and max_participations is None:
-        participation = made_for.participation
-    else:
-        participation = _options.participation(min_sep, max_participations)
-    if rounds is None:
-        if made_for is None:
-            raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
-        rounds = made_for.rounds
-    workload = tff_mf.PrefixSum() if made_for is None else made_for.workload
-    found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
-    parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
-    del parameters["made_for"]
-    # A number for each band and round is no parameter to read.
-    parameters = {name: list(each.shape) if isinstance(each, np.ndarray) else each for name, each in parameters.items()}
-    result = {
-        "mechanism": mechanism.kind,
-        **parameters,
-        "rounds": rounds,
-        "workload": repr(workload),
-        "participation": type(participation).__name__,
-        "min_sep": participation.separation,
-        "max_participations": participation.limit,
-        "sensitivity": found.value,
-        "sensitivity_as_run": tff_mf.sensitivity(mechanism.as_run(), rounds, participation),
-        "sensitivity_exact": found.exact,
-        "sensitivity_rule": found.rule,
-        "rms_loss": tff_mf.rms_loss(mechanism, rounds, participation, workload),
-        "max_loss": tff_mf.max_loss(mechanism, rounds, participation, workload),
-    }
-    if made_for is not None:
-        search = {"converged": made_for.converged, "duality_gap": made_for.duality_gap}
-        result |= {name: value for name, value in search.items() if value is not None}
+    mechanism, setting = _in_its_setting(file, flags)
+    result = _figures(mechanism, setting)
     if plot is not None:
+        if setting.is_restarted:
+            raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
         _requires.packages("--plot", "matplotlib")
         from .. import plots
 
-        plots.mechanism(mechanism, rounds, workload, pathlib.Path(plot))
+        workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
+        plots.mechanism(mechanism, setting.rounds, workload, pathlib.Path(plot))
         result["plot"] = plot
-    _options.report(result, as_json=as_json)
+    words = {
+        "mechanism": _guarantees.title(file, mechanism),
+        **_guarantees.in_words(setting),
+        "sensitivity_exact": None,
+        "sensitivity_rule": _guarantees.exactness(result),
+    }
+    _options.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
+
+
+def _figures(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
+    """Returns parameters, sensitivity and losses in a setting, and how the search ended if there was one."""
+    found = setting.sensitivity(mechanism)
+    as_run = setting.sensitivity(mechanism.as_run()).value
+    error = setting.errors(mechanism)
+    result = {
+        "mechanism": mechanism.kind,
+        **_parameters(mechanism),
+        **_guarantees.described(setting),
+        "workload": repr(tff_mf.PrefixSum() if setting.workload is None else setting.workload),
+        "sensitivity": found.value,
+        "sensitivity_as_run": as_run,
+        **_guarantees.replace_one(setting, as_run),
+        "sensitivity_exact": found.exact,
+        "sensitivity_rule": found.rule,
+        "rms_loss": found.value * error.rms,
+        "max_loss": found.value * error.max,
+    }
+    if mechanism.made_for is not None:
+        search = {"converged": mechanism.made_for.converged, "duality_gap": mechanism.made_for.duality_gap}
+        result |= {name: value for name, value in search.items() if value is not None}
+    return result
+
+
+def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
+    """Returns the mechanism and the setting of the flags, with that of the mechanism where flags say nothing."""
+    from .. import mechanisms
+
+    read = None if file in mechanisms.NAMES else mechanisms.load(file)
+    made_for = None if read is None else read.made_for
+    if flags.rounds is None and made_for is None:
+        raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
+    own = made_for is not None and not flags.says_participation
+    setting = flags.setting(
+        made_for.participation if made_for is not None and own else None,
+        rounds=made_for.rounds if made_for is not None and flags.rounds is None else flags.rounds,
+        workload=None if made_for is None else made_for.workload,
+    )
+    if read is None:
+        return flags.named(file, setting), setting
+    mechanisms.refuse_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)
+    return read, setting
+
+
+def _parameters(mechanism: tff_mf.Mechanism) -> dict[str, Any]:
+    """Returns the parameters of a mechanism; of one with a number for each band and round, how many there are."""
+    import numpy as np
+
+    parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    del parameters["made_for"]
+    return {name: list(each.shape) if isinstance(each, np.ndarray) else each for name, each in parameters.items()}

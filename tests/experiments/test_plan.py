@@ -116,10 +116,10 @@ def test_a_table_for_people_rounds_epsilon_up():
     row = next(line for line in shown.stdout.splitlines() if line.startswith("identity"))
     schema = tff_mf.MinSep(min_sep=30, max_participations=4)
     exact = tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=3.0, delta=1e-6)
-    assert 0 <= float(row.split()[5]) - exact <= 1e-3
+    assert 0 <= float(row.split()[4]) - exact <= 1e-3
     assert "∞" in shown.stdout
     assert "above N^-1.1" not in shown.stdout
-    assert ": client-level zero-out DP, central: ρ=" in shown.stdout.splitlines()[-1]
+    assert ": client-level zero-out DP, central: ρ=" in shown.stdout
     shown = run("--epsilon", "4").stdout.splitlines()
     sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
     assert tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=sigma, delta=1e-6) <= 4
@@ -135,12 +135,12 @@ def test_long_searches_wait_until_asked_for():
 
 
 def test_a_large_delta_is_named():
-    result = run("--epsilon", "4", "--delta", "1e-3")
-    assert "δ = 0.001 is no smaller than 1 / 3000" in result.stdout
-    assert "NO ε CAN BE STATED" in result.stdout
-    assert "ε≤" not in result.stdout
-    result = run("--epsilon", "4", "--delta", "1.6e-4")
-    assert "δ = 0.00016 is above N^-1.1 = 0.00015 for a population of 3000" in result.stdout
+    stdout = " ".join(run("--epsilon", "4", "--delta", "1e-3").stdout.split())
+    assert "δ = 0.001 is no smaller than 1 / 3000" in stdout
+    assert "NO ε CAN BE STATED" in stdout
+    assert "ε≤" not in stdout
+    stdout = " ".join(run("--epsilon", "4", "--delta", "1.6e-4").stdout.split())
+    assert "δ = 0.00016 is above N^-1.1 = 0.00015 for a population of 3000" in stdout
 
 
 def test_the_picture_is_drawn(tmp_path):

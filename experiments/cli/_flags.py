@@ -1,0 +1,163 @@
+"""What the shared flags of a command mean together: every combination that means nothing is refused."""
+
+import dataclasses
+from typing import Any
+
+import click
+
+import tff_mf
+from tff_mf import _validate
+
+from .. import amplified, mechanisms
+from ..mechanism_settings import MechanismSetting
+
+_WITH_MOMENTUM = ("momentum", "momentum_with_rates")
+_WITH_RATES = ("learning_rates", "momentum_with_rates")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The values of the shared flags; what was not given, or is no flag of the command, is None or False."""
+
+    rounds: int | None = None
+    min_sep: int | None = None
+    max_participations: int | None = None
+    fixed_epochs: bool = False
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    workload: str | None = None
+    momentum: float | None = None
+    warmup: float | None = None
+    cooldown: float | None = None
+    objective: str | None = None
+    bands: int | None = None
+    buffers: int | None = None
+    sampling: str | None = None
+    population: int | None = None
+    clients_per_round: int | None = None
+
+    @property
+    def says_participation(self) -> bool:
+        """Whether any flag of participation was given."""
+        return self.min_sep is not None or self.max_participations is not None or self.fixed_epochs
+
+    def participation(self) -> tff_mf.Participation:
+        """Returns the schema of the flags.
+
+        It is never guessed: single participation, the guess that would be at hand, gives the smallest ε.
+        """
+        if self.max_participations == 1 and self.min_sep is None and not self.fixed_epochs:
+            return tff_mf.SingleParticipation()
+        missing = [
+            flag
+            for flag, value in (("--min-sep", self.min_sep), ("--max-participations", self.max_participations))
+            if value is None
+        ]
+        if missing or self.min_sep is None or self.max_participations is None:
+            raise click.UsageError(
+                f"{' and '.join(missing)} missing: say how often a client may take part, "
+                "for single participation with --max-participations 1."
+            )
+        schema = tff_mf.FixedEpoch if self.fixed_epochs else tff_mf.MinSep
+        return schema(min_sep=self.min_sep, max_participations=self.max_participations)
+
+    def chosen_workload(self, rounds: int) -> tff_mf.Workload | None:
+        """Returns the workload of the flags, or None if none was named."""
+        given = {name: getattr(self, name) for name in ("momentum", "warmup", "cooldown")}
+        if self.workload is not None:
+            _validate.one_of("workload", self.workload, mechanisms.WORKLOADS)
+        for name, kinds in (("momentum", _WITH_MOMENTUM), ("warmup", _WITH_RATES), ("cooldown", _WITH_RATES)):
+            if given[name] is not None and self.workload not in kinds:
+                raise click.UsageError(f"--{name} goes with --workload {' or '.join(kinds)} only.")
+            if given[name] is not None and not _validate.nonnegative(name, given[name]) < 1:
+                raise click.UsageError(f"--{name} {given[name]} must be below 1.")
+        if self.workload in _WITH_MOMENTUM and self.momentum is None:
+            raise click.UsageError(f"--momentum is missing: --workload {self.workload} needs it.")
+        if self.workload in _WITH_RATES and not (self.warmup or self.cooldown):
+            raise click.UsageError(
+                f"--warmup and --cooldown are missing: --workload {self.workload} needs one of them, above 0."
+            )
+        if self.workload is None:
+            return None
+        numbers = {name: value or 0.0 for name, value in given.items()}
+        return mechanisms.workload(self.workload, rounds=_validate.whole("rounds", rounds), **numbers)
+
+    def setting(
+        self,
+        participation: tff_mf.Participation | None = None,
+        *,
+        rounds: int | None = None,
+        workload: tff_mf.Workload | None = None,
+    ) -> MechanismSetting:
+        """Returns the setting of the flags, with what stands in for flags that were not given."""
+        rounds = self.rounds if rounds is None else rounds
+        assert rounds is not None
+        return MechanismSetting(
+            rounds=rounds,
+            participation=participation or self.participation(),
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            workload=self.chosen_workload(rounds) or workload,
+        )
+
+    def named(self, file: str, setting: MechanismSetting) -> tff_mf.Mechanism:
+        """Returns the mechanism called FILE, optimized for the setting if it is the name of a kind."""
+        return setting.named(file, buffers=self.buffers, bands=self.bands, objective=self.objective)
+
+    def sampled(self) -> dict[str, Any] | None:
+        """Returns population and cohort of --sampling, or None without it; refuses what does not go together."""
+        if self.population is not None:
+            _validate.whole("population", self.population)
+        if self.sampling is None:
+            if self.clients_per_round is not None:
+                raise click.UsageError(f"--clients-per-round goes with --sampling {' or '.join(amplified.KINDS)} only.")
+            return None
+        self.check_sampling()
+        for flag, value in (("--population", self.population), ("--clients-per-round", self.clients_per_round)):
+            if value is None:
+                raise click.UsageError(f"{flag} is missing: --sampling {self.sampling} needs it.")
+        _validate.whole("clients_per_round", self.clients_per_round)
+        return {"kind": self.sampling, "population": self.population, "clients_per_round": self.clients_per_round}
+
+    def check_sampling(self) -> None:
+        """Refuses a sampling that no theorem here covers."""
+        _validate.one_of("sampling", self.sampling, amplified.KINDS)
+        if self.adjacency != "zero-out":
+            raise click.UsageError(
+                f"--sampling {self.sampling} does not go with --adjacency {self.adjacency}: amplification is "
+                "proven for zero-out only."
+            )
+        if self.restart_every is not None:
+            raise click.UsageError(
+                f"--sampling {self.sampling} does not go with --restart-every: no theorem here covers both; leave one "
+                "out."
+            )
+
+    def groups(self, file: str) -> int:
+        """Returns the groups that --sampling splits clients into: 1, --min-sep, or the bands of the mechanism."""
+        if self.sampling == "poisson":
+            return 1
+        known = self.min_sep if self.min_sep is not None else self.bands
+        if known is not None:
+            return _validate.whole("min_sep" if self.min_sep is not None else "bands", known)
+        if file in mechanisms.KINDS:
+            raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has so many groups of clients.")
+        assert self.rounds is not None
+        return amplified.bands_of(mechanisms.load(file, self.rounds), self.rounds)
+
+    def sampled_participation(self, groups: int) -> tff_mf.Participation:
+        """Returns what sampling binds clients to; flags that say something else are refused."""
+        assert self.rounds is not None
+        assert self.sampling is not None
+        schema = amplified.bound_by(self.sampling, groups, self.rounds)
+        b, k = schema.separation, schema.limit
+        if self.min_sep not in (None, b) or self.max_participations not in (None, k):
+            raise click.UsageError(
+                f"--sampling {self.sampling} binds clients by --min-sep {b} and --max-participations {k} and by "
+                "nothing else: leave both out, or give these."
+            )
+        if self.fixed_epochs and self.sampling == "poisson":
+            raise click.UsageError(
+                "--sampling poisson does not go with --fixed-epochs: a client may come in any round."
+            )
+        return schema

@@ -1,0 +1,186 @@
+"""A mechanism in its setting, as `account` and `calibrate` print it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tff_mf
+
+from .. import amplified, statements
+from ..mechanism_settings import MechanismSetting
+from . import _options, _screens
+from ._flags import Flags
+
+AT_EQUAL_PRIVACY = (
+    "RmsLoss and MaxLoss are errors times sensitivity: they compare mechanisms at equal privacy, for the same rounds, "
+    "participation and workload."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """A mechanism, the setting that its guarantee is for, and how cohorts are drawn if that is to count.
+
+    Attributes:
+        name: What the mechanism was called.
+        mechanism: The mechanism.
+        setting: Its setting.
+        sampled: Kind, groups, population and cohort of --sampling, or None.
+        says_workload: Whether a workload was asked for.
+    """
+
+    name: str
+    mechanism: tff_mf.Mechanism
+    setting: MechanismSetting
+    sampled: Mapping[str, Any] | None
+    says_workload: bool
+
+    def sensitivity(self) -> dict[str, Any]:
+        """Returns the sensitivity of C as it runs, and the rule that gave it."""
+        found = self.setting.sensitivity(self.mechanism.as_run())
+        result = {
+            "sensitivity": found.value,
+            "sensitivity_exact": found.exact,
+            "sensitivity_rule": found.rule,
+        }
+        return result | replace_one(self.setting, found.value)
+
+    def described(self) -> dict[str, Any]:
+        """Returns what the guarantee is for."""
+        return described(self.setting)
+
+    def errors(self, noise_multiplier: float) -> dict[str, Any]:
+        """Returns the standard deviation of the noise in the workload's rows, in clip norms, if it was asked for."""
+        if not self.says_workload:
+            return {}
+        error = self.setting.errors(self.mechanism)
+        assert self.setting.workload is not None
+        return {
+            "workload": repr(self.setting.workload),
+            "rms_error": noise_multiplier * error.rms,
+            "max_error": noise_multiplier * error.max,
+        }
+
+    def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
+        """Returns ε with amplification, in entries of its own, if --sampling was given."""
+        if self.sampled is None:
+            return {}
+        found = amplified.in_secret(
+            self.mechanism, self.setting.rounds, **self.sampled, noise_multiplier=noise_multiplier, delta=delta
+        )
+        return {"amplified_epsilon": found.epsilon, "amplified_statement": found.statement}
+
+    def calibrated(self, epsilon: float, delta: float, population: int | None) -> dict[str, Any]:
+        """Returns the noise multiplier of a target, what it guarantees, and in entries of its own the amplified one."""
+        multiplier = self.setting.noise_multiplier(self.mechanism, epsilon=epsilon, delta=delta)
+        run = self.setting.guarantee(self.mechanism, multiplier)
+        return {
+            "noise_multiplier": multiplier,
+            "effective_noise_multiplier": run.effective_noise_multiplier,
+            "mu": run.mu,
+            "zcdp_rho": run.zcdp_rho,
+            "epsilon": run.epsilon(delta),
+            "delta": delta,
+            **self.errors(multiplier),
+            **self._calibrated_amplified(epsilon, delta),
+            "statement": statements.one_line(self.setting.claim(run, delta=delta, population=population)),
+        }
+
+    def _calibrated_amplified(self, epsilon: float, delta: float) -> dict[str, Any]:
+        """Returns the noise multiplier that amplification allows, and ε with and without it, if there is --sampling."""
+        if self.sampled is None:
+            return {}
+        amplified.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
+        multiplier = tff_mf.calibrate_amplified_noise_multiplier(
+            self.mechanism,
+            self.setting.rounds,
+            population=self.sampled["population"],
+            clients_per_round=self.sampled["clients_per_round"],
+            epsilon=epsilon,
+            delta=delta,
+        )
+        known = self.setting.guarantee(self.mechanism, multiplier).epsilon(delta)
+        return {
+            "amplified_noise_multiplier": multiplier,
+            **self.amplified(multiplier, delta),
+            "epsilon_if_cohorts_are_known": known,
+        }
+
+    def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
+        """Prints a result whose statements are paragraphs to people."""
+        words: dict[str, Any] = {
+            "mechanism": title(self.name, self.mechanism),
+            "sensitivity_exact": None,
+            "sensitivity_rule": exactness(result),
+            **in_words(self.setting),
+            "statement": None,
+            "amplified_statement": None,
+        }
+        if not self.says_workload:
+            words["workload"] = None
+        below = [result[name] for name in ("statement", "amplified_statement") if name in result]
+        _options.report(result, as_json=as_json, words=words, below=below)
+
+
+def found(file: str, flags: Flags) -> Found:
+    """Returns the mechanism and the setting that flags name; participation is never guessed."""
+    assert flags.rounds is not None
+    sampled = flags.sampled()
+    participation = None
+    if sampled is not None:
+        groups = flags.groups(file)
+        participation = flags.sampled_participation(groups)
+        sampled = {**sampled, "groups": groups}
+    setting = flags.setting(participation)
+    return Found(
+        name=file,
+        mechanism=flags.named(file, setting),
+        setting=setting,
+        sampled=sampled,
+        says_workload=flags.workload is not None,
+    )
+
+
+def title(name: str, mechanism: tff_mf.Mechanism) -> str:
+    """Returns what a mechanism was called, and its kind where the name does not say it."""
+    kind = mechanism.kind.replace("_", "-")
+    return name if name.startswith(kind) else f"{name}, {kind}"
+
+
+def described(setting: MechanismSetting) -> dict[str, Any]:
+    """Returns a setting as entries of a result."""
+    schema = setting.participation
+    return {
+        "rounds": setting.rounds,
+        "participation": type(schema).__name__,
+        "min_sep": schema.separation,
+        "max_participations": schema.limit,
+        "restart_every": setting.restart_every,
+        "adjacency": setting.adjacency,
+    }
+
+
+def in_words(setting: MechanismSetting) -> dict[str, Any]:
+    """Returns what people read of a setting in place of `described`."""
+    workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
+    schema = setting.participation
+    return {
+        "participation": "each client once at most" if schema.limit == 1 else setting.in_words,
+        "min_sep": None,
+        "max_participations": None,
+        "restart_every": None,
+        "workload": _screens.workload(workload),
+    }
+
+
+def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, float]:
+    """Returns the sensitivity for replace-one, where that is the adjacency: `sensitivity` is that of zero-out."""
+    return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
+
+
+def exactness(result: Mapping[str, Any]) -> str:
+    """Returns the rule of a sensitivity, and whether it is exact, in words."""
+    rule = result["sensitivity_rule"]
+    if result["sensitivity_exact"]:
+        return f"exact; {rule}"
+    return rule if "upper bound" in rule else f"an upper bound; {rule}"

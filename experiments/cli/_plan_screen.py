@@ -1,0 +1,165 @@
+"""What `tff-mf plan` prints, for programs and for people."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tff_mf
+
+from .. import digits
+from ..amplified_planning import AmplifiedOption
+from ..deployment import Deployment
+from ..planning import Option
+from . import _guarantees, _screens
+
+_NONE = "–"
+_CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
+_ONLY_IF = (
+    "Only if cohorts are drawn at random and in secret, and nobody ever learns them: amplification by {kind} "
+    "sampling{turns}. None of it holds where clients decide when they are available."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanScreen:
+    """A plan, and how it is shown.
+
+    Attributes:
+        deployment: What is known before the run.
+        options: Every mechanism, the one with the least loss first.
+        chosen: The one that is recommended.
+        why: Why it is.
+        statement: Its guarantee in one line, or why there is none.
+        refused: Whether there is none.
+        notes: What else there is to know.
+        by_epsilon: Whether noise follows from ε, and not ε from the noise.
+        sampling: The kind of --sampling, if given.
+        sampled: Numbers of bands with amplification, if --sampling was given.
+    """
+
+    deployment: Deployment
+    options: list[Option]
+    chosen: Option
+    why: str
+    statement: str
+    refused: bool
+    notes: Sequence[str]
+    by_epsilon: bool
+    sampling: str | None
+    sampled: Sequence[AmplifiedOption] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the plan with all digits."""
+        known, setting = self.deployment, self.deployment.setting
+        workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
+        result = {
+            "population": known.population,
+            "clients_per_round": known.clients_per_round,
+            **_guarantees.described(setting),
+            "min_sep": known.min_sep,
+            "delta": known.delta,
+            "workload": repr(workload),
+            "objective": known.objective,
+            "recommended": self.chosen.name,
+            "why": self.why,
+            "statement": self.statement,
+            "notes": self.notes,
+            "mechanisms": [self._row(option) for option in self.options],
+        }
+        if self.sampled is not None:
+            result |= {"sampling": self.sampling, "amplified": [_amplified(each) for each in self.sampled]}
+        return result
+
+    def lines(self) -> Iterator[str]:
+        """Yields what people read."""
+        yield from _screens.folded(self._title())
+        yield ""
+        yield from _screens.table(*self._table())
+        yield ""
+        yield from _screens.folded(
+            "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: "
+            "clients come back after b/2 or 2b rounds, or the run has 1.5n."
+        )
+        for text in (self.why, self.statement, *self.notes):
+            yield ""
+            yield from _screens.folded(text)
+        if self.sampled is not None:
+            yield ""
+            yield from self._amplified_lines(self.sampled)
+
+    def _row(self, option: Option) -> dict[str, Any]:
+        return {
+            "name": option.name,
+            "note": option.note,
+            **_finite(option.figures),
+            "epsilon_if_wrong": _finite(option.if_wrong),
+            f"{self.deployment.objective}_loss_if_wrong": _finite(option.loss_if_wrong),
+        }
+
+    def _title(self) -> str:
+        known, words = self.deployment, _guarantees.in_words(self.deployment.setting)
+        return (
+            f"{known.clients_per_round} of {known.population} clients a round; n = {known.rounds} rounds, "
+            f"{words['participation']}; δ = {known.delta}, {known.adjacency}; {words['workload']}"
+        )
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Returns the header and the rows of the table of mechanisms."""
+        noise = {"noise_multiplier": "σ"} if self.by_epsilon else {"zcdp_rho": "ρ", "epsilon": "ε"}
+        with_memory = self.chosen.figures["memory_bytes"] is not None
+        header = ["", "RmsLoss", "MaxLoss", *noise.values(), "copies", *(["memory"] if with_memory else []), "search"]
+        header += [f"ε: {_CASES['half_min_sep']}", *list(_CASES.values())[1:]]
+        rows = []
+        for option in self.options:
+            if option.mechanism is None:
+                rows.append([option.name, option.note])
+                continue
+            figures = option.figures
+            epsilons = [figures["epsilon"], *(option.if_wrong[case] for case in _CASES)]
+            # What no line may state no column states.
+            shown = [_NONE if self.refused else digits.upwards(each) for each in epsilons]
+            cells = [option.name, digits.nearest(figures["rms_loss"]), digits.nearest(figures["max_loss"])]
+            cells += [digits.upwards(figures[name]) for name in noise if name != "epsilon"]
+            cells += [] if self.by_epsilon else shown[:1]
+            cells.append(str(figures["memory_rows"]))
+            cells += [f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB"] if with_memory else []
+            rows.append([*cells, f"{figures['seconds']:.1f} s", *shown[1:]])
+        return header, rows
+
+    def _amplified_lines(self, sampled: Sequence[AmplifiedOption]) -> Iterator[str]:
+        turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
+        yield from _screens.folded(_ONLY_IF.format(kind=self.sampling, turns=turns))
+        yield ""
+        header = ["", "RMS error", "amplified σ" if self.by_epsilon else "σ", "amplified ε", "ε if known"]
+        rows = []
+        for each in sampled:
+            epsilons = [each.epsilon, each.epsilon_if_known]
+            shown = [_NONE if self.refused else digits.upwards(value) for value in epsilons]
+            name = "1 band" if each.bands == 1 else f"{each.bands} bands"
+            rows.append([name, digits.nearest(each.rms_error), digits.upwards(each.noise_multiplier), *shown])
+        figures = self.chosen.figures
+        error = figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"]
+        yield from _screens.table(header, rows)
+        yield ""
+        yield from _screens.folded(
+            f"Without amplification, {self.chosen.name} has an RMS error of {digits.nearest(error)} clip norms."
+        )
+
+
+def _amplified(option: AmplifiedOption) -> dict[str, Any]:
+    return {
+        "bands": option.bands,
+        "amplified_noise_multiplier": option.noise_multiplier,
+        "amplified_epsilon": _finite_value(option.epsilon),
+        "epsilon_if_cohorts_are_known": _finite_value(option.epsilon_if_known),
+        "rms_error": _finite_value(option.rms_error),
+    }
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _finite_value(value) for name, value in values.items()}
+
+
+def _finite_value(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,170 @@
+"""How figures and tables look to people: words, the digits that mean something, and no line wider than the terminal."""
+
+import shutil
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tff_mf
+
+from .. import digits
+
+_NARROWEST = 40
+_WIDEST = 120
+_FALLBACK = 80
+_GAP = "  "
+_MOST_LISTED = 8
+
+# Who copies one of these is to be safe with what was copied.
+_UPWARDS = (
+    *("epsilon", "epsilon_by_pld", "epsilon_from_zcdp", "zcdp_rho", "mu", "noise_multiplier"),
+    *("amplified_epsilon", "amplified_noise_multiplier", "epsilon_if_cohorts_are_known"),
+)
+# Close to each other, and copied to compute with.
+_UPWARDS_IN_FULL = ("sensitivity", "sensitivity_as_run", "sensitivity_replace_one")
+_DOWNWARDS = ("effective_noise_multiplier",)
+_TYPED = ("delta", "momentum")
+_LABELS = {
+    "mu": "μ of Gaussian DP",
+    "zcdp_rho": "ρ of zCDP",
+    "epsilon": "ε",
+    "epsilon_by_pld": "ε by PLD, to compare",
+    "epsilon_from_zcdp": "ε from ρ alone",
+    "delta": "δ",
+    "noise_multiplier": "noise multiplier σ",
+    "effective_noise_multiplier": "σ / sensitivity",
+    "sensitivity_as_run": "as run, in float32",
+    "sensitivity_replace_one": "for replace-one",
+    "sensitivity_rule": "rule",
+    "rms_loss": "RmsLoss",
+    "max_loss": "MaxLoss",
+    "rms_error": "RMS error, in clip norms",
+    "max_error": "largest error, in clip norms",
+    "amplified_rms_error": "amplified RMS error, in clip norms",
+    "out": "file",
+    "message": "search",
+    "amplified_noise_multiplier": "amplified σ",
+    "amplified_epsilon": "amplified ε",
+    "epsilon_if_cohorts_are_known": "ε if cohorts are known",
+}
+
+
+def width() -> int:
+    """Returns how many columns may be used: those of the terminal, or of COLUMNS, up to 120; 80 if neither says."""
+    return min(max(shutil.get_terminal_size((_FALLBACK, 24)).columns, _NARROWEST), _WIDEST)
+
+
+def folded(text: str, *, indent: str = "") -> list[str]:
+    """Returns lines of whole words; later ones begin with `indent`.
+
+    Example:
+        >>> folded("one two", indent="  ")
+        ['one two']
+    """
+    return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]
+
+
+def entries(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a line an entry, or more where it is long; entries that are None say nothing."""
+    shown = {name: _words(name, value) for name, value in result.items() if value is not None}
+    labels = {name: _LABELS.get(name, name.replace("_", " ")) for name in shown}
+    column = max(map(len, labels.values())) + len(_GAP)
+    for name, text in shown.items():
+        yield from folded(f"{labels[name]:{column}}{text}", indent=" " * column)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yields a table, in several parts if it is too wide, each with the first column.
+
+    Args:
+        header: Titles of the columns.
+        rows: As many cells each; or two, a name and a text that takes the place of all others.
+    """
+    full = [row for row in rows if len(row) == len(header)]
+    widths = [max(map(_columns, column)) for column in zip(header, *full, strict=True)]
+    widths[0] = max(_columns(row[0]) for row in (header, *rows))
+    for number, part in enumerate(_parts(widths)):
+        if number:
+            yield ""
+        for row in (header, *full):
+            cells = [_padded(row[index], widths[index]) for index in part]
+            yield (row[0] + " " * (widths[0] - _columns(row[0])) + "".join(f"{_GAP}{cell}" for cell in cells)).rstrip()
+    for row in rows:
+        if len(row) != len(header):
+            yield from folded(f"{row[0]:{widths[0]}}{_GAP}{row[1]}", indent=" " * (widths[0] + len(_GAP)))
+
+
+def workload(value: tff_mf.Workload) -> str:
+    """Returns a workload in words.
+
+    Example:
+        >>> workload(tff_mf.Momentum(momentum=0.9))
+        'prefix sums with momentum 0.9'
+    """
+    parts = []
+    if isinstance(value, tff_mf.Momentum | tff_mf.MomentumWithRates):
+        parts.append(f"momentum {value.momentum}")
+    if isinstance(value, tff_mf.LearningRates):
+        rates = value.rates
+        if isinstance(rates, tff_mf.LinearSchedule):
+            how = f"that rise for {rates.warmup_rounds} rounds and fall for {rates.cooldown_rounds}"
+        else:
+            how = f"of {len(rates)} rounds"
+        parts.append(f"learning rates {how}")
+    return f"prefix sums with {' and '.join(parts)}" if parts else "prefix sums"
+
+
+def _parts(widths: Sequence[int]) -> Iterator[list[int]]:
+    """Yields the columns after the first that go side by side."""
+    part: list[int] = []
+    used = widths[0]
+    for index in range(1, len(widths)):
+        needed = widths[index] + len(_GAP)
+        if part and used + needed > width():
+            yield part
+            part, used = [], widths[0]
+        part.append(index)
+        used += needed
+    yield part
+
+
+def _words(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return repr(value) if name in _TYPED else _rounding(name)(value)
+    if isinstance(value, list | tuple):
+        return _listed(value)
+    return str(value)
+
+
+def _rounding(name: str) -> Callable[[float], str]:
+    if name in _UPWARDS:
+        return digits.upwards
+    if name == "seconds":
+        return lambda value: digits.nearest(value, 2)
+    if name in _UPWARDS_IN_FULL:
+        return lambda value: digits.upwards(value, 6)
+    return digits.downwards if name in _DOWNWARDS else digits.nearest
+
+
+def _listed(values: Sequence[Any]) -> str:
+    if not all(isinstance(value, int | float) for value in values):
+        return ", ".join(map(str, values))
+    if all(isinstance(value, int) for value in values):
+        return " × ".join(map(str, values)) + " numbers"
+    if len(values) <= _MOST_LISTED:
+        return ", ".join(map(digits.parameter, values))
+    return f"{len(values)} numbers, from {digits.parameter(values[0])} to {digits.parameter(values[-1])}"
+
+
+def _columns(text: str) -> int:
+    """Returns how many columns a text takes: marks above letters take none."""
+    return sum(not unicodedata.combining(character) for character in text)
+
+
+def _padded(text: str, columns: int) -> str:
+    return " " * (columns - _columns(text)) + text

@@ -1,0 +1,224 @@
+"""What the kinds of `tff-mf optimize` have in common: a search in the setting of the flags, and its results."""
+
+import dataclasses
+from typing import Any
+
+import click
+
+import tff_mf
+from tff_mf import _validate
+
+from .. import mechanisms
+from ..mechanism_settings import MechanismSetting
+from . import _guarantees, _options
+from ._flags import Flags
+
+_FILE = "The file holds the mechanism of one restart, and the figures are those of the whole run."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """A privacy target; both None if there is none."""
+
+    epsilon: float | None
+    delta: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """What was found.
+
+    Attributes:
+        found: The mechanism, and how the search ended.
+        setting: The setting of the whole run.
+        entries: The kind's own parameters.
+        assumed: Whether participation was not given.
+        groups: Groups of clients of --sampling, if that was given.
+    """
+
+    found: tff_mf.OptimizationResult
+    setting: MechanismSetting
+    entries: dict[str, Any]
+    assumed: bool
+    groups: int | None = None
+
+
+def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
+    """Returns the target of the flags; refuses half of one, and flags that need one."""
+    if (epsilon is None) != (delta is None):
+        raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
+    if epsilon is not None:
+        _validate.positive("epsilon", epsilon)
+        _validate.open_unit("delta", delta)
+    if epsilon is None and flags.population is not None and flags.sampling is None:
+        raise click.UsageError("--population goes with --epsilon and --delta, or with --sampling, only.")
+    return Target(epsilon=epsilon, delta=delta)
+
+
+def of_kind(name: str, flags: Flags, **own: Any) -> Search:
+    """Returns the best mechanism of a kind for the setting of the flags."""
+    if flags.sampling is not None:
+        flags.sampled()
+        raise click.UsageError(
+            f"--sampling does not go with `optimize {name}`: it chooses the bands of `optimize banded`; account and "
+            "calibrate take it for any mechanism."
+        )
+    flags.sampled()
+    schema = _participation(name, flags, own)
+    setting = flags.setting(schema)
+    if own.get("bands", 0) is None:
+        own["bands"] = _bands(flags, setting)
+    searched = None if name == "banded" and not flags.says_participation else setting.searched_participation
+    found = mechanisms.search(
+        name,
+        rounds=setting.searched_rounds,
+        participation=searched,
+        workload=setting.searched_workload,
+        objective=flags.objective,
+        **own,
+    )
+    if "buffers" in own:
+        own["buffers"] = found.mechanism.buffers
+    return Search(found=found, setting=setting, entries=own, assumed=not flags.says_participation)
+
+
+def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
+    """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
+    if flags.sampling == "poisson":
+        raise click.UsageError(
+            "--sampling poisson amplifies one band only, which is `identity`: take --sampling cyclic_poisson."
+        )
+    sampled = flags.sampled()
+    assert sampled is not None
+    if target.epsilon is None or target.delta is None:
+        raise click.UsageError("--epsilon and --delta are missing: the best number of bands depends on them.")
+    if not unit_norms:
+        raise click.UsageError("--free-norms does not go with --sampling: bands are chosen with columns of norm 1.")
+    assert flags.rounds is not None
+    workload = flags.chosen_workload(flags.rounds)
+    if workload not in (None, tff_mf.PrefixSum()):
+        raise click.UsageError("--workload does not go with --sampling: bands are chosen by the error of prefix sums.")
+    if flags.objective not in (None, "rms"):
+        raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
+    if bands is None and flags.min_sep is not None:
+        bands = flags.min_sep
+    best = tff_mf.amplified_bands(
+        rounds=flags.rounds,
+        population=sampled["population"],
+        clients_per_round=sampled["clients_per_round"],
+        epsilon=target.epsilon,
+        delta=target.delta,
+        bands=None if bands is None else [bands],
+    )[0]
+    found = mechanisms.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
+    schema = flags.sampled_participation(best.bands)
+    return Search(
+        found=found,
+        setting=flags.setting(schema),
+        entries={"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error},
+        assumed=False,
+        groups=best.bands,
+    )
+
+
+def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
+    """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
+    if flags.sampling is not None:
+        raise click.UsageError("--sampling does not go with `optimize structured`: it has no bands; take banded.")
+    flags.sampled()
+    schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
+    setting = flags.setting(schema)
+    if setting.workload not in (None, tff_mf.PrefixSum()):
+        raise click.UsageError(
+            f"--workload {flags.workload} does not go with `optimize structured`: its decoder is that of prefix sums."
+        )
+    near = flags.named(of, setting)
+    made_for = tff_mf.MadeFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
+    found = tff_mf.optimize_structured_result(
+        mechanism=dataclasses.replace(near, made_for=made_for), diagonals=diagonals, rank=rank
+    )
+    entries = {"of": of, "diagonals": diagonals, "rank": rank}
+    return Search(found=found, setting=setting, entries=entries, assumed=not flags.says_participation)
+
+
+def save(search: Search, out: str, seconds: float, flags: Flags, target: Target, *, as_json: bool) -> None:
+    """Writes the artifact and prints what it holds, and what noise the target needs."""
+    found, setting, mechanism = search.found, search.setting, search.found.mechanism
+    tff_mf.save(mechanism, out)
+    exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
+    as_run = setting.sensitivity(mechanism.as_run()).value
+    workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
+    result = {
+        "out": out,
+        "mechanism": mechanism.kind,
+        **search.entries,
+        "objective": found.objective,
+        **_guarantees.described(setting),
+        "workload": repr(workload),
+        "rms_loss": exact.value * error.rms,
+        "max_loss": exact.value * error.max,
+        "sensitivity": exact.value,
+        # Of the parameters in float32, which noise runs with: what privacy is accounted for.
+        "sensitivity_as_run": as_run,
+        **_guarantees.replace_one(setting, as_run),
+        **_noise(search, flags, target),
+        "seconds": seconds,
+        "converged": found.converged,
+        "message": found.message,
+    }
+    if found.duality_gap is not None:
+        result["duality_gap"] = found.duality_gap
+    assumed = " (assumed: none was given)" if search.assumed else ""
+    words = {**_guarantees.in_words(setting), "statement": None, "amplified_statement": None}
+    words |= {"participation": f"{words['participation']}{assumed}", "converged": None, "message": _ending(found)}
+    below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
+    note = f" {_FILE}" if setting.is_restarted else ""
+    below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
+    _options.report(result, as_json=as_json, words=words, below=below)
+
+
+def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
+    """Returns the noise multiplier of the target, and the amplified one beside it if --sampling was given."""
+    if target.epsilon is None or target.delta is None:
+        return {}
+    mechanism, setting = search.found.mechanism, search.setting
+    sampled = flags.sampled()
+    found = _guarantees.Found(
+        name=mechanism.kind,
+        mechanism=mechanism,
+        setting=setting,
+        sampled=None if sampled is None else {**sampled, "groups": search.groups},
+        says_workload=False,
+    )
+    return found.calibrated(target.epsilon, target.delta, flags.population)
+
+
+def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Participation:
+    """Returns the schema of the flags, or what the kind assumes without."""
+    if flags.says_participation:
+        return flags.participation()
+    if name != "banded":
+        return tff_mf.SingleParticipation()
+    bands, rounds = _validate.whole("bands", _bands_given(own)), flags.rounds
+    assert rounds is not None
+    return tff_mf.MinSep(min_sep=bands, max_participations=-(-_validate.whole("rounds", rounds) // bands))
+
+
+def _bands_given(own: dict[str, Any]) -> int:
+    if own["bands"] is None:
+        raise click.UsageError("--bands is missing: give it, or --min-sep and --max-participations to take --min-sep.")
+    return own["bands"]
+
+
+def _bands(flags: Flags, setting: MechanismSetting) -> int:
+    """Returns as many bands as clients are rounds apart."""
+    if not flags.says_participation or flags.min_sep is None:
+        _bands_given({"bands": None})
+    return min(setting.participation.separation, setting.searched_rounds)
+
+
+def _ending(found: tff_mf.OptimizationResult) -> str:
+    """Returns how a search ended, without what SciPy says of one that ended well."""
+    if not found.converged:
+        return f"not converged: {found.message}"
+    return "converged" if "CONVERGENCE" in found.message else f"converged. {found.message}"

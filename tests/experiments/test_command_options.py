@@ -1,0 +1,329 @@
+"""The options that account, calibrate, optimize, show and plan share, against whole matrices and every pattern."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+import tff_mf
+from tff_mf.experiments.cli import cli
+from tff_mf.losses import errors, restart_errors
+
+N = 8
+DELTA = 1e-6
+SCHEMAS = {
+    "min-sep": (["--min-sep", "2", "--max-participations", "3"], lambda gaps: all(gap >= 2 for gap in gaps), 3),
+    "fixed epochs": (
+        ["--min-sep", "2", "--max-participations", "4", "--fixed-epochs"],
+        lambda gaps: all(gap % 2 == 0 for gap in gaps),
+        4,
+    ),
+    "once": (["--max-participations", "1"], lambda gaps: False, 1),
+}
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False).stdout
+
+
+def result_of(*arguments):
+    return json.loads(invoke(*arguments, "--json"))
+
+
+def whole(mechanism, every):
+    """C of a run that starts anew: block-diagonal."""
+    block = mechanism.as_run().encoder(every)
+    return np.block(
+        [
+            [block[: N - i, : N - j] if i == j else np.zeros((min(every, N - i), min(every, N - j))) for j in starts]
+            for starts in [range(0, N, every)]
+            for i in starts
+        ]
+    )
+
+
+def least_sensitivity(matrix, allowed, limit):
+    """The largest ‖Cu‖ over every pattern and all signs: the true sensitivity, or less than that."""
+    best = 0.0
+    for size in range(1, limit + 1):
+        for pattern in itertools.combinations(range(N), size):
+            if allowed([later - sooner for sooner, later in itertools.pairwise(pattern)]) or size == 1:
+                signs = np.array(list(itertools.product((1, -1), repeat=size))).T
+                best = max(best, float(np.max(np.linalg.norm(matrix[:, pattern] @ signs, axis=0))))
+    return best
+
+
+def delta_of(epsilon, mu):
+    """δ of the Gaussian mechanism, as the textbook has it."""
+    normal = stats.norm.cdf
+    return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A file of each kind for 8 rounds, made by the command."""
+    folder = tmp_path_factory.mktemp("files")
+    kinds = {
+        "blt": ["--buffers", "2"],
+        "banded": ["--bands", "2", "--free-norms"],
+        "banded-toeplitz": ["--bands", "4"],
+        "banded-inverse": ["--bands", "3"],
+        "dense": [],
+        "structured": ["--diagonals", "2", "--rank", "2"],
+    }
+    flags, _, _ = SCHEMAS["min-sep"]
+    for kind, own in kinds.items():
+        made = result_of("optimize", kind, "--rounds", N, *flags, *own, "--out", folder / kind)
+        assert (made["min_sep"], made["max_participations"], made["rounds"]) == (2, 3, N)
+    return folder
+
+
+NAMES = ["identity", "tree-full", "tree-online"]
+FILES = ["blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "structured"]
+
+
+@pytest.mark.parametrize("every", [None, 3, 4])
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("name", NAMES + FILES)
+def test_no_figure_is_below_that_of_every_pattern(files, name, schema, every):
+    given = name if name in NAMES else files / name
+    flags, allowed, limit = SCHEMAS[schema]
+    block = min(N, every or N)
+    if name in NAMES:
+        mechanism = tff_mf.Identity() if name == "identity" else tff_mf.Tree(block, variant=name.split("-")[1])
+    else:
+        mechanism = tff_mf.load(given)
+    least = least_sensitivity(whole(mechanism, block), allowed, limit)
+    setting = ["--rounds", N, *flags, *(["--restart-every", every] if every else [])]
+    accounted = {}
+    for adjacency, factor in (("zero-out", 1), ("replace-one", 2)):
+        more = [*setting, "--delta", DELTA, "--adjacency", adjacency]
+        accounted = result_of("account", given, "--noise-multiplier", 3, *more)
+        assert accounted["sensitivity"] >= least * (1 - 1e-12)
+        assert accounted["mu"] >= factor * least / 3
+        assert delta_of(accounted["epsilon"], factor * least / 3) <= DELTA * (1 + 1e-9)
+        assert accounted.get("sensitivity_replace_one", accounted["sensitivity"]) == factor * accounted["sensitivity"]
+        calibrated = result_of("calibrate", given, "--epsilon", 2, *more)
+        assert calibrated["epsilon"] <= 2
+        assert delta_of(2, factor * least / calibrated["noise_multiplier"]) <= DELTA * (1 + 1e-9)
+        if accounted["sensitivity_exact"] and np.all(whole(mechanism, block) >= 0):
+            assert accounted["sensitivity"] == pytest.approx(least, rel=1e-9)
+            assert delta_of(1.999, factor * least / calibrated["noise_multiplier"]) > DELTA
+    shown = result_of("show", given, *setting)
+    assert shown["sensitivity_as_run"] == accounted["sensitivity"]
+
+
+@pytest.mark.parametrize("every", [None, 3])
+@pytest.mark.parametrize(
+    ("flags", "workload"),
+    [
+        ([], tff_mf.PrefixSum()),
+        (["--workload", "momentum", "--momentum", "0.9"], tff_mf.Momentum(momentum=0.9)),
+        (
+            ["--workload", "momentum_with_rates", "--momentum", "0.5", "--warmup", "0.25", "--cooldown", "0.5"],
+            tff_mf.MomentumWithRates(momentum=0.5, rates=tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=4)),
+        ),
+    ],
+    ids=["prefix sums", "momentum", "rates"],
+)
+@pytest.mark.parametrize("name", ["tree-online", "blt", "dense"])
+def test_losses_are_those_of_whole_matrices(files, name, flags, workload, every):
+    given = name if name in NAMES else files / name
+    block = every or N
+    mechanism = tff_mf.Tree(block, variant="online") if name in NAMES else tff_mf.load(given)
+    matrix = np.zeros((N, N))
+    for begin in range(0, N, block):
+        end = min(begin + block, N)
+        matrix[begin:end, begin:end] = mechanism.encoder(block)[: end - begin, : end - begin]
+    rows = np.sum(np.square(workload.matrix(N) @ np.linalg.inv(matrix)), axis=1)
+    setting = ["--rounds", N, *SCHEMAS["min-sep"][0], *(["--restart-every", every] if every else []), *flags]
+    shown = result_of("show", given, *setting)
+    assert shown["workload"] == repr(workload)
+    assert shown["rms_loss"] == pytest.approx(shown["sensitivity"] * math.sqrt(np.mean(rows)))
+    assert shown["max_loss"] == pytest.approx(shown["sensitivity"] * math.sqrt(np.max(rows)))
+    if flags:
+        found = result_of("account", given, "--noise-multiplier", 3, "--delta", DELTA, *setting)
+        assert found["rms_error"] == pytest.approx(3 * math.sqrt(np.mean(rows)))
+        assert found["max_error"] == pytest.approx(3 * math.sqrt(np.max(rows)))
+
+
+@pytest.mark.parametrize("mechanism", [tff_mf.Tree(5), tff_mf.BLT.production("b100")], ids=["tree", "blt"])
+def test_errors_of_one_restart_are_those_of_the_run(mechanism):
+    assert restart_errors(mechanism, 5, restart_every=5) == errors(mechanism, 5)
+    rising = [restart_errors(mechanism, n, restart_every=5).max for n in (5, 6, 10, 11)]
+    assert rising == sorted(rising)
+
+
+def subsampled_delta(epsilon, means, q):
+    """δ of a client that is in each of two rounds with probability q: one integral in closed form, one on a grid."""
+    first, second = means
+    grid = np.linspace(-9, 12, 20_001)
+    density = stats.norm.pdf(grid) * (grid[1] - grid[0])
+    likelihood = 1 - q + q * np.exp(first * grid - first * first / 2)
+
+    def of(direction):
+        # Where the likelihood ratio of both rounds is e^±ε: it rises with what the second round releases.
+        rest = np.exp(direction * epsilon) / likelihood - (1 - q)
+        edge = np.where(rest > 0, np.log(np.maximum(rest, 1e-300) / q) / second + second / 2, -np.inf)
+        tail = stats.norm.sf if direction > 0 else stats.norm.cdf
+        without, with_client = tail(edge), (1 - q) * tail(edge) + q * tail(edge - second)
+        if direction > 0:
+            return float(density @ (likelihood * with_client - math.exp(epsilon) * without))
+        return float(density @ (without - math.exp(epsilon) * likelihood * with_client))
+
+    return max(of(+1), of(-1))
+
+
+@pytest.mark.parametrize(("kind", "rounds", "bands"), [("poisson", 2, 1), ("cyclic_poisson", 4, 2)])
+def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, kind, rounds, bands):
+    mechanism = tff_mf.Identity() if bands == 1 else tff_mf.Banded(values=[[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.0]])
+    tff_mf.save(mechanism, tmp_path / "file")
+    setting = ["--rounds", rounds, "--delta", 1e-4, "--sampling", kind, "--population", 40, "--clients-per-round", 2]
+    found = result_of("account", tmp_path / "file", "--noise-multiplier", 1, *setting)
+    q = 2 / (40 // bands)
+    columns = np.linalg.norm(mechanism.as_run().encoder(rounds), axis=0)
+    deltas = [subsampled_delta(found["amplified_epsilon"], columns[start::bands], q) for start in range(bands)]
+    assert 0 < max(deltas) <= 1e-4
+    slightly_less = [subsampled_delta(0.97 * found["amplified_epsilon"], columns[s::bands], q) for s in range(bands)]
+    assert max(slightly_less) > 1e-4
+    calibrated = result_of("calibrate", tmp_path / "file", "--epsilon", 1, *setting)
+    means = columns / calibrated["amplified_noise_multiplier"]
+    assert max(subsampled_delta(1, means[start::bands], q) for start in range(bands)) <= 1e-4
+    # What is not amplified stands where it always stood.
+    assert found["epsilon"] > found["amplified_epsilon"]
+    assert calibrated["noise_multiplier"] > calibrated["amplified_noise_multiplier"]
+    assert calibrated["epsilon"] <= 1 < calibrated["epsilon_if_cohorts_are_known"]
+    assert "only if cohorts are drawn at random and in secret" in found["amplified_statement"]
+    assert "cohorts" not in found["statement"]
+
+
+def test_epsilon_without_amplification_is_that_of_what_sampling_binds_to(files):
+    sampled = ["--sampling", "cyclic_poisson", "--population", 100, "--clients-per-round", 5]
+    setting = ["account", files / "banded", "--noise-multiplier", 2, "--rounds", N, "--delta", DELTA]
+    found = result_of(*setting, *sampled)
+    epochs = result_of(*setting, "--min-sep", 2, "--max-participations", 4, "--fixed-epochs")
+    assert found["epsilon"] == epochs["epsilon"]
+    assert (found["participation"], found["min_sep"], found["max_participations"]) == ("FixedEpoch", 2, 4)
+    assert found["amplified_epsilon"] == tff_mf.amplified_epsilon(
+        tff_mf.load(files / "banded"), N, population=100, clients_per_round=5, noise_multiplier=2, delta=DELTA
+    )
+    by_coin = ["--sampling", "poisson", *sampled[2:]]
+    poisson = result_of(*["identity" if word == files / "banded" else word for word in setting], *by_coin)
+    assert (poisson["participation"], poisson["min_sep"], poisson["max_participations"]) == ("MinSep", 1, N)
+    assert poisson["sensitivity"] == pytest.approx(math.sqrt(N))
+
+
+def test_a_kind_is_optimized_for_the_setting_where_its_name_is_given(files):
+    flags = ["--rounds", N, *SCHEMAS["min-sep"][0]]
+    for kind, own in (("blt", ["--buffers", 2]), ("dense", []), ("banded-toeplitz", ["--bands", 4])):
+        by_name, by_file = (
+            result_of("account", name, "--noise-multiplier", 3, "--delta", DELTA, *flags, *more)
+            for name, more in ((kind, own), (files / kind, []))
+        )
+        assert by_name["epsilon"] == by_file["epsilon"]
+    losses = {
+        objective: result_of("show", "banded-inverse", "--rounds", 64, "--min-sep", 16, "--max-participations", 4)
+        | result_of(
+            *("show", "banded-inverse", "--bands", 4, "--rounds", 64, "--min-sep", 16, "--max-participations", 4),
+            *("--objective", objective),
+        )
+        for objective in ("rms", "max")
+    }
+    assert losses["max"]["max_loss"] < losses["rms"]["max_loss"]
+    assert losses["max"]["rms_loss"] > losses["rms"]["rms_loss"]
+
+
+def test_plan_knows_the_same_settings():
+    arguments = ["plan", "--population", 80, "--clients-per-round", 20, "--rounds", N, "--delta", DELTA, "--epsilon", 4]
+    more = ["--fixed-epochs", "--restart-every", 6, "--adjacency", "replace-one", "--objective", "max"]
+    found = result_of(*arguments, *more)
+    rows = {row["name"]: row for row in found["mechanisms"]}
+    schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
+    for name, mechanism in (("identity", tff_mf.Identity()), ("tree-full", tff_mf.Tree(6))):
+        sigma = rows[name]["noise_multiplier"]
+        run = tff_mf.guarantee(mechanism, N, schema, noise_multiplier=sigma, restart_every=6, adjacency="replace-one")
+        assert rows[name]["epsilon"] == run.epsilon(DELTA) <= 4
+        assert rows[name]["max_loss"] == pytest.approx(
+            rows[name]["sensitivity"] * restart_errors(mechanism, N, restart_every=6).max
+        )
+    losses = [row["max_loss"] for row in found["mechanisms"]]
+    assert losses == sorted(losses)
+    assert set(found["mechanisms"][0]) >= {"max_loss_if_wrong", "epsilon_if_wrong"}
+    assert "replace-one" in found["statement"]
+    assert "restarted every 6" in found["statement"]
+
+
+def test_plan_puts_amplified_figures_in_a_table_of_their_own():
+    arguments = ["plan", "--population", 80, "--clients-per-round", 20, "--rounds", N, "--delta", 1e-4]
+    plain = result_of(*arguments, "--noise-multiplier", 2)
+    found = result_of(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic_poisson")
+    without = [{name: value for name, value in row.items() if name != "seconds"} for row in plain["mechanisms"]]
+    assert [{name: value for name, value in row.items() if name != "seconds"} for row in found["mechanisms"]] == without
+    assert found["statement"] == plain["statement"]
+    for row in found["amplified"]:
+        mechanism = tff_mf.optimize_banded(rounds=N, bands=row["bands"])
+        setting = {"population": 80, "clients_per_round": 20, "noise_multiplier": 2, "delta": 1e-4}
+        assert row["amplified_epsilon"] == tff_mf.amplified_epsilon(mechanism, N, **setting)
+        assert row["epsilon_if_cohorts_are_known"] >= row["amplified_epsilon"] * (1 - 1e-6)
+    assert {row["bands"] for row in found["amplified"]} == {1, 2, 4}
+    text = " ".join(invoke(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic_poisson").split())
+    assert "Only if cohorts are drawn at random and in secret" in text
+
+
+def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
+    out = tmp_path / "file"
+    text = " ".join(invoke("optimize", "blt", "--rounds", 16, "--out", out).split())
+    assert "each client once at most (assumed: none was given)" in text
+    assert "compare mechanisms at equal privacy" in text
+    text = " ".join(invoke("optimize", "banded", "--rounds", 16, "--bands", 4, "--out", out).split())
+    assert "min-sep b≥4, k≤4 (assumed: none was given)" in text
+    made = result_of("optimize", "banded", "--rounds", 16, "--bands", 4, "--out", out)
+    assert (made["participation"], made["min_sep"], made["max_participations"]) == ("MinSep", 4, 4)
+    given = ["--min-sep", 4, "--max-participations", 4]
+    text = invoke("optimize", "banded", "--rounds", 16, *given, "--out", out)
+    assert "assumed" not in text
+    target = ["--epsilon", 2, "--delta", DELTA, "--adjacency", "replace-one"]
+    made = result_of("optimize", "banded", "--rounds", 16, *given, *target, "--out", out)
+    calibrated = result_of("calibrate", out, "--rounds", 16, *given, *target)
+    assert made["bands"] == 4
+    assert made["noise_multiplier"] == calibrated["noise_multiplier"]
+    assert made["statement"] == calibrated["statement"]
+
+
+def test_a_mechanism_for_restarts_is_that_of_one_restart(tmp_path):
+    setting = ["--rounds", 20, "--min-sep", 5, "--max-participations", 4, "--restart-every", 8]
+    made = result_of("optimize", "dense", *setting, "--out", tmp_path / "file")
+    mechanism = tff_mf.load(tmp_path / "file")
+    assert mechanism.made_for.rounds == mechanism.max_rounds == 8
+    assert mechanism.made_for.participation == tff_mf.MinSep(min_sep=5, max_participations=2)
+    shown = result_of("show", tmp_path / "file", *setting)
+    assert (made["rms_loss"], made["sensitivity"]) == (shown["rms_loss"], shown["sensitivity"])
+
+
+def test_any_mechanism_has_a_structured_one_near_it(tmp_path):
+    arguments = ["optimize", "structured", "--rounds", 16, "--diagonals", 4, "--rank", 8, "--out", tmp_path / "file"]
+    losses = {of: result_of(*arguments, "--of", of)["rms_loss"] for of in ("dense", "tree-full", "identity")}
+    tree = tff_mf.Tree(16)
+    assert losses["tree-full"] == pytest.approx(tff_mf.rms_loss(tree, 16, tff_mf.SingleParticipation()), rel=0.05)
+    assert losses["dense"] < losses["tree-full"]
+
+
+def test_bands_are_chosen_for_amplification(tmp_path):
+    setting = ["--rounds", 8, "--population", 80, "--clients-per-round", 20, "--epsilon", 2, "--delta", 1e-4]
+    made = result_of("optimize", "banded", *setting, "--sampling", "cyclic_poisson", "--out", tmp_path / "file")
+    arguments = {"rounds": 8, "population": 80, "clients_per_round": 20, "epsilon": 2, "delta": 1e-4}
+    best = tff_mf.amplified_bands(**arguments)[0]
+    assert made["bands"] == best.bands == tff_mf.load(tmp_path / "file").bands
+    assert made["amplified_noise_multiplier"] == best.noise_multiplier
+    plain = tff_mf.calibrate_noise_multiplier(
+        best.mechanism,
+        8,
+        tff_mf.FixedEpoch(min_sep=best.bands, max_participations=-(-8 // best.bands)),
+        epsilon=2,
+        delta=1e-4,
+    )
+    assert made["noise_multiplier"] == plain > made["amplified_noise_multiplier"]

@@ -1,0 +1,129 @@
+"""Options that mean nothing together are refused, and every option reads the same wherever it is."""
+
+import pathlib
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.experiments.cli import _options, cli
+
+DELTA = 1e-6
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False).stdout
+
+
+def _poisson(flags):
+    return ["poisson" if word == "cyclic_poisson" else word for word in flags]
+
+
+ACCOUNT = ["account", "identity", "--noise-multiplier", 1, "--rounds", 9, "--delta", DELTA]
+SAMPLED = ["--sampling", "cyclic_poisson", "--population", 90, "--clients-per-round", 3]
+OPTIMIZE = ["--rounds", 9, "--out", "new"]
+ONCE = ["--max-participations", 1]
+REFUSED = [
+    ([*ACCOUNT, "--fixed-epochs"], "--min-sep and --max-participations missing"),
+    ([*ACCOUNT, *ONCE, "--momentum", 0.9], "--momentum goes with --workload momentum"),
+    ([*ACCOUNT, *ONCE, "--workload", "momentum"], "--momentum is missing"),
+    ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", 1], "--momentum 1.0 must be below 1"),
+    ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", "nan"], "must be finite"),
+    ([*ACCOUNT, *ONCE, "--workload", "learning_rates"], "needs one of them"),
+    ([*ACCOUNT, *ONCE, "--workload", "learning_rates", "--warmup", 0.9, "--cooldown", 0.9], "together more"),
+    ([*ACCOUNT, *ONCE, "--workload", "sums"], "workload='sums' must be one of prefix_sum"),
+    ([*ACCOUNT, *ONCE, "--objective", "rms"], "objective='rms' does not go with mechanism='identity'"),
+    ([*ACCOUNT, *ONCE, "--bands", 2], "bands=2 does not go with mechanism='identity'"),
+    ([*ACCOUNT, *ONCE, "--buffers", 2], "buffers=2 does not go with mechanism='identity', only with blt"),
+    ([*ACCOUNT, *ONCE, "--clients-per-round", 3], "--clients-per-round goes with --sampling"),
+    ([*ACCOUNT, *ONCE, "--restart-every", 0], "restart_every=0 must be at least 1"),
+    ([*ACCOUNT, *ONCE, "--adjacency", "add-one"], "adjacency='add-one' must be one of"),
+    ([*ACCOUNT, *SAMPLED, "--adjacency", "replace-one"], "proven for zero-out only"),
+    ([*ACCOUNT, *SAMPLED, "--restart-every", 3], "leave one out"),
+    ([*ACCOUNT, *SAMPLED, *ONCE], "--max-participations 9 and by nothing else"),
+    ([*ACCOUNT, *SAMPLED, "--min-sep", 3], "take min_sep=1"),
+    ([*ACCOUNT, *SAMPLED[:4]], "--clients-per-round is missing"),
+    ([*ACCOUNT, *SAMPLED[:2], *SAMPLED[4:]], "--population is missing"),
+    ([*ACCOUNT, *SAMPLED, "--sampling", "timer"], "sampling='timer' must be one of poisson"),
+    ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may come in any round"),
+    (["account", "tree-full", *ACCOUNT[2:], *_poisson(SAMPLED)], "one band only"),
+    (["account", "blt", *ACCOUNT[2:], *SAMPLED], "--min-sep is missing"),
+    (["account", "blt", *ACCOUNT[2:], *ONCE, "--workload", "momentum", "--momentum", 0.5], "workload='momentum'"),
+    (["account", "banded", *ACCOUNT[2:], *ONCE, "--objective", "max"], "banded minimizes RmsLoss"),
+    (["show", "tree-full"], "--rounds is missing"),
+    (["show", "identity", "--rounds", 9, *ONCE, "--restart-every", 3, "--plot", "x.png"], "--plot does not go with"),
+    (["optimize", "banded", *OPTIMIZE], "--bands is missing"),
+    (["optimize", "banded-toeplitz", *OPTIMIZE], "--bands is missing"),
+    (["optimize", "dense", *OPTIMIZE, "--objective", "max"], "dense minimizes RmsLoss"),
+    (["optimize", "blt", *OPTIMIZE, "--workload", "momentum", "--momentum", 0.5], "workload='momentum'"),
+    (["optimize", "banded-inverse", *OPTIMIZE, "--bands", 2, "--workload", "learning_rates", "--warmup", 0.5], "dense"),
+    (["optimize", "dense", *OPTIMIZE, "--epsilon", 1], "--epsilon and --delta go together"),
+    (["optimize", "dense", *OPTIMIZE, "--population", 100], "--population goes with"),
+    (["optimize", "dense", *OPTIMIZE, "--clients-per-round", 2], "--clients-per-round goes with --sampling"),
+    (["optimize", "dense", *OPTIMIZE, *SAMPLED], "chooses the bands of `optimize banded`"),
+    (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "take banded"),
+    (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together more than rounds=9"),
+    (
+        [
+            "optimize",
+            "structured",
+            *OPTIMIZE,
+            "--diagonals",
+            2,
+            "--rank",
+            2,
+            "--workload",
+            "momentum",
+            "--momentum",
+            0.5,
+        ],
+        "that of prefix sums",
+    ),
+    (["optimize", "banded", *OPTIMIZE, *SAMPLED], "--epsilon and --delta are missing"),
+    (["optimize", "banded", *OPTIMIZE, *_poisson(SAMPLED), "--epsilon", 1, "--delta", 1e-6], "one band only"),
+    (
+        ["optimize", "banded", *OPTIMIZE, *SAMPLED, "--epsilon", 1, "--delta", 1e-6, "--free-norms"],
+        "--free-norms does not go with",
+    ),
+    (
+        ["optimize", "dense", *OPTIMIZE, "--restart-every", 3, "--workload", "learning_rates", "--warmup", 0.5],
+        "leave one of the two out",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
+def test_what_means_nothing_together_is_refused_in_a_line(arguments, named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
+        invoke(*arguments)
+    message = refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
+    assert named in message
+    assert "\n" not in message
+    assert list(pathlib.Path().iterdir()) == []
+
+
+def commands():
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in ("account", "calibrate", "plan", "show")}
+    return found | {
+        f"optimize {name}": command for name, command in cli.get_command(context, "optimize").commands.items()
+    }
+
+
+def test_an_option_reads_the_same_wherever_it_is():
+    read = {}
+    for name, command in commands().items():
+        options = {each.name: each for each in command.params if isinstance(each, click.Option)}
+        wanted = {*_options.SETTING, *_options.WORKLOAD} | ({*_options.SAMPLING} if name != "show" else set())
+        assert wanted <= set(options), name
+        for shared in wanted:
+            option = options[shared]
+            read.setdefault(shared, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
+    assert {name: len(ways) for name, ways in read.items() if len(ways) > 1} == {}
+
+
+def test_every_mechanism_is_named_in_the_help():
+    for name in ("account", "calibrate", "show"):
+        assert "tree-full, tree-online, identity or production:NAME" in commands()[name].help

@@ -1,0 +1,146 @@
+"""What people read: as wide as the terminal, with the digits that mean something, and as the docs show it."""
+
+import json
+import pathlib
+import re
+import shlex
+import unicodedata
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf.experiments import digits
+from tff_mf.experiments.cli import _screens, cli
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+SETTING = ["--rounds", "24", "--min-sep", "6", "--max-participations", "4"]
+TARGET = ["--delta", "1e-6", "--epsilon", "2"]
+SAMPLED = ["--sampling", "cyclic_poisson", "--population", "600", "--clients-per-round", "5"]
+COMMANDS = {
+    "account": ["account", "tree-online", "--noise-multiplier", "3.7654321", *SETTING, "--delta", "1e-6"],
+    "calibrate": ["calibrate", "banded", *SETTING, *TARGET, *SAMPLED, "--workload", "momentum", "--momentum", "0.9"],
+    "blt": ["optimize", "blt", *SETTING, *TARGET, "--out", "blt"],
+    "banded": ["optimize", "banded", "--rounds", "24", "--bands", "6", "--out", "banded"],
+    "banded-toeplitz": ["optimize", "banded-toeplitz", *SETTING, "--restart-every", "12", "--out", "toeplitz"],
+    "banded-inverse": [
+        "optimize",
+        "banded-inverse",
+        *SETTING,
+        "--bands",
+        "3",
+        "--objective",
+        "max",
+        "--out",
+        "inverse",
+    ],
+    "dense": ["optimize", "dense", *SETTING, "--fixed-epochs", "--adjacency", "replace-one", "--out", "dense"],
+    "structured": ["optimize", "structured", *SETTING, "--diagonals", "2", "--rank", "2", "--out", "structured"],
+    "show": ["show", "banded", *SETTING, "--workload", "learning_rates", "--warmup", "0.5", "--bands", "2"],
+    "plan": [
+        *("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "24", *TARGET),
+        *("--adjacency", "replace-one", "--restart-every", "12", "--dimension", "4050748"),
+    ],
+    "plan sampling": [
+        *("plan", "--population", "200", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6"),
+        *("--noise-multiplier", "3", "--sampling", "cyclic_poisson"),
+    ],
+}
+REPRS = re.compile(r"\b(None(?! of)|True|False|nan|PrefixSum|MinSep|\w+\(\w*=|\[)")
+
+
+def shown(arguments):
+    return CliRunner().invoke(cli, arguments, catch_exceptions=False, standalone_mode=False).stdout
+
+
+def columns(line):
+    return sum(not unicodedata.combining(character) for character in line)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_screens_fit_the_terminal_and_speak_in_words(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = {}
+    for width in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        text = shown(COMMANDS[name])
+        assert max(map(columns, text.splitlines())) <= width
+        assert REPRS.search(text) is None
+        assert re.search(r"\d\.\d{6,}", text) is None
+        words[width] = len(text.splitlines())
+    assert words[60] >= words[80] >= words[120]
+
+
+LABELS = {
+    "noise_multiplier": "noise multiplier σ",
+    "sensitivity": "sensitivity",
+    "zcdp_rho": "ρ of zCDP",
+    "mu": "μ of Gaussian DP",
+    "epsilon": "ε",
+    "amplified_noise_multiplier": "amplified σ",
+    "amplified_epsilon": "amplified ε",
+    "sensitivity_replace_one": "for replace-one",
+}
+
+
+@pytest.mark.parametrize("name", ["account", "calibrate", "blt", "dense"])
+def test_who_copies_a_figure_is_safe(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = dict(re.findall(r"^(\S.*?)  +(\S+)$", shown(COMMANDS[name]), re.M))
+    exact = json.loads(shown([*COMMANDS[name], "--json"]))
+    copied = {figure: float(lines[label]) for figure, label in LABELS.items() if figure in exact}
+    assert len(copied) >= 2
+    for figure, value in copied.items():
+        assert exact[figure] <= value <= exact[figure] * 1.001 + 1e-3, figure
+    if "effective_noise_multiplier" in exact:
+        assert float(lines["σ / sensitivity"]) <= exact["effective_noise_multiplier"]
+
+
+@given(st.floats(5e-324, 1e300), st.integers(1, 12))
+def test_rounded_figures_are_on_the_safe_side(value, count):
+    assert float(digits.downwards(value, count)) <= value <= float(digits.upwards(value, count))
+    if value > 1e-300:
+        assert float(digits.nearest(value, count)) == pytest.approx(value, rel=10.0 ** (1 - count))
+        assert float(digits.upwards(value, count)) <= value * (1 + 10.0 ** (1 - count)) * (1 + 1e-12)
+
+
+def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["first", *["1.000"] * 9], ["second", "why not, in a sentence that is far too long for one line"]]
+    lines = list(_screens.table(["", *(f"title {number}" for number in range(9))], rows))
+    assert max(map(columns, lines)) <= 40
+    text = "\n".join(lines)
+    assert all(f"title {number}" in text for number in range(9))
+    assert text.count("second") == 1 < text.count("first")
+
+
+def test_plan_says_how_much_memory_a_model_of_that_dimension_takes(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    row = next(line for line in shown(COMMANDS["plan"]).splitlines() if line.startswith("blt"))
+    assert "   4  64.8 MB  " in row
+
+
+def test_parameters_close_to_one_are_told_from_it():
+    text = shown(["show", "production:b1000"])
+    assert "theta               1 - 1.66e-13, 0.997341, 0.958463, 0.658180" in text
+    assert tff_mf.BLT.production("b1000").theta[0] == pytest.approx(1 - 1.66e-13, abs=1e-15)
+
+
+def test_the_screens_in_the_docs_are_what_is_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(BLOCKS) >= 7
+    for block in BLOCKS:
+        command, _, screen = block.replace("\\\n", " ").partition("\n")
+        words = shlex.split(command)
+        assert words[:2] == ["$", "tff-mf"]
+        assert settled(shown(words[2:])) == settled(screen), command
+
+
+def settled(text):
+    """Without what differs from machine to machine: seconds, and the last digits of a search."""
+    text = re.sub(r"\b\d+\.\d s\b|(?<=^seconds)( +)[\d.e-]+", "\\1…", text, flags=re.M)
+    return re.sub(r"\d\.\de-\d\d", "…", text).split()
