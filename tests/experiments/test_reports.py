@@ -216,15 +216,12 @@ def test_reports_are_as_their_schema_says(good):
 def test_the_markdown_has_every_figure(good):
     folder, report = good
     text = (folder / "report.md").read_text()
+    text = " ".join(text.split())
     assert report["headline"] in text
     for each in report["assumptions"]:
         assert each["text"] in text
     for name in ("zcdp_rho", "mu", "epsilon", "epsilon_from_zcdp"):
         assert upwards(report["accountant"]["realised"][name]) in text
-
-
-def test_questions_can_be_filled_in(good):
-    assert json.loads(invoke(good[0], "--questions").stdout) == ANSWERS
 
 
 @pytest.mark.parametrize(
