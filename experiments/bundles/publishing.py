@@ -52,12 +52,12 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
     for name in (training.MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():
             raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")
-    _check_report(run)
+    check_report(run)
     with new_folder(out) as aside, aggregators.tff_session():
         return _write(run, aside)
 
 
-def _check_report(run: pathlib.Path) -> None:
+def check_report(run: pathlib.Path) -> None:
     """Raises unless the report of a run is the one that follows from its files, answers and audit included."""
     about = [each for each in reports.check(run) if each.field in ("report", "model")]
     wrong = [each.text for each in about if each.severity == "critical"]

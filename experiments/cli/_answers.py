@@ -41,6 +41,8 @@ def ask(folder: pathlib.Path) -> pathlib.Path:
             f"--answer asks on a terminal, and there is none: `tff-mf report {folder} --questions` writes {path}, to "
             "fill in with an editor or a program."
         )
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise InputValueError(f"answers={str(path)!r} cannot be written: it is a folder, or in one that is closed.")
     answers, draft = _earlier(folder), folder / _DRAFT
     click.echo(
         f"{len(_questions.QUESTIONS)} questions; without all answers no ε is stated. Enter takes what is in brackets, "

@@ -18,15 +18,8 @@ def run(report: Mapping[str, Any]) -> list[str]:
     lines = [_rounds(rounds), *_clients(setting, rounds), _schema(claimed)]
     if claimed["observed_max_participations"] is not None:
         lines.append(_observed(claimed))
-    lines.append(f"Cohorts are drawn by {claimed['sampler']}.")
     if setting["population"] is not None:
         lines.append(f"δ is held against a population of {setting['population']} clients.")
-    if rounds["computed_again"]:
-        lines.append(f"{rounds['computed_again']} rounds were computed again before anything of them was released.")
-    if rounds["released_again"]:
-        lines.append(f"{rounds['released_again']} rounds were released more than once.")
-    if rounds["not_finite"]:
-        lines.append(f"{rounds['not_finite'].capitalize()}.")
     return lines
 
 
