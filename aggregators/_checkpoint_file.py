@@ -23,6 +23,8 @@ _KEY, _HASH = "tff_mf_checkpoint", "sha256"
 _NO_HASH = "0" * 64
 _VERSION = 2
 _LENGTH_BYTES = 8
+# What others may put beside checkpoints: `run.json` has no keys.
+_SETTINGS = ".json"
 _READ_BYTES = 2**20
 _DTYPES = {
     "bool": "BOOL",
@@ -129,24 +131,39 @@ def _digest(path: pathlib.Path, claimed: str) -> str:
 
 
 def make_private(folder: pathlib.Path) -> None:
-    """Makes a folder that only its owner can read, or makes it so, with a warning if others could.
+    """Makes a folder of checkpoints that only its owner can read, or makes it so, with a warning if others could.
 
     Raises:
         InputValueError: If it cannot be made, or not be closed.
     """
     try:
-        if folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
+        if folder.is_dir() and _others(folder) and any(map(_others, _with_keys(folder))):
             _LOG.warning(
                 "Others could read the checkpoints in %r, whose keys take the noise off every released model. They "
                 "cannot any longer; against whoever did, the run has no guarantee.",
                 str(folder),
             )
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        for path in filter(pathlib.Path.is_file, folder.iterdir()):
-            path.chmod(0o600)
+        close(folder)
     except OSError as error:
         raise InputValueError(f"checkpoints={str(folder)!r} cannot be kept from others: {error}.") from error
+
+
+def close(folder: pathlib.Path) -> None:
+    """Makes a folder that only its owner can read, or makes it so."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    for path in filter(pathlib.Path.is_file, folder.iterdir()):
+        path.chmod(0o600)
+
+
+def _others(path: pathlib.Path) -> bool:
+    """Returns whether others than the owner have any right to a path."""
+    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+def _with_keys(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the files of a folder of checkpoints that may hold keys: all but settings, also those half written."""
+    return [path for path in folder.iterdir() if path.is_file() and path.suffix != _SETTINGS]
 
 
 def _sync(folder: pathlib.Path) -> None:

@@ -110,6 +110,8 @@ def export_process(
     start = tff.backends.mapreduce.get_state_initialization_computation(process.initialize, as_written)
     graphs["initialize"], fed = _initialization(start, initial_weights)
     stages = {}
+    # Before anything is in it: no file of it is ever open to others.
+    _checkpoint_file.close(folder / "server")
     for name, graph in {**graphs, "work": _graph("work", work)}.items():
         place = f"{'device' if name == 'work' else 'server'}/{name}"
         stages[name] = {
@@ -117,7 +119,6 @@ def export_process(
             "graph_bytes": graph.graph_def.ByteSize(),
             **_saved_models.save(graph, folder / place),
         }
-    _checkpoint_file.make_private(folder / "server")
     _write_private(folder / INITIAL, fed)
     converted = lite.convert_to_lite(folder / "device" / "work")
     if converted.content is not None:

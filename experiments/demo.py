@@ -10,7 +10,8 @@ from typing import Any
 
 import tff_mf
 
-from . import plots, progress, statements, task, training
+from . import layers, plots, progress, run_files, statements, task, training
+from .configuration import FIELDS
 from .datasets import pydoc
 from .privacy import PrivacyPlan, plan_privacy
 from .settings import ModelConfig, TrainingSettings
@@ -62,6 +63,7 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
         What `summary.json` holds.
     """
     start = time.perf_counter()
+    dataset = "pydoc" if data is None else f"sqlite:{data}"
     data = pydoc.cached_pydoc() if data is None else data
     staging = out.with_name(out.name + ".partial")
     shutil.rmtree(staging, ignore_errors=True)
@@ -69,6 +71,8 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
     for name, plan in _plans(settings).items():
         folder = staging / name
         folder.mkdir(parents=True)
+        # Like a run of `tff-mf train`: to repeat, and to export.
+        run_files.write(_layer(settings, name, dataset), folder)
         with progress.rounds(settings.rounds, name) as on_round:
             results[name] = training.run(
                 _training_settings(settings, name), plan, data=data, out=folder, on_round=on_round
@@ -132,6 +136,25 @@ def _training_settings(settings: DemoSettings, name: str) -> TrainingSettings:
         server_learning_rate=settings.server_learning_rates[name],
         **{key: value for key, value in values.items() if key in shared},
     )
+
+
+def _layer(settings: DemoSettings, name: str, dataset: str) -> layers.Layer:
+    """Returns the settings of one of the runs, as `tff-mf train --config` takes them."""
+    shared = {key: value for key, value in vars(settings).items() if key in FIELDS and key not in ("model", "buffers")}
+    values = {
+        **shared,
+        "dataset": dataset,
+        "mechanism": name,
+        **({"buffers": settings.buffers} if name == "blt" else {}),
+        "min_sep": settings.participation.min_sep,
+        "max_participations": settings.participation.max_participations,
+        "model": settings.model.architecture,
+        "vocab_size": settings.model.vocab_size,
+        "embedding_size": settings.model.embedding_size,
+        "units": settings.model.units,
+        "server_learning_rate": settings.server_learning_rates[name],
+    }
+    return layers.Layer.of(values, "demo")
 
 
 def _replace(source: pathlib.Path, target: pathlib.Path) -> None:

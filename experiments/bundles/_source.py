@@ -110,6 +110,8 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
 
 
 def _settings(given: dict[str, Any]) -> TrainingSettings:
+    # A run also says how many clients its data has, which decides nothing.
+    given = {name: value for name, value in given.items() if name != "training_clients"}
     try:
         parts: dict[str, Any] = {
             "sampling": SamplingSettings(**given["sampling"]),

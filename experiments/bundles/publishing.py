@@ -48,14 +48,26 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
         InputError: If the run has no model or no report, its report does not follow from its files, or `out` holds
             something.
     """
-    for name in (training.MODEL, REPORT):
+    reports.run_folder(run)
+    for name in (training.MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():
             raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")
-    wrong = [each for each in reports.check(run) if each.severity == "critical" and each.field == "report"]
-    if wrong:
-        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0].text}.")
+    check_report(run)
     with new_folder(out) as aside, aggregators.tff_session():
         return _write(run, aside)
+
+
+def check_report(run: pathlib.Path) -> None:
+    """Raises unless the report of a run is the one that follows from its files, answers and audit included."""
+    about = [each for each in reports.check(run) if each.field in ("report", "model")]
+    wrong = [each.text for each in about if each.severity == "critical"]
+    if wrong:
+        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}.")
+    if about:
+        raise InputValueError(
+            f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
+            "report, and nothing that is known now may be missing there."
+        )
 
 
 def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:

@@ -150,6 +150,12 @@ def report(
             click.echo(line)
 
 
+def show(rows: Sequence[tuple[str, str]]) -> None:
+    """Prints labels with a text beside each; a row without a text says nothing."""
+    for line in _screens.labelled(rows):
+        click.echo(line)
+
+
 def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return None

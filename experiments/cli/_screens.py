@@ -69,11 +69,23 @@ def folded(text: str, *, indent: str = "") -> list[str]:
 
 def entries(result: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line an entry, or more where it is long; entries that are None say nothing."""
-    shown = {name: _words(name, value) for name, value in result.items() if value is not None}
-    labels = {name: _LABELS.get(name, name.replace("_", " ")) for name in shown}
-    column = max(map(len, labels.values())) + len(_GAP)
-    for name, text in shown.items():
-        yield from folded(f"{labels[name]:{column}}{text}", indent=" " * column)
+    shown = {name: value for name, value in result.items() if value is not None}
+    yield from labelled(
+        [(_LABELS.get(name, name.replace("_", " ")), _words(name, value)) for name, value in shown.items()]
+    )
+
+
+def labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yields a line for each label and its text, or more where a text is long; a row without a text says nothing.
+
+    Example:
+        >>> list(labelled([("n", "20 rounds"), ("note", "")]))
+        ['n  20 rounds']
+    """
+    rows = [(label, text) for label, text in rows if text]
+    column = max((len(label) for label, _ in rows), default=0) + len(_GAP)
+    for label, text in rows:
+        yield from folded(f"{label:{column}}{text}", indent=" " * column)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

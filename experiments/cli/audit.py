@@ -3,10 +3,16 @@
 import dataclasses
 import json
 import pathlib
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import _options
+
+if TYPE_CHECKING:
+    from .. import auditing
+
+_OF_A_RUN = "the folder of a run says itself what is claimed; give no other setting."
 
 
 @click.command()
@@ -14,66 +20,97 @@ from . import _options
 @click.option("--noise-multiplier", type=float, help="σ of an artifact; its sensitivity, ρ = 1/2, if not given.")
 @click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
 @_options.participation_options
-@click.option("--delta", type=float, default=1e-6, show_default=True, help="δ of the claim, for an artifact.")
+@_options.fixed_epochs
+@_options.option("restart_every")
+@_options.option("adjacency", default=None, show_default=False, help="zero-out or replace-one; zero-out if not given.")
+@click.option("--delta", type=float, help="δ of the claim, for an artifact; 1e-6 if not given.")
 @click.option("--coordinates", type=int, help="Samples, of which each is two canaries; by the rounds if not given.")
 @click.option("--noise-scale", type=float, default=1.0, help="TEST ONLY: multiply the noise, to see it found out.")
 @_options.as_json
-def audit(
-    what: str,
-    noise_multiplier: float | None,
-    rounds: int | None,
-    min_sep: int | None,
-    max_participations: int | None,
-    delta: float,
-    coordinates: int | None,
-    noise_scale: float,
-    as_json: bool,
-) -> None:
+def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool, **flags: Any) -> None:
     """Test the noise of a run or of an artifact: covariance, repeats, sensitivity, and canaries.
 
-    RUN is a folder, into whose audit.json the result goes, for its report. ARTIFACT is a file, `production:b100` and so
-    on, or `identity`. Exit status 1 if a test fails.
+    RUN is a folder, into whose audit.json the result goes, and into its report. ARTIFACT is a file, `production:b100`
+    and so on, or `identity`. Exit status 1 if a test fails.
     """
     import tff_mf
     from tff_mf import _requires, _validate
 
     _requires.packages("Auditing", "tensorflow")
-    from .. import auditing, progress, reports
+    from .. import auditing, progress, reports, runs
 
     folder = pathlib.Path(what)
     more = {"coordinates": coordinates, "noise_scale": _validate.positive("noise_scale", noise_scale)}
+    current = False
     if folder.is_dir():
-        given = [noise_multiplier, rounds, min_sep, max_participations]
-        if any(value is not None for value in given):
-            raise click.UsageError("the folder of a run says itself what is claimed; give no other setting.")
+        if any(value not in (None, False) for value in flags.values()):
+            raise click.UsageError(_OF_A_RUN)
         run = reports.read_configuration(folder)
         setting = reports.audit_setting(run, tff_mf.load(folder / "mechanism.safetensors"), **more)
+        current = reports.is_current(folder)
     else:
-        mechanism = _options.load_mechanism(what)
-        made_for = mechanism.made_for
-        if made_for is not None and min_sep is None and max_participations is None:
-            participation = made_for.participation
-        else:
-            participation = _options.participation(min_sep, max_participations)
-        if rounds is None:
-            if made_for is None:
-                raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
-            rounds = made_for.rounds
-        if noise_multiplier is None:
-            noise_multiplier = tff_mf.sensitivity(mechanism.as_run(), rounds, participation)
-        setting = auditing.Setting(
-            mechanism=mechanism,
-            rounds=rounds,
-            participation=participation,
-            noise_multiplier=_validate.positive("noise_multiplier", noise_multiplier),
-            delta=_validate.open_unit("delta", delta),
-            **more,
-        )
+        setting = auditing.Setting(**_of_artifact(what, **flags), **more)
     with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.count_stddev is None else 2)):
         found = auditing.audit(setting)
-    result = {
+    result = _result(found, setting, reports.file_hash(folder / reports.CONFIGURATION) if folder.is_dir() else None)
+    if folder.is_dir():
+        runs.write_atomically(folder / "audit.json", json.dumps(result, indent=1) + "\n")
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        _show(found, folder if folder.is_dir() else None)
+    if folder.is_dir():
+        _report(folder, current=current)
+    if not found.passed:
+        raise SystemExit(1)
+
+
+def _of_artifact(
+    what: str,
+    *,
+    noise_multiplier: float | None,
+    rounds: int | None,
+    min_sep: int | None,
+    max_participations: int | None,
+    fixed_epochs: bool,
+    restart_every: int | None,
+    adjacency: str | None,
+    delta: float | None,
+) -> dict[str, Any]:
+    """Returns what is claimed of an artifact; what was not given is what it was made for."""
+    import tff_mf
+    from tff_mf import _validate
+
+    mechanism = _options.load_mechanism(what)
+    made_for = mechanism.made_for
+    if made_for is not None and min_sep is None and max_participations is None and not fixed_epochs:
+        participation = made_for.participation
+    else:
+        participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
+    if rounds is None:
+        if made_for is None:
+            raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
+        rounds = made_for.rounds
+    if noise_multiplier is None:
+        every = rounds if restart_every is None else restart_every
+        noise_multiplier = tff_mf.restart_sensitivity(
+            mechanism.as_run(), rounds, participation, restart_every=every
+        ).value
+    return {
+        "mechanism": mechanism,
+        "rounds": rounds,
+        "participation": participation,
+        "noise_multiplier": _validate.positive("noise_multiplier", noise_multiplier),
+        "delta": _validate.open_unit("delta", 1e-6 if delta is None else delta),
+        "restart_every": restart_every,
+        "adjacency": "zero-out" if adjacency is None else adjacency,
+    }
+
+
+def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: str | None) -> dict[str, Any]:
+    return {
         "passed": found.passed,
-        "run_sha256": reports.file_hash(folder / reports.CONFIGURATION) if folder.is_dir() else None,
+        "run_sha256": run_sha256,
         "coordinates": found.coordinates,
         "noise_scale": setting.noise_scale,
         "rounds": setting.rounds,
@@ -85,12 +122,26 @@ def audit(
         "control": dataclasses.asdict(found.control),
         "tests": [dataclasses.asdict(test) for test in found.tests],
     }
-    if folder.is_dir():
-        (folder / "audit.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        for test in found.tests:
-            click.echo(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}: {test.text}")
-    if not found.passed:
-        raise SystemExit(1)
+
+
+def _show(found: "auditing.Audit", folder: pathlib.Path | None) -> None:
+    _options.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
+    failed = sum(not test.passed for test in found.tests)
+    verdict = f"{failed} of {len(found.tests)} tests failed" if failed else f"all {len(found.tests)} tests passed"
+    where = "" if folder is None else f"; written to {folder / 'audit.json'}"
+    click.echo(f"{verdict}{where}")
+
+
+def _report(folder: pathlib.Path, *, current: bool) -> None:
+    """Writes a run's report anew, with the audit in it, unless it had been edited."""
+    from .. import reports
+
+    if current:
+        made = reports.write_anew(folder)
+        click.echo(f"the report has the audit now; its new digest: {made['digest']}", err=True)
+    elif reports.has_report(folder):
+        click.echo(
+            f"the report did not follow from the files before the audit, and is left as it is: see `tff-mf report "
+            f"{folder} --check`",
+            err=True,
+        )

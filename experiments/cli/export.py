@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -64,4 +66,27 @@ def export(
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,
     }
-    _options.report(result, as_json=as_json)
+    if as_json:
+        _options.report(result, as_json=True)
+    else:
+        _show(result)
+
+
+def _show(result: Mapping[str, Any]) -> None:
+    from ..statements import upwards
+
+    click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
+    k, b = result["max_participations"], result["min_sep"]
+    often = f"in {k} rounds at most, {b} or more apart" if k > 1 else "in one round"
+    epsilon = "not bounded" if result["epsilon"] == float("inf") else upwards(result["epsilon"])
+    _options.show(
+        [
+            ("guarantee", result["headline"]),
+            ("planned ε", f"{epsilon} at δ = {result['delta']}, if all holds that planned.md assumes"),
+            ("a round", f"{result['clients_per_round']} clients, noise multiplier {result['noise_multiplier']}"),
+            ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
+            ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),
+            ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
+            ("digest", result["digest"]),
+        ]
+    )

@@ -24,4 +24,14 @@ def export_model(run: str, out: str, as_json: bool) -> None:
 
     with progress.bar("export-model", 3):
         result = publishing.export_model(pathlib.Path(run), pathlib.Path(out))
-    _options.report({"out": out, **result}, as_json=as_json)
+    if as_json:
+        _options.report({"out": out, **result}, as_json=True)
+        return
+    click.echo(f"wrote the model of {run}, with its privacy report, to {out}")
+    _options.show(
+        [
+            ("guarantee", result["headline"]),
+            ("parameters", f"{result['parameters']:,}"),
+            ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
+        ]
+    )

@@ -5,54 +5,116 @@ import pathlib
 
 import click
 
+from . import _options
+
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", required=False)
+@click.option("--answer", is_flag=True, help="First ask on the terminal for what only you know: RUN/answers.json.")
+@click.option("--questions", is_flag=True, help="Write RUN/answers.json to fill in, and no report.")
+@click.option("--out", metavar="FILE", help="With --questions: the file, in place of RUN/answers.json.")
 @click.option("--check", is_flag=True, help="Write nothing; compare with the files, exit 1 on a critical finding.")
 @click.option("--digest", "held", metavar="HEX", help="With --check: the digest that was kept when the run ended.")
 @click.option("--planned", is_flag=True, help="The report of what the run was set to do, whatever ran.")
-@click.option("--questions", is_flag=True, help="Print answers.json to fill in.")
-@click.option("--schema", is_flag=True, help="Print the JSON schema of reports.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
+@_options.as_json
 def report(
-    run: str, check: bool, held: str | None, planned: bool, questions: bool, schema: bool, as_json: bool
+    run: str | None,
+    answer: bool,
+    questions: bool,
+    out: str | None,
+    check: bool,
+    held: str | None,
+    planned: bool,
+    schema: bool,
+    as_json: bool,
 ) -> None:
     """Write, print and check the privacy report of a run, from the files in its folder.
 
-    RUN is the folder. What only you know goes into answers.json in it; without all answers no ε is stated. The digest
-    is printed to stderr: keep it where nobody who can write to RUN reaches it, and check with --digest. Exit status 1
-    with --check if a finding is critical.
+    RUN is the folder. What only you know goes into RUN/answers.json: --answer asks for it, --questions writes the file
+    for an editor or a script; without all answers no ε is stated. The digest is printed to stderr: keep it where nobody
+    who can write to RUN reaches it, and check with --digest. Exit status 1 with --check if a finding is critical.
     """
     from .. import reports
-    from ..reports._questions import QUESTIONS, read_answers
     from ..reports._schema import SCHEMA
 
-    folder = pathlib.Path(run)
     if schema:
         click.echo(json.dumps(SCHEMA, indent=1))
         return
+    _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned)
+    folder = reports.run_folder(pathlib.Path(run or ""))
     if questions:
-        answers = read_answers(folder)
-        for question in QUESTIONS:
-            click.echo(f"{question.name}: {question.text}", err=True)
-        click.echo(json.dumps(answers, indent=1, ensure_ascii=False))
+        from ._answers import write_form
+
+        write_form(folder, folder / reports.ANSWERS if out is None else pathlib.Path(out))
         return
     if check:
-        findings = reports.check(folder, held=held)
-        critical = [each for each in findings if each.severity == "critical"]
-        if as_json:
-            click.echo(json.dumps({"critical": len(critical), "findings": [vars(each) for each in findings]}))
-        else:
-            for each in findings:
-                click.echo(f"{each.severity}: {each.field}: {each.text}")
-            click.echo(f"{len(critical)} critical of {len(findings)} findings")
-            if held is None:
-                click.echo("without --digest: somebody who writes every file anew is not found out", err=True)
-        if critical:
-            raise SystemExit(1)
+        _check(folder, held, as_json=as_json)
         return
-    if held is not None:
-        raise click.UsageError("--digest goes with --check.")
+    if answer:
+        from ._answers import ask
+
+        reports.read_configuration(folder)
+        current = _is_current(folder)
+        ask(folder)
+        if current:
+            # The plan states what was answered too.
+            reports.write_anew(folder)
+    _write(folder, planned=planned, as_json=as_json)
+
+
+def _check_flags(
+    run: str | None, *, answer: bool, questions: bool, out: str | None, check: bool, held: str | None, planned: bool
+) -> None:
+    """Raises unless the flags go together."""
+    if run is None:
+        raise click.UsageError("RUN is missing: name the folder of a run.")
+    chosen = {"--answer": answer, "--questions": questions, "--check": check}
+    given = [flag for flag, value in chosen.items() if value]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them.")
+    for flag, value, needed, there in (
+        ("--out", out, "--questions", questions),
+        ("--digest", held, "--check", check),
+    ):
+        if value is not None and not there:
+            raise click.UsageError(f"{flag} goes with {needed}.")
+    if planned and (questions or check):
+        raise click.UsageError(f"--planned does not go with {given[0]}.")
+
+
+def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
+    from .. import reports
+
+    findings = reports.check(folder, held=held)
+    critical = [each for each in findings if each.severity == "critical"]
+    if as_json:
+        click.echo(json.dumps({"critical": len(critical), "findings": [vars(each) for each in findings]}))
+    else:
+        for line in reports.finding_lines([vars(each) for each in findings], str(folder)):
+            click.echo(line)
+        click.echo(f"{len(critical)} critical of {len(findings)} findings")
+        if held is None:
+            click.echo("without --digest: somebody who writes every file anew is not found out", err=True)
+    if critical:
+        raise SystemExit(1)
+
+
+def _is_current(folder: pathlib.Path) -> bool:
+    from tff_mf.errors import InputError
+
+    from .. import reports
+
+    try:
+        return reports.is_current(folder)
+    except InputError:
+        # The answers are damaged, and are about to be mended.
+        return False
+
+
+def _write(folder: pathlib.Path, *, planned: bool, as_json: bool) -> None:
+    from .. import reports
+
     begun = reports.has_begun(folder)
     if not begun:
         click.echo("nothing ran here, by its files: this is a plan", err=True)

@@ -6,6 +6,8 @@ import pathlib
 
 import click
 
+from . import _options
+
 
 @click.command()
 @click.argument("bundle", metavar="DIR")
@@ -40,10 +42,12 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
     if as_json:
         click.echo(json.dumps({"verified": not found, "refused": [dataclasses.asdict(each) for each in found]}))
     else:
-        for each in found:
-            click.echo(f"refused: {each.file}: {each.reason}")
-        if not found:
-            ran = "files only" if files_only else f"files, and {rounds} rounds in TensorFlow and in TFF"
-            click.echo(f"verified: {ran}; digest {bundles.read_manifest(folder)[1]}")
+        _options.show([(f"refused: {each.file}:", each.reason) for each in found])
+        if found:
+            click.echo(f"{bundle} must not be deployed")
+        else:
+            ran = "only, nothing was run" if files_only else f"and {rounds} rounds in TensorFlow and in TFF"
+            click.echo(f"verified: its files {ran}")
+            click.echo(f"digest: {bundles.read_manifest(folder)[1]}")
     if found:
         raise SystemExit(1)

@@ -1,22 +1,19 @@
 """Checks a report that somebody handed over against the files it is about."""
 
-import hmac
-import json
 import os
 import pathlib
 from typing import Any
-
-from tff_mf.errors import InputError, InputValueError
 
 from ..ledger import LEDGER
 from ..participation_log import PARTICIPATION
 from . import _strict
 from ._build import build, digest
+from ._earlier import differences, of_its_time, other_than_held, other_version
 from ._evidence import METRICS
-from ._files import as_text, names
+from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
 from ._markdown import markdown
-from ._questions import checked, read_answers
+from ._questions import ANSWERS
 from ._schema import problems
 from ._summarised import MODEL, SUMMARY
 
@@ -71,23 +68,59 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         return [_critical(text), *found]
     found += _inconsistent(folder, stored, realised=realised)
     if held is not None:
-        found += _other_than_held(stored, recomputed, held)
+        found += other_than_held(folder, stored, recomputed, held)
     if not isinstance(stored, dict):
         return found
-    for name in _differing(stored, recomputed):
-        found.append(_critical(f"{as_json} says another {name} than the run's files: it was edited, or they were"))
+    differing = differences(stored, recomputed)
+    found += _of_its_time(folder, stored, realised=realised) if differing else []
     return found + (_inconsistent_plan(folder) if realised else [])
 
 
-def _other_than_held(stored: Any, recomputed: dict[str, Any], held: str) -> list[Finding]:
-    """Returns what is wrong if the report, or what follows from the files, is not the one whose digest was kept."""
-    if not (len(held) == 64 and all(each in "0123456789abcdef" for each in held)):
-        raise InputValueError(f"digest={held!r} is no digest of a report: 64 hexadecimal digits, in lower case.")
-    said = (stored.get("digest") if isinstance(stored, dict) else None, recomputed["digest"])
-    if all(isinstance(each, str) and hmac.compare_digest(each.encode(), held.encode()) for each in said):
-        return []
-    text = "the digest is not the one that was held: this is another run, or its files or its report were changed"
-    return [Finding(severity=CRITICAL, field="digest", text=text)]
+def has_report(folder: pathlib.Path) -> bool:
+    """Returns whether a folder has the report of what ran there or, if nothing did, of its plan."""
+    return os.path.lexists(folder / names(realised=has_begun(folder))[0])
+
+
+def is_current(folder: pathlib.Path) -> bool:
+    """Returns whether a folder has a report that follows from its files, or from those of its time.
+
+    Whoever writes such a report anew, since an answer or an audit was added, replaces nothing that was edited.
+
+    Raises:
+        InputValueError: If the folder has no intact configuration, or answers that are none.
+    """
+    wrong = any(each.severity == CRITICAL and each.field == "report" for each in check(folder))
+    return has_report(folder) and not wrong
+
+
+def write_anew(folder: pathlib.Path) -> dict[str, Any]:
+    """Writes a run's report anew, and its plan's if there is one, with the answers and the audit of now."""
+    realised = has_begun(folder)
+    if realised and os.path.lexists(folder / names(realised=False)[0]):
+        write(folder, realised=False)
+    return write(folder, realised=realised)
+
+
+def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool) -> list[Finding]:
+    """Returns what is wrong with a report that does not follow from the files as they are.
+
+    Formal guarantee: no finding is critical only if the report follows from all files but `answers.json` and
+    `audit.json`, with answers of its own that are those of now, or missing, and no other audit than there is: then it
+    states no figure that is not stated now.
+    """
+    as_json, _ = names(realised=realised)
+    earlier = of_its_time(folder, stored, realised=realised)
+    anew = "tff-mf report writes it anew"
+    if earlier is None:
+        return [_critical(f"{as_json} is no report of this release: {anew}")]
+    text = "than the run's files: it was edited, or they were"
+    if earlier.differing:
+        return [_critical(f"{as_json} says another {name} {text}") for name in earlier.differing]
+    if earlier.answered_otherwise:
+        other = ", ".join(earlier.answered_otherwise)
+        return [_critical(f"{as_json} has another answer to {other} than {ANSWERS} has now: {anew}")]
+    later = " and ".join(earlier.later)
+    return [Finding(severity=WARNING, field="report", text=f"{as_json} is older than {later}: {anew}")]
 
 
 def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
@@ -104,22 +137,15 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     found = _inconsistent(folder, stored, realised=False)
     if found or not isinstance(stored, dict):
         return found
-    try:
-        answers = checked({each["name"]: each["answer"] for each in stored["questions"]}, as_json)
-        other = [name for name, now in read_answers(folder).items() if answers[name] not in (None, now)]
-        if other:
-            return [
-                _critical(f"{as_json} has another answer to {other[0]} than there is now: write it anew (--planned)")
-            ]
-        recomputed = build(folder, realised=False, answers=answers, audited=stored["audit"] != "none")
-    except (InputError, KeyError, TypeError) as error:
-        return [_critical(f"{as_json} is no planned report: {error}")]
-    # Of the answers of its time only what they said is known.
-    for report in (stored, recomputed):
-        report["files"] = {name: each for name, each in report["files"].items() if name != "answers.json"}
+    earlier = of_its_time(folder, stored, realised=False)
+    if earlier is None:
+        return [_critical(f"{as_json} is no planned report")]
+    if earlier.answered_otherwise:
+        other = earlier.answered_otherwise[0]
+        return [_critical(f"{as_json} has another answer to {other} than there is now: write it anew (--planned)")]
     return [
         _critical(f"{as_json} says another {name} than the run was set to: it was edited, or is of another run")
-        for name in _differing(stored, recomputed)
+        for name in earlier.differing
     ]
 
 
@@ -129,17 +155,6 @@ def _stored(path: pathlib.Path) -> tuple[Any, str]:
         return _strict.loads(path.read_text(encoding="utf-8")), ""
     except (OSError, ValueError, RecursionError) as error:
         return None, str(error)
-
-
-def _differing(stored: dict[str, Any], recomputed: dict[str, Any]) -> list[str]:
-    """Returns the fields in which two reports differ, but for the digest."""
-    kept = json.loads(json.dumps(recomputed))
-    return [name for name in kept if name != "digest" and _exact(stored.get(name)) != _exact(kept[name])]
-
-
-def _exact(value: Any) -> str:
-    """Returns a value as text, in which 1, 1.0 and true are three."""
-    return json.dumps(value, sort_keys=True)
 
 
 def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[Finding]:
@@ -161,7 +176,13 @@ def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[
     except (OSError, ValueError) as error:
         return [*found, _critical(f"{as_markdown} is damaged: {error}")]
     if not _fits(stored) or shown != markdown(stored):
-        found.append(_critical(f"{as_markdown} says something else than {as_json}: it was edited"))
+        other = other_version(stored)
+        text = (
+            f"was worded by {other}, and cannot be checked by this release: tff-mf report writes it anew"
+            if other
+            else f"says something else than {as_json}: it was edited"
+        )
+        found.append(_critical(f"{as_markdown} {text}"))
     return found
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -194,13 +195,30 @@ def write_configuration(
     return configuration
 
 
+def run_folder(path: pathlib.Path) -> pathlib.Path:
+    """Returns a path that is the folder of something.
+
+    Raises:
+        InputValueError: If it is none, or cannot be read.
+    """
+    try:
+        if path.is_dir():
+            os.listdir(path)
+            return path
+        there = os.path.lexists(path)
+    except OSError as error:
+        raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
+    what = f"is a file: name the folder of the run, which holds {CONFIGURATION}" if there else "does not exist"
+    raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
+
+
 def read_configuration(folder: pathlib.Path) -> Configuration:
     """Returns what a run was set to do.
 
     Raises:
         InputValueError: If the folder has no such file, or the file says something else.
     """
-    path = folder / CONFIGURATION
+    path = run_folder(folder) / CONFIGURATION
     try:
         given = _strict.loads(path.read_text(encoding="utf-8"))
         if given.pop("version") != _VERSION:
@@ -209,7 +227,11 @@ def read_configuration(folder: pathlib.Path) -> Configuration:
         return Configuration(**given)
     except FileNotFoundError as error:
         raise InputValueError(f"run={str(folder)!r} has no {CONFIGURATION}: it is no folder of a run.") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except KeyError as error:
+        raise InputValueError(f"run={str(path)!r} is damaged: it has no {error}.") from error
+    except OSError as error:
+        raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputValueError(f"run={str(path)!r} is damaged: {error}.") from error
 
 

@@ -1,113 +1,138 @@
 """A report for people: the same figures as the JSON object, and nothing that is not in it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ..statements import upwards
-
-# What is missing because nobody answered; anything else that is missing is not there.
-_ASKED_FOR = frozenset({"trusted", "client", "clients_of_one_person", "enforcement", "population"})
+from ..statements import upwards as upwards
+from . import _appendix, _run_text
+from ._layout import below, bullets, paragraph, section, spaced, table, up, words
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Returns a report as Markdown."""
+    """Returns a report as Markdown, for a terminal of 80 columns too: what was found first, what was set last."""
     sections = [
         f"# Privacy report ({report['kind']})",
-        _one_line(f"**{report['headline']}**"),
-        report["caveats"],
-        _section("Findings", _findings(report["findings"])),
-        _section("Formal statement", [report["statement"]]),
-        _section("Figures, if every assumption holds", _accountant(report["accountant"])),
-        _section("Assumptions", _assumptions(report["assumptions"])),
-        _section("Setting", _pairs(report["setting"])),
-        _section("What is covered", [*_bullets(report["covered"]["covered"])]),
-        _section("What is not covered", [*_bullets(report["covered"]["not_covered"])]),
-        _section("Unit and adjacency", [*_pairs(report["unit"]), f"- adjacency: {report['adjacency']}"]),
-        _section("Participation", _pairs(report["participation"])),
-        _section("Mechanism", _pairs(report["mechanism"])),
-        _section("Clipping", _pairs(report["clipping"])),
-        _section("Noise", _pairs(report["noise"])),
-        _section("Rounds", _pairs(report["rounds"])),
-        _section("Random numbers", _randomness(report["randomness"])),
-        _section("Arithmetic", _pairs(report["arithmetic"])),
-        _section("Only you know", _questions(report["questions"])),
-        _section("Utility", _pairs(report["utility"] or {"metrics": "none"})),
-        _section("Audit", _pairs(report["audit"]) if isinstance(report["audit"], Mapping) else [str(report["audit"])]),
-        _section("Versions", _pairs(report["versions"])),
-        _section("Command", [f"`{' '.join(report['command'])}`"]),
-        _section("Files", [*_pairs(report["files"]), f"- report digest: {report['digest']}"]),
+        paragraph(f"**{report['headline']}**"),
+        # In a page, unlike in the JSON object, assumptions follow.
+        paragraph(report["caveats"].replace("assumed above", "assumed below")),
+        section("Findings", finding_lines(report["findings"]) or ["None: nothing contradicts what is stated."]),
+        section("Figures, if every assumption holds", _figures(report)),
+        section("Formal statement", [paragraph(report["statement"])]),
+        section("What it rests on", _assumptions(report["assumptions"])),
+        section("What is covered", bullets(report["covered"]["covered"])),
+        section("What is not covered", bullets(report["covered"]["not_covered"])),
+        section("What only the operator knows", _questions(report["questions"])),
+        section("The run", bullets(_run_text.run(report))),
+        section("Mechanism and noise", bullets(_run_text.mechanism(report))),
+        section("Audit of the noise", bullets(_run_text.audit(report["audit"]))),
+        section("Quality of the model", [paragraph(_quality(report["utility"]))]),
+        *_appendix.sections(report),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _section(title: str, lines: Iterable[str]) -> str:
-    return f"## {title}\n\n" + "\n".join(map(_one_line, lines))
+def finding_lines(findings: list[dict[str, str]], run: str = "RUN") -> list[str]:
+    """Returns findings as a list in words, the gravest first, and what nobody has answered as one of them.
+
+    Args:
+        findings: As a report has them.
+        run: What to call the run's folder.
+    """
+    unanswered = [each for each in findings if each["text"].startswith("not answered: ")]
+    lines = []
+    for severity in ("critical", "warning", "note"):
+        several = [each for each in findings if each["severity"] == severity and each not in unanswered]
+        lines += [f"{severity.capitalize()}, {spaced(each['field'])}: {each['text']}" for each in several]
+        if severity == "critical" and unanswered:
+            names = ", ".join(spaced(each["field"]) for each in unanswered)
+            lines.append(f"Not answered yet, and no ε without it: {names}. `tff-mf report {run} --answer` asks for it.")
+    return bullets(lines)
 
 
-def _one_line(text: str) -> str:
-    """Returns a text on one line: an answer must not look like a part of the report."""
-    return " ".join(text.splitlines())
+def _figures(report: Mapping[str, Any]) -> list[str]:
+    accountant = report["accountant"]
+    shown = {"planned": "planned", "realised": "as it ran"}
+    columns = {name: accountant[name] for name in shown if accountant[name] is not None}
+    if not columns:
+        return ["None: no sensitivity can be computed."]
+    first = next(iter(columns.values()))
+    if all(each["epsilon"] is None for each in columns.values()):
+        return ["None: ε is not bounded at any δ."]
+    rows = [["", *(shown[name] for name in columns)]]
+    rows.append([f"ε at δ = {first['delta']}", *(up(each["epsilon"]) for each in columns.values())])
+    for index, row in enumerate(first["epsilon_at"]):
+        if row["delta"] != first["delta"]:
+            values = (_at(each["epsilon_at"], index) for each in columns.values())
+            rows.append([f"ε at δ = {row['delta']}", *values])
+    rows.append(["ρ (zCDP)", *(up(each["zcdp_rho"]) for each in columns.values())])
+    rows.append(["μ (GDP)", *(up(each["mu"]) for each in columns.values())])
+    return [*table(rows), "", *bullets(_about_figures(report, columns))]
 
 
-def _findings(findings: list[dict[str, str]]) -> list[str]:
-    return [f"- {each['severity']}: {each['field']}: {each['text']}" for each in findings] or ["None."]
+def _at(rows: list[Mapping[str, Any]], index: int) -> str:
+    return up(rows[index]["epsilon"]) if index < len(rows) else ""
+
+
+def _about_figures(report: Mapping[str, Any], columns: Mapping[str, Any]) -> list[str]:
+    accountant, setting = report["accountant"], report["setting"]
+    lines = ["Every figure is rounded up in its last digit, so that none is smaller than it is."]
+    if len(columns) > 1:
+        lines.append(
+            "Planned is for any client that keeps to the participation schema, as it ran for those in the log, by the "
+            f"rounds that each took part in. {_headline_is_of(report['findings'])}"
+        )
+    if accountant["tier"] is not None:
+        lines.append(f"In words: {accountant['tier']}.")
+    if setting["cohort"] != setting["clients_per_round"]:
+        lines.append(
+            f"These are the figures of cohorts of {setting['cohort']}. ε of the {setting['clients_per_round']} clients "
+            f"a round that really trained, at the same δ: {up(accountant['epsilon_as_run'])}."
+        )
+    several = report["unit"]["clients_of_one_person"]
+    if several is None:
+        lines.append("ε of a person can be stated once it is answered how many clients one person can have.")
+    elif several > 1:
+        person = up(accountant["epsilon_of_a_person"])
+        lines.append(f"ε of one person with {several} clients, who are all taken away at once: {person}.")
+    return lines
+
+
+def _headline_is_of(findings: list[dict[str, str]]) -> str:
+    if any(each["field"] == "rounds" and each["text"].startswith("stopped after") for each in findings):
+        return "The run was stopped early: the headline is about the larger one."
+    return "The headline is about the run as it ran."
 
 
 def _assumptions(assumptions: list[dict[str, str]]) -> list[str]:
-    rows = [f"| {each['name']} | {each['state']} | {each['text']} |" for each in assumptions]
-    return ["| assumption | state | what was assumed and seen |", "|---|---|---|", *rows]
-
-
-def _accountant(accountant: Mapping[str, Any]) -> list[str]:
-    columns = [name for name in ("planned", "realised") if accountant[name] is not None]
-    if not columns:
-        return ["None: no sensitivity can be computed."]
-    rows = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for name, label in (
-        ("zcdp_rho", "ρ (zCDP)"),
-        ("mu", "μ (GDP)"),
-        ("epsilon", f"ε at δ = {accountant[columns[0]]['delta']}"),
-        ("epsilon_by_pld", "the same, by privacy loss distributions"),
-        ("epsilon_from_zcdp", "the same, converted from ρ only"),
-    ):
-        rows.append(f"| {label} | {' | '.join(_up(accountant[column][name]) for column in columns)} |")
-    for index, row in enumerate(accountant[columns[0]]["epsilon_at"]):
-        values = [_up(accountant[column]["epsilon_at"][index]["epsilon"]) for column in columns]
-        rows.append(f"| ε at δ = {row['delta']} | {' | '.join(values)} |")
-    return [
-        *rows,
-        "",
-        f"- accountant: {accountant['name']}, {accountant['version']}",
-        f"- {accountant['tier']}",
-        f"- ε of the clients that really trained: {_up(accountant['epsilon_as_run'])}",
-        f"- ε of one person with all of their clients: {_up(accountant['epsilon_of_a_person'])}",
-    ]
-
-
-def _randomness(randomness: Mapping[str, Any]) -> list[str]:
-    notes = [f"- {each['severity']}: {each['what']}" for each in randomness["severities"]]
-    return [*_pairs({name: value for name, value in randomness.items() if name != "severities"}), *notes]
+    """Returns what the guarantee rests on: what is violated first, and last what was checked and holds."""
+    titles = {
+        "violated": "Violated:",
+        "assumed": "Assumed, since nothing here can check it:",
+        "holds": "Checked, and holds:",
+    }
+    lines = []
+    for state, title in titles.items():
+        found = [f"{spaced(each['name'])}: {each['text']}" for each in assumptions if each["state"] == state]
+        if found:
+            lines += [*([""] if lines else []), title, "", *bullets(found)]
+    return lines
 
 
 def _questions(questions: list[dict[str, Any]]) -> list[str]:
-    return [
-        f"- {each['text']} **{'NOT ANSWERED' if each['answer'] is None else each['answer']}** (`{each['name']}`)"
-        for each in questions
-    ]
+    lines = []
+    for each in questions:
+        answer = "NOT ANSWERED" if each["answer"] is None else words(each["answer"])
+        lines += [*bullets([each["text"]]), below(f"**{answer}**")]
+    return lines
 
 
-def _pairs(values: Mapping[str, Any]) -> list[str]:
-    shown = {name: _missing(name) if value is None else value for name, value in values.items()}
-    return [f"- {name.replace('_', ' ')}: {value}" for name, value in shown.items()]
+def _quality(utility: Mapping[str, Any] | None) -> str:
+    if utility is None:
+        return "Nothing is known of it."
+    accuracy = _formatted(utility.get("accuracy"), "{:.2%}")
+    return f"Accuracy {accuracy}, loss {_formatted(utility.get('loss'), '{:.3f}')}: {words(utility.get('source'))}."
 
 
-def _missing(name: str) -> str:
-    return "NOT STATED" if name in _ASKED_FOR else "none"
-
-
-def _bullets(values: Iterable[str]) -> list[str]:
-    return [f"- {value}" for value in values]
-
-
-def _up(value: float | None) -> str:
-    return "∞" if value is None else upwards(value)
+def _formatted(value: Any, form: str) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return form.format(value) if is_number else words(value)

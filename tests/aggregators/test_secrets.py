@@ -152,6 +152,31 @@ def test_a_folder_that_others_can_read_is_said_and_closed(tmp_path, caplog):
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize(
+    ("files", "folder_mode", "warned"),
+    [
+        ({}, 0o755, False),
+        ({"run.json": 0o644}, 0o755, False),
+        ({"run.json": 0o644, "checkpoint_1.safetensors": 0o600}, 0o755, False),
+        ({"checkpoint_1.safetensors": 0o644}, 0o700, False),
+        ({"checkpoint_1.safetensors": 0o640}, 0o710, True),
+        ({".0123.tmp": 0o644}, 0o711, True),
+        ({"run.json": 0o600, "checkpoint_9.safetensors": 0o604}, 0o705, True),
+    ],
+)
+def test_only_keys_that_others_could_read_are_warned_of(tmp_path, caplog, files, folder_mode, warned):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for name, mode in files.items():
+        (folder / name).touch()
+        (folder / name).chmod(mode)
+    folder.chmod(folder_mode)
+    with caplog.at_level(logging.WARNING):
+        aggregators.CheckpointManager(folder)
+    assert ("Others could read the checkpoints" in caplog.text) == warned
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} <= {0o700, 0o600}
+
+
 @pytest.mark.parametrize("place", [40, 200, -1, -9])
 def test_one_bit_is_enough_to_refuse_a_checkpoint(tmp_path, place):
     path = tmp_path / "checkpoint_1.safetensors"

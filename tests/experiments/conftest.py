@@ -1,4 +1,5 @@
 import dataclasses
+import logging.handlers
 import pathlib
 
 import pytest
@@ -6,11 +7,12 @@ import pytest
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """A bundle that was exported, what was exported, and the digest that was printed."""
+    """A bundle that was exported, what was exported, the digest that was printed, and what was warned of."""
 
     folder: pathlib.Path
     config: pathlib.Path
     digest: str
+    warnings: list[str]
 
 
 @pytest.fixture(scope="session")
@@ -35,5 +37,10 @@ def bundle(small_data, tmp_path_factory) -> Bundle:
         "cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\n"
         'model = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\nmax_examples = 4\n'
     )
+    handler = logging.handlers.BufferingHandler(10**6)
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("tff_mf").addHandler(handler)
     digest = building.export(read_source(config), root / "bundle", round_minutes=15.0, population=80)
-    return Bundle(folder=root / "bundle", config=config, digest=digest)
+    logging.getLogger("tff_mf").removeHandler(handler)
+    warnings = [record.getMessage() for record in handler.buffer]
+    return Bundle(folder=root / "bundle", config=config, digest=digest, warnings=warnings)

@@ -63,6 +63,11 @@ def test_it_says_what_is_in_it(bundle):
     assert [path.name for path in bundle.folder.parent.iterdir() if "partial" in path.name] == []
 
 
+def test_no_warning_of_keys_where_there_are_none(bundle):
+    assert bundle.warnings == []
+    assert stat.S_IMODE((bundle.folder / "server").stat().st_mode) == 0o700
+
+
 def test_it_is_what_it_says(bundle):
     assert verification.verify(bundle.folder, rounds=2, digest=bundle.digest) == []
 

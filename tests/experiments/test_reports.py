@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 import shutil
 import sys
 
@@ -20,6 +21,7 @@ from tff_mf.experiments.reports._questions import QUESTIONS
 from tff_mf.experiments.reports._schema import SCHEMA as JSON_SCHEMA
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+import run_folders
 from run_folders import ANSWERS, SCHEMA, cohorts, plan, run, start
 
 RUN = {"rounds", "divisors", "clip_norms", "restarts", "twice", "killed", "ended"}
@@ -216,6 +218,7 @@ def test_reports_are_as_their_schema_says(good):
 def test_the_markdown_has_every_figure(good):
     folder, report = good
     text = (folder / "report.md").read_text()
+    text = " ".join(text.split())
     assert report["headline"] in text
     for each in report["assumptions"]:
         assert each["text"] in text
@@ -223,8 +226,92 @@ def test_the_markdown_has_every_figure(good):
         assert upwards(report["accountant"]["realised"][name]) in text
 
 
-def test_questions_can_be_filled_in(good):
-    assert json.loads(invoke(good[0], "--questions").stdout) == ANSWERS
+def pages(folder):
+    """Yields the page of every state that a report can be in."""
+    yield "planned", lambda: planned_only(folder / "planned")
+    yield "unanswered", lambda: finished(folder / "unanswered", answers={})
+    yield "several clients", lambda: finished(folder / "several", answers={**ANSWERS, "clients_of_one_person": 3})
+    yield "stopped", lambda: finished(folder / "stopped", rounds=cohorts()[:4], ended=False)
+    yield "test only", lambda: finished(folder / "test", privacy=plan(insecure_seed=3))
+    yield "no noise", lambda: finished(folder / "noise", privacy=plan(noise_multiplier=0.0))
+    yield "simulated", lambda: finished(folder / "simulated", privacy=plan(cohort=200), simulation=True)
+    yield "adaptive", lambda: finished(folder / "adaptive", restarts=[4, 7], restart_every=3, adaptive_count_stddev=2.0)
+    yield "settings", lambda: finished(folder / "settings", settings={"a_b": [None, True, {"c": 1.5}]}, command=["a b"])
+
+
+def planned_only(folder):
+    start(folder)
+    return reports.write(folder, realised=False)
+
+
+PAGES = [name for name, _ in pages(pathlib.Path())]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_for_people(tmp_path, name):
+    """Findings first, at 80 columns, without the representations of a language, and no row twice."""
+    report = dict(pages(tmp_path))[name]()
+    text = reports.markdown(report)
+    lines = text.splitlines()
+    headings = [line for line in lines if line.startswith("#")]
+    assert lines[2].startswith("**")
+    assert headings[1] == "## Findings"
+    appendix = [heading.startswith("## Appendix") for heading in headings]
+    assert appendix == sorted(appendix)
+    assert max(len(line) for line in lines) <= 79
+    for wrong in ("True", "False", "None,", "None.\n", "MadeFor(", "MinSep(", "{'", "['", "nan", "1.0000", "\0"):
+        assert wrong not in text, wrong
+    body = text[: text.index("## Appendix")]
+    assert not set(re.findall(r"[a-z]+_[a-z_]+", body)) - {"plan_cohorts", "clients_of_one_person", *ANSWERS}
+    assert len(re.findall(r"\d\.\d{5,}", body)) == 0
+    rows = [line for line in lines if line.startswith(("- ", "| "))]
+    assert len(set(rows)) == len(rows)
+    # Both accountants are named once, with what a difference means.
+    assert text.count("privacy loss distributions") <= 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_figures_of_a_page_are_rounded_to_the_safe_side(tmp_path, name):
+    report = dict(pages(tmp_path))[name]()
+    text = " ".join(reports.markdown(report).split())
+    noise, accountant = report["noise"], report["accountant"]
+    (shown,) = re.findall(r"noise multiplier is ([\d.]+\d|\d)", text)
+    assert noise["noise_multiplier"] * 0.999 <= float(shown) <= noise["noise_multiplier"]
+    (shown,) = re.findall(r"sensitivity is ([\d.]+\d|\d)", text)
+    assert noise["sensitivity"] <= float(shown) <= noise["sensitivity"] * 1.001
+    for row in re.findall(r"\| ε at δ = 1e-06 \|([^|]+)\|([^|]+)?\|", text):
+        exact = [accountant[name]["epsilon"] for name in ("planned", "realised") if accountant[name]]
+        assert all(float(cell) >= epsilon for cell, epsilon in zip(row, exact, strict=False))
+
+
+HOSTILE = ["# heading", "- item " * 30, "1. x " * 40, "**ε≤0.001** " * 20, "| a | b " * 30, "> q " * 50, "=== " * 60]
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+def test_no_answer_begins_a_line_of_its_own(tmp_path, answer):
+    report = finished(tmp_path / "run", answers={**ANSWERS, "trusted": f"us\n\n{answer}", "enforcement": answer})
+    plain = finished(tmp_path / "plain")
+
+    def markup(text):
+        lines = reports.markdown(text).splitlines()
+        return [line.split()[0] for line in lines if re.match(r" {0,3}(#|[-+*=>|]|\*\*|\d+[.)] )", line)]
+
+    assert len([each for each in markup(report) if each in ("#", "##", "|", "1.", "===", ">", "-")]) == len(
+        [each for each in markup(plain) if each in ("#", "##", "|", "1.", "===", ">", "-")]
+    )
+
+
+def test_the_page_in_the_docs_is_what_the_command_prints(tmp_path):
+    run_folders.whole(tmp_path / "run", audited=False)
+    page = pathlib.Path(__file__).parent.parent.parent / "docs" / "report.md"
+    (shown,) = re.findall(r"^~~~text\n(.*?)^~~~$", page.read_text(), re.S | re.M)
+    printed = invoke(tmp_path / "run").stdout
+
+    def without_hashes(text):
+        return re.sub(r"[0-9a-f]{16,64}…?|tff-mf \d\S*", "…", text)
+
+    assert without_hashes(printed).startswith(without_hashes(shown.rstrip("\n")))
+    assert "## The run" in shown
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -14,10 +15,13 @@ import psutil
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import demo, learning_process, models, reports, task, training
+from tff_mf.experiments import bundles, demo, learning_process, models, reports, task, training
+from tff_mf.experiments.bundles import publishing
+from tff_mf.experiments.cli import cli
 from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import plan_privacy, upwards
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
@@ -298,6 +302,17 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path):
     assert workers() <= before
 
 
+def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
+    folder = shutil.copytree(finished[1], tmp_path / "run")
+    done = CliRunner().invoke(cli, ["audit", str(folder), "--coordinates", "8192"], catch_exceptions=False)
+    assert done.exit_code == 0
+    published = publishing.export_model(folder, tmp_path / "model")
+    assert published["headline"].startswith("NO ε IS STATED until these are answered")
+    report = json.loads((tmp_path / "model" / "report.json").read_text())
+    assert report["audit"]["passed"]
+    assert (tmp_path / "model" / "report.json").read_bytes() == (folder / "report.json").read_bytes()
+
+
 def test_demo_in_small(small_data, tmp_path):
     settings = demo.DemoSettings(
         rounds=4,
@@ -314,6 +329,13 @@ def test_demo_in_small(small_data, tmp_path):
         summary = demo.run_demo(settings, out, data=small_data)
     assert json.loads((out / "summary.json").read_text()) == summary
     assert sorted(os.listdir(tmp_path)) == ["demo"]
+    for name in ("blt", "identity"):
+        # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
+        source, run = bundles.read_source(out / name), reports.read_configuration(out / name)
+        assert dataclasses.asdict(source.settings).items() <= run.settings.items()
+        assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")
+        assert source.privacy.noise_multiplier == run.noise_multiplier
+        assert (source.privacy.clients_per_round, source.privacy.participation) == (40, settings.participation)
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     blt, identity = (summary["mechanisms"][name] for name in ("blt", "identity"))
     assert blt["epsilon"] <= settings.epsilon

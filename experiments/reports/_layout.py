@@ -1,0 +1,113 @@
+"""Lines for people: wrapped text, and figures with the digits that mean something, rounded to the safe side."""
+
+import decimal
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..statements import upwards
+
+WIDTH = 79
+_DIGITS = 4
+# What begins a heading, a list or a table in Markdown when a line begins with it.
+_MARKUP = re.compile(r" (?=[#>*|]|`{3}|~{3}|[-+=_]+(?: |$)|\d+[.)](?: |$))")
+_UNBROKEN = "\0"
+_NAMES = {
+    "participation_depends_on_data": "who takes part when",
+    "state_is_secret": "secrecy of the state",
+    "clients_of_one_person": "clients of one person",
+}
+
+
+def section(title: str, lines: Iterable[str]) -> str:
+    """Returns a heading and lines below it."""
+    return f"## {title}\n\n" + "\n".join(lines)
+
+
+def paragraph(text: str) -> str:
+    """Returns a text, wrapped."""
+    return _wrapped(text, "")
+
+
+def bullets(texts: Iterable[str]) -> list[str]:
+    """Returns texts as a list, each wrapped below its dash."""
+    return [f"- {_wrapped(text, '  ')[2:]}" for text in texts]
+
+
+def below(text: str) -> str:
+    """Returns a text, wrapped, as a further paragraph of the bullet above it."""
+    return _wrapped(text, "  ")
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a table whose columns are as wide as what is in them; the first row is its head."""
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+
+
+def up(value: float | None) -> str:
+    """Returns a figure of a guarantee, rounded up; one that is infinite is `None` in JSON."""
+    return "∞" if value is None else upwards(value)
+
+
+def digits(value: float | None, rounding: str) -> str:
+    """Returns a figure with four digits that mean something.
+
+    Args:
+        value: The figure; `None` if there is none.
+        rounding: `decimal.ROUND_FLOOR` or `decimal.ROUND_CEILING`: which of both claims less.
+
+    Example:
+        >>> digits(4.33329, decimal.ROUND_FLOOR), digits(1.2513, decimal.ROUND_CEILING), digits(10.0, "ROUND_CEILING")
+        ('4.333', '1.252', '10')
+    """
+    if value is None:
+        return "none"
+    context = decimal.Context(prec=_DIGITS, rounding=rounding)
+    shown = format(context.plus(decimal.Decimal(value)), "f")
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def plain(value: float | None) -> str:
+    """Returns a figure that somebody chose, with all of its digits.
+
+    Example:
+        >>> plain(1.0), plain(0.25), plain(None)
+        ('1', '0.25', 'none')
+    """
+    return "none" if value is None else repr(value).removesuffix(".0")
+
+
+def words(value: Any) -> str:
+    """Returns a value of JSON in words: no representation of any language.
+
+    Example:
+        >>> words(True), words(None), words(["a", 1]), words({"min_sep": 3})
+        ('yes', 'none', 'a, 1', 'min sep 3')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{spaced(str(name))} {words(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(words, value)) or "none"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def spaced(name: str) -> str:
+    """Returns the name of a field in words."""
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def _wrapped(text: str, indent: str) -> str:
+    # An answer must not look like a part of the report: it has no lines, and none of its words begins one that would.
+    line = _MARKUP.sub(_UNBROKEN, " ".join(text.replace(_UNBROKEN, " ").split()))
+    filled = textwrap.fill(
+        line, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return filled.replace(_UNBROKEN, " ")

@@ -1,0 +1,278 @@
+"""Answers for the report: asked for on a terminal, filled in as a file, mended. Commands run as a shell runs them."""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.experiments import guard, reports
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.reports._questions import QUESTIONS
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+import run_folders
+from run_folders import ANSWERS
+
+ENVIRONMENT = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+TYPED = {"participation_depends_on_data": "no", "state_is_secret": "yes"}
+NONE = dict.fromkeys(ANSWERS)
+
+
+@pytest.fixture(scope="module")
+def unanswered(tmp_path_factory):
+    """A finished run with both reports, as `tff-mf train` leaves it: nobody has answered anything."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    run_folders.start(folder, answers={})
+    (folder / "answers.json").unlink()
+    reports.write(folder, realised=False)
+    run_folders.run(folder)
+    reports.write(folder, realised=True)
+    return folder
+
+
+@pytest.fixture
+def run(unanswered, tmp_path):
+    return pathlib.Path(shutil.copytree(unanswered, tmp_path / "run"))
+
+
+def shell(line, folder):
+    return subprocess.run(
+        line, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+class Terminal:
+    """A command with a terminal of its own, which somebody types at."""
+
+    def __init__(self, arguments, folder):
+        self._end, other = pty.openpty()
+        self._seen = ""
+        self._process = subprocess.Popen(
+            ["tff-mf", *arguments],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            cwd=folder,
+            env=ENVIRONMENT,
+            start_new_session=True,
+            # Ctrl-C is for whoever has the terminal.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(other)
+
+    def until(self, text):
+        """Waits until something is shown."""
+        deadline = time.monotonic() + 120
+        while text not in self._seen:
+            assert time.monotonic() < deadline, self._seen
+            if select.select([self._end], [], [], 1.0)[0]:
+                self._seen += os.read(self._end, 4096).decode(errors="replace")
+        shown, _, self._seen = self._seen.partition(text)
+        return shown + text
+
+    def type(self, text):
+        os.write(self._end, text.encode())
+
+    def ended(self):
+        """Returns exit status and what was shown last."""
+        try:
+            while part := os.read(self._end, 4096):
+                self._seen += part.decode(errors="replace")
+        except OSError:
+            # The other end is closed.
+            pass
+        os.close(self._end)
+        return self._process.wait(120), self._seen.replace("\r\n", "\n")
+
+
+def answer_all(terminal, answers):
+    for question in QUESTIONS:
+        terminal.until(f"{question.name}")
+        answer = answers[question.name]
+        terminal.type(f"{TYPED.get(question.name, answer)}\n")
+
+
+def test_answers_are_asked_one_by_one_on_a_terminal(run):
+    terminal = Terminal(["report", "run", "--answer"], run.parent)
+    answer_all(terminal, ANSWERS)
+    status, shown = terminal.ended()
+    assert status == 0
+    assert json.loads((run / "answers.json").read_text()) == ANSWERS
+    assert "\n# Privacy report (realised)\n\n**client-level zero-out DP, central: " in shown
+    assert reports.check(run) == []
+
+
+def test_what_does_not_answer_is_asked_again_and_enter_keeps_what_was_answered(run):
+    earlier = {**NONE, "trusted": "us", "population": 20_000}
+    (run / "answers.json").write_text(json.dumps(earlier))
+    terminal = Terminal(["report", "run", "--answer"], run.parent)
+    terminal.until("trusted [us]: ")
+    terminal.type("\n")
+    terminal.until("unit: ")
+    terminal.type("ein Gerät\n")
+    terminal.until("clients_of_one_person: ")
+    for wrong in ("many", "0", "1.5"):
+        terminal.type(f"{wrong}\n")
+        terminal.until("does not answer that")
+        terminal.until("clients_of_one_person: ")
+    terminal.type("2\n")
+    terminal.until("population [20000]: ")
+    terminal.type("-\n")
+    for name in list(ANSWERS)[4:]:
+        terminal.until(f"{name}: ")
+        terminal.type("\n")
+    status, shown = terminal.ended()
+    assert status == 0
+    assert "still open: population, enforcement" in shown
+    answers = {**NONE, "trusted": "us", "unit": "ein Gerät", "clients_of_one_person": 2}
+    assert json.loads((run / "answers.json").read_text()) == answers
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "end of input"])
+def test_whoever_stops_loses_nothing(run, key):
+    before = json.dumps({**ANSWERS, "unit": "a phone"}).encode()
+    (run / "answers.json").write_bytes(before)
+    terminal = Terminal(["report", "run", "--answer"], run.parent)
+    terminal.until("trusted [the server's operator]: ")
+    terminal.type("somebody else\n")
+    terminal.until("unit [a phone]: ")
+    terminal.type(key)
+    status, shown = terminal.ended()
+    assert status == 1
+    assert "answers.json is as it was" in shown
+    assert "Traceback" not in shown
+    assert (run / "answers.json").read_bytes() == before
+    terminal = Terminal(["report", "run", "--answer"], run.parent)
+    terminal.until("trusted [somebody else]: ")
+    for name in list(ANSWERS)[1:]:
+        terminal.type("\n")
+        terminal.until(name)
+    terminal.type("\n")
+    assert terminal.ended()[0] == 0
+    answers = {**ANSWERS, "trusted": "somebody else", "unit": "a phone"}
+    assert json.loads((run / "answers.json").read_text()) == answers
+    assert not (run / "answers.draft.json").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"trusted": "us"', b'{"trusted": "us", "unit": 3, "populaton": 4}'])
+def test_damaged_answers_are_mended(run, content):
+    (run / "answers.json").write_bytes(content)
+    terminal = Terminal(["report", "run", "--answer"], run.parent)
+    terminal.until("is empty or damaged")
+    terminal.until("trusted [us]: " if b"populaton" in content else "trusted: ")
+    terminal.type("the server's operator\n")
+    for name in list(ANSWERS)[1:]:
+        terminal.until(f"{name}: ")
+        terminal.type(f"{TYPED.get(name, ANSWERS[name])}\n")
+    assert terminal.ended()[0] == 0
+    assert json.loads((run / "answers.json").read_text()) == ANSWERS
+
+
+def test_without_a_terminal_it_says_what_to_do(run):
+    done = shell("echo yes | tff-mf report run --answer", run.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "tff-mf: --answer asks on a terminal, and there is none: `tff-mf report run --questions` writes "
+        "run/answers.json, to fill in with an editor or a program."
+    ]
+    assert not (run / "answers.json").exists()
+
+
+def test_a_form_is_written_where_it_is_read(run):
+    done = shell("tff-mf report run --questions && tff-mf report run --questions", run.parent)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "is there already, and is not overwritten" in done.stderr.splitlines()[-1]
+    assert json.loads((run / "answers.json").read_text()) == NONE
+    (run / "answers.json").write_text(json.dumps(ANSWERS))
+    done = shell("tff-mf report run && tff-mf report run --check", run.parent)
+    assert done.returncode == 0
+    assert done.stdout.startswith("# Privacy report (realised)\n\n**client-level")
+    assert done.stdout.endswith("\n0 critical of 0 findings\n")
+
+
+def test_a_shell_that_empties_the_file_first_does_no_harm(run):
+    """As was advised once: `> answers.json` writes where nobody reads, and `> RUN/answers.json` what is read."""
+    done = shell("tff-mf report run --questions > run/answers.json", run.parent)
+    assert done.returncode == 0
+    assert json.loads((run / "answers.json").read_text()) == NONE
+    done = shell("tff-mf report run --questions --out form.json > answers.json", run.parent)
+    assert done.returncode == 0
+    assert "copy it to run/answers.json" in done.stderr
+    assert json.loads((run.parent / "form.json").read_text()) == NONE
+    done = shell("tff-mf report run > run/answers.json", run.parent)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "tff-mf: answers='run/answers.json' is empty: `tff-mf report run --answer` asks anew on a terminal; or correct "
+        "the file, or remove it."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"{", "is damaged"),
+        (b"\xff\xfe", "is damaged"),
+        (b"\0" * 9, "is damaged"),
+        (b"[" * 100_000, "is damaged"),
+        (b"[]", "must hold one JSON object"),
+        (b'{"unit": 3}', "unit=3 does not answer"),
+        (b'{"populaton": 3}', "the nearest is 'population'"),
+        (None, "cannot be read"),
+    ],
+)
+def test_damaged_answers_are_named_everywhere(run, content, text):
+    path = run / "answers.json"
+    path.mkdir() if content is None else path.write_bytes(content)
+    for arguments in ([], ["--check"], ["--planned"]):
+        done = CliRunner().invoke(cli, ["report", str(run), *arguments])
+        assert isinstance(done.exception, tff_mf.InputError), arguments
+        message = str(done.exception)
+        assert text in message
+        assert str(path) in message
+        assert f"`tff-mf report {run} --answer` asks anew" in message
+        assert "\n" not in message
+    with pytest.raises(tff_mf.InputError, match="answer"), guard.open_guard(run, run_folders.plan(), clip_norm=1.0):
+        pass
+
+
+@pytest.mark.parametrize("arguments", [[], ["--check"], ["--answer"], ["--questions"], ["--planned", "--json"]])
+def test_what_is_no_folder_is_named(tmp_path, arguments):
+    (tmp_path / "file").write_text("")
+    for name, text in (("file", "is a file: name the folder of the run"), ("none", "does not exist: name the folder")):
+        done = CliRunner().invoke(cli, ["report", str(tmp_path / name), *arguments])
+        assert isinstance(done.exception, tff_mf.InputError)
+        assert text in str(done.exception)
+    if os.geteuid():
+        (tmp_path / "closed").mkdir(mode=0)
+        done = CliRunner().invoke(cli, ["report", str(tmp_path / "closed"), *arguments])
+        assert "cannot be read: Permission denied" in str(done.exception)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--answer", "--check"], "--answer and --check do not go together"),
+        (["--out", "form.json"], "--out goes with --questions"),
+        (["--digest", "0" * 64], "--digest goes with --check"),
+        (["--check", "--planned"], "--planned does not go with --check"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(run, arguments, text):
+    done = CliRunner().invoke(cli, ["report", str(run), *arguments])
+    assert (done.exit_code, text in done.stderr) == (2, True)
+    assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2

@@ -1,0 +1,267 @@
+"""No false alarm: ordinary runs of every kind, resumed, audited, answered or not, copied and moved, are found sound.
+
+Everything is what `tff-mf train` does, but for the rounds themselves: a stand-in for the learning process counts them.
+What must alarm is in `test_sabotage.py`, `test_second_attack.py` and `tests/fuzz/test_forged_runs.py`.
+"""
+
+import contextlib
+import json
+import logging
+import pathlib
+import shutil
+import sys
+import types
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow_federated")
+
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import bundles, mechanisms, reports, task, training
+from tff_mf.experiments.bundles import _source, publishing
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.reports import _summarised
+from tff_mf.experiments.settings import SAMPLING_KINDS
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+from run_folders import ANSWERS
+
+ROUNDS, STOPPED_IN = 8, 5
+# Every mechanism, every kind of sampling, and every other way to train, each at least once.
+KINDS = {
+    "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
+    "banded, shuffled epochs": "--mechanism banded --sampling shuffled_epochs --dropout 0.3",
+    "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed_epochs",
+    "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
+    "dense, poisson": "--mechanism dense --sampling poisson --min-sep 1 --max-participations 8",
+    "identity, cyclic poisson": "--mechanism identity --sampling cyclic_poisson",
+    "tree-full, once each": "--mechanism tree-full --max-participations 1",
+    "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
+    "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
+    "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
+}
+
+
+class Counting:
+    """Stands for a learning process: its state is the number of the round, and its model never changes."""
+
+    stop_in = 0
+
+    def initialize(self):
+        return np.zeros(1)
+
+    def set_model_weights(self, state, weights):
+        return state
+
+    def get_model_weights(self, state):
+        return types.SimpleNamespace(trainable=[np.zeros(3, np.float32)])
+
+    def next(self, state, datasets):
+        if state[0] + 1 == Counting.stop_in:
+            raise KeyboardInterrupt
+        return types.SimpleNamespace(state=state + 1)
+
+
+def build_task(settings, vocabulary):
+    metrics = dict.fromkeys(task.METRICS, 0.25)
+    return types.SimpleNamespace(
+        preprocess_train=task.build_task(settings.model, vocabulary=vocabulary, **SHAPE).preprocess_train,
+        build_evaluation=lambda sentences: lambda weights: metrics,
+        initial_weights=None,
+        parameters=3,
+    )
+
+
+SHAPE = {"batch_size": 2, "max_examples": 2, "client_epochs": 1, "seed": 0}
+
+
+def build_process(settings, privacy, language_task):
+    mean = aggregators.build_mf_aggregator(
+        privacy.mechanism,
+        clip_norm=settings.clip_norm,
+        noise_multiplier=privacy.noise_multiplier_as_run,
+        clients_per_round=privacy.clients_per_round,
+        insecure_seed=privacy.insecure_seed,
+    )
+    return Counting(), mean
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [str(each) for each in arguments], catch_exceptions=True)
+
+
+def trained(folder, data, flags):
+    """Trains, is interrupted and goes on, and returns what was printed."""
+    arguments = [
+        *("train", "--dataset", f"sqlite:{data}", "--out", folder, "--rounds", ROUNDS, "--clients-per-round", 3),
+        *("--delta", 1e-6, "--model", "conv", "--vocab-size", 60, "--embedding-size", 4, "--units", 4),
+        *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
+    ]
+    for flag, value in (
+        *(("--min-sep", 4), ("--max-participations", 2)),
+        *(() if "--epsilon" in flags else (("--noise-multiplier", 6),)),
+        ("--checkpoint-every", 2),
+    ):
+        arguments += [] if flag in flags else [flag, value]
+    resumes = "0" not in flags
+    Counting.stop_in = STOPPED_IN if resumes else 0
+    first = invoke(*arguments, *flags)
+    Counting.stop_in = 0
+    if not resumes:
+        return first
+    assert first.exit_code == 1
+    assert (folder / "ledger.jsonl").exists()
+    return invoke(*arguments, *flags, "--resume")
+
+
+@pytest.fixture(scope="module")
+def kept(small_data, tmp_path_factory):
+    """A function from the name of a kind to its run, as it was left, each made once."""
+    root, made = tmp_path_factory.mktemp("kinds"), {}
+
+    def make(kind):
+        if kind not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(training, "build_task", build_task)
+                patch.setattr(training, "build_process", build_process)
+                patch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+                made[kind] = root / f"run{len(made)}"
+                done = trained(made[kind], small_data, KINDS[kind].split())
+            assert done.exit_code == 0, done.output + repr(done.exception)
+        return made[kind]
+
+    return make
+
+
+@pytest.fixture
+def run(kept, request, tmp_path):
+    return pathlib.Path(shutil.copytree(kept(request.param), tmp_path / "run"))
+
+
+@pytest.fixture(autouse=True)
+def no_warning_is_logged(caplog):
+    caplog.set_level(logging.WARNING)
+    yield
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("tff_mf")] == []
+
+
+def alarms(folder, **more):
+    """Returns what a check prints of a run that would make somebody think that something is wrong with it."""
+    found = reports.check(folder, **more)
+    return [f"{each.severity}, {each.field}: {each.text}" for each in found if each.severity == "critical"]
+
+
+def warnings(folder):
+    return {
+        each.text for each in reports.check(folder) if each.severity == "warning" and "not answered" not in each.text
+    }
+
+
+@pytest.mark.parametrize("run", KINDS, indirect=True)
+def test_ordinary_runs_do_not_alarm(run, tmp_path):
+    assert (alarms(run), warnings(run)) == ([], set())
+    # Answers by hand: the report of before is older, and nothing else.
+    (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
+    assert alarms(run) == []
+    assert warnings(run) == {"report.json is older than answers.json: tff-mf report writes it anew"}
+    done = invoke("report", run)
+    digest = done.stderr.split()[-1]
+    assert "\n\n**Simulated: client-level zero-out DP, central: ρ=" in done.stdout
+    assert (alarms(run, held=digest), warnings(run)) == ([], set())
+    moved = tmp_path / "elsewhere" / "copy"
+    moved.parent.mkdir()
+    run.rename(moved)
+    assert (alarms(moved, held=digest), warnings(moved)) == ([], set())
+    checked = invoke("report", moved, "--check", "--digest", digest)
+    assert checked.exit_code == 0
+    assert checked.stdout.splitlines()[-1].startswith("0 critical of ")
+    # What is exported is what was run, with the whole cohort.
+    source, begun = bundles.read_source(moved), reports.read_configuration(moved)
+    assert source.privacy.mechanism == tff_mf.load(moved / "mechanism.safetensors")
+    assert source.privacy.noise_multiplier == begun.noise_multiplier
+    settings, privacy, _ = _source.deployed_again(moved)
+    assert (settings, privacy.participation) == (source.settings, source.privacy.participation)
+    publishing.check_report(moved)
+
+
+@pytest.mark.parametrize(
+    ("run", "answered"),
+    [("blt, a simulated cohort", False), ("banded, shuffled epochs", True), ("tree-full, once each", True)],
+    indirect=["run"],
+)
+def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
+    if answered:
+        (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
+        before = invoke("report", run).stderr.split()[-1]
+    for _ in range(2):
+        done = invoke("audit", run, "--coordinates", 8192)
+        assert done.exit_code == 0
+        assert done.stdout.endswith(f"all 8 tests passed; written to {run / 'audit.json'}\n")
+        digest = done.stderr.split()[-1]
+        assert (alarms(run, held=digest), warnings(run)) == ([], set())
+        publishing.check_report(run)
+    assert "Passed: 8 tests of the noise" in (run / "report.md").read_text()
+    if answered:
+        # Whoever kept the digest of before the audit is told that this is all that changed.
+        assert alarms(run, held=before) == [
+            "critical, digest: the digest that was held is of the report before audit.json was there; all else is as "
+            "it was: hold the digest that tff-mf audit printed"
+        ]
+
+
+@pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
+def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
+    (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
+    reports.write_anew(run)
+    (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600, "clients_of_one_person": 3}))
+    assert alarms(run)[0] == (
+        "critical, report: report.json has another answer to clients_of_one_person than answers.json has now: "
+        "tff-mf report writes it anew"
+    )
+    with pytest.raises(tff_mf.InputError, match="another answer to clients_of_one_person"):
+        publishing.check_report(run)
+    reports.write_anew(run)
+    assert alarms(run) == []
+    report = json.loads((run / "report.json").read_text())
+    report["accountant"]["realised"]["epsilon"] /= 2
+    (run / "report.json").write_text(json.dumps(report))
+    assert any("says another accountant" in each for each in alarms(run))
+    with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
+        publishing.check_report(run)
+
+
+@pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
+def test_a_model_is_not_published_with_a_report_that_lacks_what_is_known(run):
+    (run / "answers.json").write_text(json.dumps(ANSWERS))
+    with pytest.raises(tff_mf.InputError, match=rf"older than answers\.json.*Run `tff-mf report {run}` first"):
+        publishing.check_report(run)
+
+
+@pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
+@pytest.mark.parametrize("version", ["0.2.0", "0.1.0.dev240+g699c5e88f0c3.dirty", "0.1.0.dev0+unknown"])
+def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
+    """Whoever installs another version, or commits, has edited nothing; only the page is worded anew."""
+    with monkeypatch.context() as patch:
+        patch.setattr(tff_mf, "__version__", version)
+        digest = reports.write_anew(run)["digest"]
+    assert (alarms(run, held=digest), warnings(run)) == ([], set())
+    for name in ("report.md", "planned.md"):
+        (run / name).write_text((run / name).read_text().replace("Every figure", "Each figure"))
+        assert any(f"{name} was worded by tff-mf {version}, and cannot be checked" in each for each in alarms(run))
+    digest = reports.write_anew(run)["digest"]
+    assert alarms(run, held=digest) == []
+
+
+def test_every_mechanism_and_sampling_is_among_the_runs():
+    words = " ".join(KINDS.values()).split()
+    assert {*mechanisms.NAMES, *SAMPLING_KINDS} - {*words} <= {"min_sep"}
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.1.0.dev240+g699c5e88f0c3", "0.1.0.dev240+g699c5e88f0c3.dirty", "1.0rc1"])
+def test_versions_of_commits_are_versions(version):
+    assert _summarised.re.fullmatch(_summarised.VERSION, version)
+    assert not _summarised.re.fullmatch(_summarised.VERSION, f"{version}, ε≤0.1")
