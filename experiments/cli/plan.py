@@ -1,7 +1,6 @@
 """`tff-mf plan`: every mechanism at the user's numbers, and the one to take."""
 
 import math
-import pathlib
 
 import click
 
@@ -31,7 +30,11 @@ _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_aga
 @_options.participation_options
 @click.option("--dimension", type=int, help="Number of model parameters, for the memory in bytes.")
 @click.option("--thorough", is_flag=True, help="Search also for what takes minutes.")
-@click.option("--plot", metavar="PNG", help="Draw losses and guarantees for other separations, rounds and cohorts.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw losses and guarantees for other separations, rounds and cohorts: PNG, SVG or PDF by the ending.",
+)
 @_options.as_json
 def plan(
     population: int,
@@ -56,7 +59,7 @@ def plan(
     from tff_mf import _requires
 
     from .. import deployment as deployments
-    from .. import planning, statements
+    from .. import planning, signal_to_noise, statements
     from ..statements import upwards
 
     deployment = deployments.Deployment(
@@ -67,6 +70,11 @@ def plan(
         min_sep=min_sep,
         max_participations=max_participations,
     )
+    if plot is not None:
+        _requires.packages("--plot", "matplotlib")
+        from .. import _figures
+
+        _figures.checked_path(plot)
     found = planning.options(
         deployment, epsilon=epsilon, noise_multiplier=noise_multiplier, dimension=dimension, thorough=thorough
     )
@@ -75,11 +83,11 @@ def plan(
     statement = f"{chosen.name}: {statements.one_line(claim)}"
     customary = statements.customary_delta(delta, population)
     notes = [f"{customary}, which is customary"] if customary else []
+    signal = signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not statements.refusal(claim))
     if plot is not None:
-        _requires.packages("--plot", "matplotlib")
         from .. import plan_plots
 
-        plan_plots.draw(deployment, found, pathlib.Path(plot))
+        plan_plots.draw(deployment, found, plot)
     participation = deployment.participation
     if as_json:
         rows = [
@@ -103,10 +111,13 @@ def plan(
             "recommended": chosen.name,
             "why": why,
             "statement": statement,
+            "signal": signal,
             "notes": notes,
             "mechanisms": rows,
         }
         _options.report(result, as_json=True)
+        if signal["hopeless"]:
+            click.echo(f"plan: {signal['line']}", err=True)
         return
     click.echo(
         f"n = {rounds}, b = {deployment.min_sep}, k = {participation.limit}, δ = {delta}, zero-out, "
@@ -129,6 +140,7 @@ def plan(
         click.echo(f"{option.name:16}" + "".join(f"{cell:>13}" for cell in cells))
     click.echo(why)
     click.echo(statement)
+    click.echo(signal["line"])
     for note in notes:
         click.echo(note)
     if plot is not None:

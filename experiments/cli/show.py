@@ -10,7 +10,9 @@ from . import _options
 @click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
 @_options.participation_options
 @click.option(
-    "--plot", metavar="PNG", help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round."
+    "--plot",
+    metavar="FILE",
+    help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round: PNG, SVG or PDF by the ending.",
 )
 @_options.as_json
 def show(
@@ -29,13 +31,17 @@ def show(
     FILE is an artifact, `production:b100`, `production:b400`, `production:b1000` or `identity`.
     """
     import dataclasses
-    import pathlib
 
     import numpy as np
 
     import tff_mf
     from tff_mf import _requires
 
+    if plot is not None:
+        _requires.packages("--plot", "matplotlib")
+        from .. import _figures
+
+        _figures.checked_path(plot)
     mechanism = _options.load_mechanism(file)
     made_for = mechanism.made_for
     if made_for is not None and min_sep is None and max_participations is None:
@@ -47,6 +53,10 @@ def show(
             raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
         rounds = made_for.rounds
     workload = tff_mf.PrefixSum() if made_for is None else made_for.workload
+    if plot is not None:
+        from .. import plots
+
+        plots.check_rounds(rounds)
     found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
     del parameters["made_for"]
@@ -71,9 +81,8 @@ def show(
         search = {"converged": made_for.converged, "duality_gap": made_for.duality_gap}
         result |= {name: value for name, value in search.items() if value is not None}
     if plot is not None:
-        _requires.packages("--plot", "matplotlib")
         from .. import plots
 
-        plots.mechanism(mechanism, rounds, workload, pathlib.Path(plot))
+        plots.mechanism(mechanism, rounds, participation, workload, plot)
         result["plot"] = plot
     _options.report(result, as_json=as_json)
