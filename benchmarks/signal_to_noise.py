@@ -31,6 +31,8 @@ from tff_mf.experiments.datasets import _example_proto, sqlite
 
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
 PER_PARAMETER = (0.05, 0.15, 0.5, 1.5)
+VARIED_ACCUMULATED, VARIED_PER_PARAMETER = (0.1, 0.3, 0.6, 1.0), (0.15, 0.5)
+BASE = "n = 120, d = 133,364, blt"
 COHORT, CLIENTS, SENTENCES, LENGTH, WORDS = 200, 10, 16, 20, 2000
 MOMENTUM, COOLDOWN = 0.9, 0.25
 # After the words, as in TFF: what is not in the vocabulary, beginning and end of a sentence.
@@ -58,9 +60,9 @@ def points() -> Iterator[Point]:
     """Noise and rate in full for one setting, some of both for others that differ from it in one thing."""
     for ratio in ACCUMULATED:
         for noise in PER_PARAMETER:
-            yield Point(varied="n = 120, d = 133,364, blt", accumulated=ratio, per_parameter=noise)
-    for ratio in (0.1, 0.3, 0.6, 1.0):
-        for noise in (0.15, 0.5):
+            yield Point(varied=BASE, accumulated=ratio, per_parameter=noise)
+    for ratio in VARIED_ACCUMULATED:
+        for noise in VARIED_PER_PARAMETER:
             at = {"accumulated": ratio, "per_parameter": noise}
             yield Point(varied="identity", mechanism="identity", **at)
             yield Point(varied="d = 34,268", width=8, **at)
@@ -188,13 +190,27 @@ def _accuracy(weights: Weights, words: np.ndarray) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    """Accuracies in percent, a line for each setting and ratio, a column for each noise per parameter."""
-    print("| setting | noise / signal | " + " | ".join(f"{noise} a parameter" for noise in PER_PARAMETER) + " |")
-    print("|---|--:|" + "--:|" * len(PER_PARAMETER))
-    for varied, ratio in dict.fromkeys((row["varied"], row["accumulated"]) for row in rows):
-        own = {row["per_parameter"]: row for row in rows if (row["varied"], row["accumulated"]) == (varied, ratio)}
-        cells = [f"{100 * own[noise]['accuracy']:.1f}" if noise in own else "" for noise in PER_PARAMETER]
-        print(f"| {varied} | {ratio} | " + " | ".join(cells) + " |")
+    """Accuracies in percent: of the base by both estimates, and of all settings at the better of their two rates."""
+    found = {(row["varied"], row["accumulated"], row["per_parameter"]): row["accuracy"] for row in rows}
+    print("| noise / signal | " + " | ".join(f"{noise} a parameter" for noise in PER_PARAMETER) + " |")
+    print("|--:|" + "--:|" * len(PER_PARAMETER))
+    for ratio in ACCUMULATED:
+        print(
+            f"| {ratio} | " + " | ".join(_percent([found.get((BASE, ratio, noise))]) for noise in PER_PARAMETER) + " |"
+        )
+    print("\n| | " + " | ".join(map(str, VARIED_ACCUMULATED)) + " |")
+    print("|---|" + "--:|" * len(VARIED_ACCUMULATED))
+    for varied in dict.fromkeys(row["varied"] for row in rows):
+        cells = [
+            _percent([found.get((varied, ratio, noise)) for noise in VARIED_PER_PARAMETER])
+            for ratio in VARIED_ACCUMULATED
+        ]
+        print(f"| {varied} | " + " | ".join(cells) + " |")
+
+
+def _percent(accuracies: list[float | None]) -> str:
+    known = [each for each in accuracies if each is not None]
+    return f"{100 * max(known):.1f}" if known else ""
 
 
 if __name__ == "__main__":

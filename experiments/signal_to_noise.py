@@ -196,23 +196,23 @@ def one_line(found: Signal) -> str:
     """Returns the estimate in a line: what it comes to, and what would help if it is too much.
 
     Example:
-        >>> one_line(Signal(dimension=500, noise_to_signal=0.05))
-        'signal: over all rounds the noise is 0.05 times the largest signal of 500 parameters (learns: 0.1, not: 1)'
+        >>> one_line(Signal(dimension=500, noise_to_signal=0.05)).split(" (")[0]
+        'signal: over all rounds the noise is 0.05 times the largest signal of 500 parameters'
     """
     ratio = f"{found.noise_to_signal:.2g} times the largest signal of {found.dimension:,} parameters"
     parts = []
     if found.drowned:
         parts.append(
-            f"noise drowns the signal: over all rounds it is {ratio} (no run learned above {DROWNS:g})"
+            f"noise drowns the signal: over all rounds it is {ratio} (from {DROWNS:g} on no run learned)"
             + _remedies(found)
         )
     if found.too_fast and found.rate_needed is not None and found.per_parameter is not None:
         parts.append(
             f"the server's rate is too high for the noise: it puts noise of standard deviation "
-            f"{found.per_parameter:.2g} into each parameter (runs learned up to {MOST_PER_PARAMETER}): "
+            f"{found.per_parameter:.2g} into each parameter (up to {MOST_PER_PARAMETER} runs learned): "
             f"take server_learning_rate={found.rate_needed:.2g} or less"
         )
-    return "; ".join(parts) or f"signal: over all rounds the noise is {ratio} (learns: {LEARNS}, not: {DROWNS:g})"
+    return "; ".join(parts) or f"signal: over all rounds the noise is {ratio} (up to {LEARNS} runs learned, from {DROWNS:g} on none)"
 
 
 def dimension_of(model: ModelConfig) -> int:
