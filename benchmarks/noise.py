@@ -1,6 +1,6 @@
 """Time and memory of one round of noise, as ratios to one draw of as many normals in the same run.
 
-python benchmarks/noise.py [--dimension D] [--only NAME] [--jax-privacy PYTHON] [--sweep --plot PNG]
+python benchmarks/noise.py [--dimension D] [--only NAME] [--jax-privacy PYTHON] [--sweep --plot FILE]
 
 `--jax-privacy` is a Python with jax_privacy, which needs an environment of its own. Every row of the table runs in a
 process of its own, so that its memory is its own.
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one row, as JSON, in this process")
     parser.add_argument("--jax-privacy", metavar="PYTHON")
     parser.add_argument("--sweep", action="store_true", help="only time against bands and against dimension")
-    parser.add_argument("--plot", metavar="PNG")
+    parser.add_argument("--plot", metavar="FILE")
     arguments = parser.parse_args()
     if arguments.json:
         print(json.dumps(_measure(arguments.only, arguments.dimension)))
@@ -211,23 +211,22 @@ def _sweep(plot: str | None) -> None:
         print(f"{name}: " + ", ".join(f"{d:,}: {1000 * s:.2f} ms" for d, s in zip(DIMENSIONS, seconds, strict=True)))
     if plot is None:
         return
-    from matplotlib import pyplot as plt
+    from tff_mf.experiments import _figures
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2))
-    bands, seconds = zip(*against_bands, strict=True)
-    left.loglog(bands, 1000 * np.array(seconds), "o-", label="banded Toeplitz, mean of a round")
-    left.loglog(bands, 4e9 * np.array(bands) / bytes_a_second, "k--", label="reading all rows once, at memory speed")
-    left.set_xlabel("bands, for 1,000,000 parameters")
-    for name, seconds in against_dimension.items():
-        right.loglog(DIMENSIONS, 1000 * np.array(seconds), "o-", label=name)
-    right.loglog(DIMENSIONS, 4e3 * np.array(DIMENSIONS) / bytes_a_second, "k--", label="one row, at memory speed")
-    right.set_xlabel("parameters")
-    for axes in (left, right):
-        axes.set_ylabel("milliseconds a round")
-        axes.legend()
-        axes.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(plot, dpi=110)
+    with _figures.picture(plot, size=(_figures.PAGE, 3.0), columns=2) as (_, panels):
+        left, right = panels[0]
+        memory = {"color": "black", "linestyle": ":", "linewidth": 0.9}
+        bands, seconds = zip(*against_bands, strict=True)
+        (style,) = _figures.styles(["banded-toeplitz"]).values()
+        left.loglog(bands, 1000 * np.array(seconds), label="banded Toeplitz, mean of a round", **style.line())
+        left.loglog(bands, 4e9 * np.array(bands) / bytes_a_second, label="reading all rows once", **memory)
+        left.set(xlabel="bands, for 1,000,000 parameters", ylabel="milliseconds a round")
+        for name, style in _figures.styles(fixed).items():
+            right.loglog(DIMENSIONS, 1000 * np.array(against_dimension[name]), label=name, **style.line())
+        right.loglog(DIMENSIONS, 4e3 * np.array(DIMENSIONS) / bytes_a_second, label="reading one row", **memory)
+        right.set(xlabel="parameters", ylabel="milliseconds a round")
+        for axes in (left, right):
+            axes.legend()
 
 
 def _against(dimension: int, cases: list[tuple[str, int]]) -> Iterator[tuple[int, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tff_mf
 
-from . import layers, plots, progress, run_files, statements, task, training
+from . import _figures, layers, plots, progress, run_files, statements, task, training
 from .configuration import FIELDS
 from .datasets import pydoc
 from .privacy import PrivacyPlan, plan_privacy
@@ -99,7 +99,8 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
     }
     (staging / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     curves = {name: result.history for name, result in results.items()}
-    title = f"Next word on pydoc, {statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)}"
+    noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
+    title = f"Next word on pydoc, {_figures.setting(settings.rounds, settings.participation)}\n{noise}"
     plots.accuracy(curves, metric=task.ACCURACY, title=title, path=staging / "accuracy.png")
     out.mkdir(parents=True, exist_ok=True)
     for part in _PARTS:

@@ -3,82 +3,126 @@
 They are figures 1, 4, 5, 6, 9, 10 and 12 of McMahan et al. (2024), for the user's numbers.
 """
 
+import dataclasses
 import math
-import pathlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 import tff_mf
 from tff_mf.losses import errors
 
-from . import plots
+from . import _figures
 from .deployment import Deployment, participations, schema
 from .planning import Option
-from .plots import pyplot
 
 _POINTS = 13
 
 
-def draw(deployment: Deployment, options: list[Option], path: pathlib.Path) -> None:
-    """Writes a PNG with six panels, a line a mechanism.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """A panel: what is on its axes, and the curve of each mechanism by its name."""
+
+    title: str
+    label: str
+    loss: str
+    x: Sequence[int]
+    ticks: Mapping[float, str]
+    planned: int
+    curves: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def draw(deployment: Deployment, options: list[Option], path: str | os.PathLike) -> None:
+    """Draws six panels, a line a mechanism.
 
     Args:
         deployment: What is known.
         options: The mechanisms; those that were not searched for are left out.
-        path: Where the picture goes.
+        path: Where the picture goes; its ending is the format.
 
     Raises:
+        InputTypeError: If `path` is no path.
         InputValueError: If the file cannot be written.
     """
+    panels = _panels(deployment)
+    searched = [option for option in options if option.mechanism is not None]
+    for option in searched:
+        for panel, curve in zip(panels, _curves(deployment, option, panels), strict=True):
+            panel.curves[option.name] = curve
+    with _figures.picture(path, size=(_figures.PAGE, 5.0), rows=2, columns=3) as (figure, grid):
+        for axes, panel in zip(grid.flat, panels, strict=True):
+            _draw(axes, panel)
+        named = _figures.setting(deployment.rounds, deployment.participation)
+        figure.suptitle(f"{named}; {deployment.clients_per_round:,} of {deployment.population:,} clients a round")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+
+
+def _panels(deployment: Deployment) -> list[_Panel]:
     n, b, k = deployment.rounds, deployment.separation, deployment.participation.limit
-    separations = _grid(max(1, b // 4), min(n, 4 * b))
-    lengths = _grid(max(2, n // 4), 2 * n)
-    cohorts = _grid(
-        max(1, deployment.clients_per_round // 8), min(deployment.population, 8 * deployment.clients_per_round)
-    )
-    figure, axes = pyplot.subplots(2, 3, figsize=(16, 9), layout="constrained")
-    for option in options:
-        if option.mechanism is None:
-            continue
-        mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
-        error = errors(mechanism, n)
-        fixed = [_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in separations]
-        often = [_sensitivity(mechanism, n, each, participations(n, each)) for each in separations]
-        longer = [_rms_loss(mechanism, each, b) for each in lengths]
-        rho_of_rounds = [_rho(mechanism, each, b, sigma) for each in lengths]
-        # Noise in proportion to the cohort leaves the averaged update as it is.
-        rho_of_cohort = [
-            _rho(
-                mechanism, n, min(n, max(1, deployment.population // each)), sigma * each / deployment.clients_per_round
-            )
-            for each in cohorts
-        ]
-        for axis, x, y in (
-            (axes[0][0], separations, np.array(fixed) * error.rms),
-            (axes[0][1], separations, np.array(often) * error.rms),
-            (axes[0][2], lengths, longer),
-            (axes[1][0], separations, np.array(fixed) * error.max),
-            (axes[1][1], cohorts, rho_of_cohort),
-            (axes[1][2], lengths, rho_of_rounds),
-        ):
-            axis.plot(x, y, marker=".", linewidth=1, label=option.name)
-    for axis, title, label in (
-        (axes[0][0], f"RmsLoss, at most {k} participations", "min-sep b"),
-        (axes[0][1], "RmsLoss, as many participations as fit", "min-sep b"),
-        (axes[0][2], f"RmsLoss of longer and shorter runs, b = {b}", "rounds n"),
-        (axes[1][0], f"MaxLoss, at most {k} participations", "min-sep b"),
-        (axes[1][1], "ρ, noise in proportion to the cohort", "clients per round"),
-        (axes[1][2], f"ρ at the planned noise, b = {b}", "rounds n"),
-    ):
-        axis.set(title=title, xlabel=label, xscale="log", yscale="log")
-        # The labels that a logarithmic axis chooses run into each other.
-        shown = separations if label.startswith("min") else cohorts if label.startswith("clients") else lengths
-        shown = shown[:: max(1, len(shown) // 4)]
-        axis.set_xticks(shown, [str(each) for each in shown])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3, which="both")
-    axes[0][0].legend()
-    plots.save(figure, path)
+    cohort = deployment.clients_per_round
+    separation: dict[str, Any] = {
+        "label": "min-sep (rounds)",
+        "x": _grid(max(1, b // 4), min(n, 4 * b)),
+        "ticks": {b / 4: "b/4", b / 2: "b/2", b: f"b = {b:,}", 2 * b: "2b", 4 * b: "4b"},
+        "planned": b,
+    }
+    rounds: dict[str, Any] = {
+        "label": "rounds",
+        "x": _grid(max(2, n // 4), 2 * n),
+        "ticks": {n / 4: "n/4", n / 2: "n/2", n: f"n = {n:,}", 2 * n: "2n"},
+        "planned": n,
+    }
+    cohorts: dict[str, Any] = {
+        "label": "clients a round",
+        "x": _grid(max(1, cohort // 8), min(deployment.population, 8 * cohort)),
+        "ticks": {each: f"{each:,}" for each in (cohort // 8, cohort // 2, cohort, 2 * cohort, 8 * cohort)},
+        "planned": cohort,
+    }
+    return [
+        _Panel(title=f"k ≤ {k}", loss="RmsLoss", **separation),
+        _Panel(title="k as large as fits", loss="RmsLoss", **separation),
+        _Panel(title=f"b = {b:,}, k as large as fits", loss="RmsLoss", **rounds),
+        _Panel(title=f"k ≤ {k}", loss="MaxLoss", **separation),
+        _Panel(title="noise in proportion to cohort", loss="ρ (zCDP)", **cohorts),
+        _Panel(title=f"planned noise, b = {b:,}", loss="ρ (zCDP)", **rounds),
+    ]
+
+
+def _curves(deployment: Deployment, option: Option, panels: Sequence[_Panel]) -> list[Any]:
+    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
+    assert mechanism is not None
+    n, b, k = deployment.rounds, deployment.separation, deployment.participation.limit
+    separations, lengths, cohorts = panels[0].x, panels[2].x, panels[4].x
+    error = errors(mechanism, n)
+    fixed = np.array([_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in separations])
+    often = np.array([_sensitivity(mechanism, n, each, participations(n, each)) for each in separations])
+    # Noise in proportion to the cohort leaves the averaged update as it is.
+    of_cohort = [
+        _rho(mechanism, n, min(n, max(1, deployment.population // each)), sigma * each / deployment.clients_per_round)
+        for each in cohorts
+    ]
+    return [
+        fixed * error.rms,
+        often * error.rms,
+        [_rms_loss(mechanism, each, b) for each in lengths],
+        fixed * error.max,
+        of_cohort,
+        [_rho(mechanism, each, b, sigma) for each in lengths],
+    ]
+
+
+def _draw(axes: Any, panel: _Panel) -> None:
+    for index, (name, style) in enumerate(_figures.styles(panel.curves).items()):
+        markers = _figures.apart(index, len(panel.x), len(panel.curves))
+        axes.plot(panel.x, panel.curves[name], label=name, markevery=markers, **style.line())
+    axes.axvline(panel.planned, color="black", linewidth=0.6)
+    axes.set(title=panel.title, xlabel=panel.label, ylabel=panel.loss, xscale="log", yscale="log")
+    low, high = panel.x[0], panel.x[-1]
+    _figures.ticks_at(axes.xaxis, {at: label for at, label in panel.ticks.items() if low <= at <= high})
+    _figures.plain_ticks(axes.yaxis)
 
 
 def _grid(low: int, high: int) -> list[int]:

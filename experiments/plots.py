@@ -1,85 +1,147 @@
-"""Pictures of results, drawn without a display."""
+"""Pictures of a mechanism, and of accuracies over rounds."""
 
-import pathlib
+import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import matplotlib
 import numpy as np
 
 import tff_mf
 from tff_mf.errors import InputValueError
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
+from . import _figures
 
 # Enough to see the structure, and a matrix of it is drawn in a second.
 _MOST_ROUNDS_DRAWN = 4096
+# Relative to the largest entry: what is less is rounding, or nothing.
+_SMALLEST_DRAWN = 1e-12
 _LABELS = {"blt": "BLT (correlated noise)", "identity": "identity (independent noise)"}
+_POSITIVE, _NEGATIVE = _figures.styles(["blt", "banded"]).values()
 
 
 def accuracy(
-    curves: Mapping[str, Sequence[Mapping[str, float]]], *, metric: str, title: str, path: pathlib.Path
+    curves: Mapping[str, Sequence[Mapping[str, float]]], *, metric: str, title: str, path: str | os.PathLike
 ) -> None:
-    """Writes a PNG of `metric` over rounds, a line a mechanism.
+    """Draws `metric` over rounds, a line a mechanism.
 
     Args:
         curves: For each mechanism its evaluated rounds, each with `round` and `metric`.
         metric: Which metric to draw.
         title: Title of the picture.
-        path: Where the picture goes.
+        path: Where the picture goes; its ending is the format.
     """
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for name, history in curves.items():
-        rounds = [row["round"] for row in history]
-        axes.plot(
-            rounds, [100 * row[metric] for row in history], marker="o", markersize=3, label=_LABELS.get(name, name)
-        )
-    axes.set(xlabel="round", ylabel="accuracy, known words (%)", title=title, ylim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save(figure, path)
+    with _figures.picture(path, size=(_figures.COLUMN, 2.7)) as (figure, panels):
+        axes = panels[0, 0]
+        for index, (name, style) in enumerate(_figures.styles(curves).items()):
+            rounds = [row["round"] for row in curves[name]]
+            axes.plot(
+                rounds,
+                [100 * row[metric] for row in curves[name]],
+                label=_LABELS.get(name, name),
+                markevery=_figures.apart(index, len(rounds), len(curves)),
+                **style.line(),
+            )
+        axes.set(xlabel="round", ylabel="accuracy, known words (%)", ylim=(0, None))
+        figure.suptitle(title)
+        axes.legend()
 
 
-def mechanism(drawn: tff_mf.Mechanism, rounds: int, workload: tff_mf.Workload, path: pathlib.Path) -> None:
-    """Writes a PNG of C, C⁻¹ and B = A·C⁻¹ as images, their first columns, and the error of each round.
+def mechanism(
+    drawn: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    workload: tff_mf.Workload,
+    path: str | os.PathLike,
+) -> None:
+    """Draws C, C⁻¹ and B = A·C⁻¹ as images, the first columns of C and C⁻¹, and the error of each round.
 
     Args:
         drawn: The mechanism.
         rounds: Number of rounds n.
+        participation: Its b is where the ticks are.
         workload: The workload A.
-        path: Where the picture goes.
+        path: Where the picture goes; its ending is the format.
 
     Raises:
+        InputTypeError: If `path` is no path.
         InputValueError: If there are too many rounds to draw, or the file cannot be written.
+    """
+    check_rounds(rounds)
+    inverse = drawn.inverse(rounds)
+    matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
+    ticks = _figures.multiples(participation.separation, rounds) if participation.limit > 1 else {}
+    with _figures.picture(path, size=(_figures.PAGE, 4.4), rows=2, columns=3) as (figure, panels):
+        for axes, (name, matrix) in zip(panels[0], matrices.items(), strict=True):
+            _image(figure, axes, name, matrix, ticks)
+        for axes, name in zip(panels[1], ("C", "C⁻¹"), strict=False):
+            _column(axes, name, matrices[name][:, 0], ticks)
+        errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
+        axes = panels[1, 2]
+        axes.plot(errors, color=_POSITIVE.color)
+        axes.set(title="error of each round, σ = ζ = 1", xlabel="round t", ylabel="‖row t of B‖", ylim=(0, None))
+        if ticks:
+            _figures.ticks_at(axes.xaxis, ticks)
+        figure.suptitle(f"{_name(drawn)}: {_figures.setting(rounds, participation)}")
+
+
+def check_rounds(rounds: int) -> None:
+    """Raises for a mechanism of more rounds than a picture can show.
+
+    Raises:
+        InputValueError: If there are too many.
     """
     if rounds > _MOST_ROUNDS_DRAWN:
         raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
-    inverse = drawn.inverse(rounds)
-    matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 8), layout="constrained")
-    for above, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
-        # The diagonal would drown the rest, so the scale is that of all but the largest hundredth.
-        limit = np.quantile(np.abs(matrix[np.tril_indices(rounds)]), 0.99) or 1.0
-        image = above.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-        figure.colorbar(image, ax=above, shrink=0.8)
-        above.set(title=name)
-    for axis, name in zip(axes[1], ("C", "C⁻¹"), strict=False):
-        column = matrices[name][:, 0]
-        axis.plot(np.arange(1, rounds), np.abs(column[1:]), linewidth=1)
-        axis.set(title=f"first column of {name}, magnitude", xlabel="round", xscale="log", yscale="log")
-        axis.grid(alpha=0.3)
-    errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
-    axes[1][2].plot(errors, linewidth=1)
-    axes[1][2].set(title="error of each round at σ = 1", xlabel="round", ylim=(0, None))
-    axes[1][2].grid(alpha=0.3)
-    save(figure, path)
 
 
-def save(figure: pyplot.Figure, path: pathlib.Path) -> None:
-    """Writes a PNG of the figure, and closes it."""
-    try:
-        figure.savefig(path, dpi=150, format="png")
-    except OSError as error:
-        raise InputValueError(f"plot={str(path)!r} cannot be written: {error.strerror or error}.") from error
-    finally:
-        pyplot.close(figure)
+def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[float, str]) -> None:
+    # The diagonal would drown the rest, so the scale is that of all but the largest hundredth.
+    limit = np.quantile(np.abs(matrix[np.tril_indices(len(matrix))]), 0.99) or 1.0
+    image = axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased")
+    # What is beyond the scale is said to be so.
+    figure.colorbar(image, ax=axes, shrink=0.85, extend="both" if np.abs(matrix).max() > limit else "neither")
+    axes.set(title=name, xlabel="column", ylabel="round t")
+    axes.grid(visible=False)
+    if ticks:
+        _figures.ticks_at(axes.xaxis, ticks)
+        _figures.ticks_at(axes.yaxis, {at: f"{at:,}" for at in ticks})
+
+
+def _column(axes: Any, name: str, column: np.ndarray, ticks: Mapping[float, str]) -> None:
+    """Draws magnitudes on logarithmic scales that have a place for the diagonal, at 0."""
+    lags = np.arange(len(column))
+    for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
+        chosen = sign * column > 0
+        if chosen[1:].any():
+            values = np.where(chosen, np.abs(column), np.nan)
+            axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
+    axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
+    if not column[1:].any():
+        axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")
+    axes.set(title=f"first column of {name}, magnitude", xlabel="rounds after the diagonal", yscale="log")
+    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+    axes.set_xlim(-0.15, max(1, len(column)))
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], _SMALLEST_DRAWN * np.abs(column).max()))
+    _figures.ticks_at(axes.xaxis, _logarithmic(ticks, len(column)))
+    _figures.plain_ticks(axes.yaxis)
+    axes.legend()
+
+
+def _logarithmic(ticks: Mapping[float, str], rounds: int) -> dict[float, str]:
+    """Returns ticks at 0, at powers of ten, and at b and those of its multiples that there is room for."""
+    shown: dict[float, str] = {0: "0"}
+    beyond = {at: label for at, label in ticks.items() if at > 0}
+    powers = (10**power for power in range(len(str(rounds))))
+    shown |= {at: f"{at:,}" for at in powers if at < rounds and all(at < each / 2 for each in beyond)}
+    for at, label in beyond.items():
+        if at >= 3 * max(shown) or at == min(beyond):
+            shown[at] = label
+    return shown
+
+
+def _name(drawn: tff_mf.Mechanism) -> str:
+    for parameter in ("buffers", "bands", "variant"):
+        value = getattr(drawn, parameter, None)
+        if value is not None:
+            return f"{drawn.kind}, {value if isinstance(value, str) else f'{value} {parameter}'}"
+    return drawn.kind

@@ -105,6 +105,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.configuration",
     "tff_mf.experiments.deployment",
     "tff_mf.experiments.digits",
+    "tff_mf.experiments._figures",
     "tff_mf.experiments._guard_checks",
     "tff_mf.experiments.guard",
     "tff_mf.experiments.layers",
@@ -124,6 +125,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.sampling._min_sep",
     "tff_mf.experiments.sampling._poisson",
     "tff_mf.experiments.sampling._timer",
+    "tff_mf.experiments.signal_to_noise",
     "tff_mf.experiments.statements",
 ]
 

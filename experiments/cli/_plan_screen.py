@@ -32,6 +32,7 @@ class PlanScreen:
         why: Why it is.
         statement: Its guarantee in one line, or why there is none.
         refused: Whether there is none.
+        signal: What noise leaves of the signal, as `signal_to_noise.of_option` has it.
         notes: What else there is to know.
         by_epsilon: Whether noise follows from ε, and not ε from the noise.
         sampling: The kind of --sampling, if given.
@@ -44,6 +45,7 @@ class PlanScreen:
     why: str
     statement: str
     refused: bool
+    signal: Mapping[str, Any]
     notes: Sequence[str]
     by_epsilon: bool
     sampling: str | None
@@ -64,6 +66,7 @@ class PlanScreen:
             "recommended": self.chosen.name,
             "why": self.why,
             "statement": self.statement,
+            "signal": self.signal,
             "notes": self.notes,
             "mechanisms": [self._row(option) for option in self.options],
         }
@@ -81,7 +84,7 @@ class PlanScreen:
             "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: "
             "clients come back after b/2 or 2b rounds, or the run has 1.5n."
         )
-        for text in (self.why, self.statement, *self.notes):
+        for text in (self.why, self.statement, self.signal["line"], *self.notes):
             yield ""
             yield from _screens.folded(text)
         if self.sampled is not None:

@@ -1,7 +1,5 @@
 """`tff-mf plan`: every mechanism at the user's numbers, and the one to take."""
 
-import pathlib
-
 import click
 
 from ..deployment import Deployment
@@ -19,7 +17,11 @@ from ._flags import Flags
 @_options.option("noise_multiplier")
 @click.option("--dimension", type=int, help="Number of model parameters, for the memory in bytes.")
 @click.option("--thorough", is_flag=True, help="Search also for what takes minutes.")
-@click.option("--plot", metavar="PNG", help="Draw losses and guarantees for other separations, rounds and cohorts.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    help="Draw losses and guarantees for other separations, rounds and cohorts: PNG, SVG or PDF by the ending.",
+)
 @_options.as_json
 def plan(
     flags: Flags,
@@ -40,18 +42,24 @@ def plan(
     With --sampling, numbers of bands are compared too where cohorts are drawn at random, in secret, and nobody ever
     learns them: with amplification, and with nothing but that in place of a separation.
     """
-    deployment = _deployment(flags, delta, plot)
-    level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
-    screen = _compared(deployment, level, flags.sampling, dimension=dimension, thorough=thorough)
     if plot is not None:
         from tff_mf import _requires
 
         _requires.packages("--plot", "matplotlib")
+        from .. import _figures
+
+        _figures.checked_path(plot)
+    deployment = _deployment(flags, delta, plot)
+    level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    screen = _compared(deployment, level, flags.sampling, dimension=dimension, thorough=thorough)
+    if plot is not None:
         from .. import plan_plots
 
-        plan_plots.draw(deployment, screen.options, pathlib.Path(plot))
+        plan_plots.draw(deployment, screen.options, plot)
     if as_json:
         _options.report(screen.as_dict(), as_json=True)
+        if screen.signal["hopeless"]:
+            click.echo(f"plan: {screen.signal['line']}", err=True)
         return
     for line in screen.lines():
         click.echo(line)
@@ -68,7 +76,7 @@ def _compared(
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns every mechanism at the user's numbers, and what there is to say of them."""
-    from .. import amplified_planning, planning, statements
+    from .. import amplified_planning, planning, signal_to_noise, statements
 
     found = planning.options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = planning.recommend(found, deployment.objective)
@@ -77,13 +85,15 @@ def _compared(
     if sampling is not None:
         sampled = amplified_planning.options(deployment, sampling, **level, thorough=thorough)
     customary = statements.customary_delta(deployment.delta, deployment.population)
+    refused = bool(statements.refusal(claim))
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,
         chosen=chosen,
         why=why,
         statement=f"{chosen.name}: {statements.one_line(claim)}",
-        refused=bool(statements.refusal(claim)),
+        refused=refused,
+        signal=signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused),
         notes=[f"{customary}, which is customary"] if customary else [],
         by_epsilon=level["epsilon"] is not None,
         sampling=sampling,

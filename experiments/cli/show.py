@@ -16,7 +16,9 @@ from ._flags import Flags
 @_options.mechanism
 @_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers")
 @click.option(
-    "--plot", metavar="PNG", help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round."
+    "--plot",
+    metavar="FILE",
+    help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round: PNG, SVG or PDF by the ending.",
 )
 @_options.as_json
 def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
@@ -26,20 +28,26 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     `duality_gap`, where known, are those of the search for it, in its own setting. Losses compare mechanisms at equal
     privacy.
     """
-    import pathlib
-
     from tff_mf import _requires
 
-    mechanism, setting = _in_its_setting(file, flags)
-    result = _figures(mechanism, setting)
     if plot is not None:
-        if setting.is_restarted:
+        if flags.restart_every is not None:
             raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
         _requires.packages("--plot", "matplotlib")
+        from .. import _figures
+
+        _figures.checked_path(plot)
+    mechanism, setting = _in_its_setting(file, flags)
+    if plot is not None:
+        from .. import plots
+
+        plots.check_rounds(setting.rounds)
+    result = _figures_of(mechanism, setting)
+    if plot is not None:
         from .. import plots
 
         workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-        plots.mechanism(mechanism, setting.rounds, workload, pathlib.Path(plot))
+        plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
         result["plot"] = plot
     words = {
         "mechanism": _guarantees.title(file, mechanism),
@@ -50,7 +58,7 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     _options.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
 
 
-def _figures(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
+def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
     """Returns parameters, sensitivity and losses in a setting, and how the search ended if there was one."""
     found = setting.sensitivity(mechanism)
     as_run = setting.sensitivity(mechanism.as_run()).value

@@ -63,7 +63,7 @@ def train(
     from tff_mf import _requires
 
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import _locks, progress, runs, settings
+    from .. import _locks, progress, runs, settings, signal_to_noise
 
     execution = settings.ExecutionSettings(
         checkpoint_every=checkpoint_every,
@@ -92,6 +92,15 @@ def train(
             runs.keep_mechanism(path, privacy.mechanism)
             run_files.write(layer, path)
 
+    signal = signal_to_noise.of_run(
+        privacy,
+        chosen_settings.model,
+        clip_norm=chosen_settings.clip_norm,
+        server_learning_rate=chosen_settings.server_learning_rate,
+        server_momentum=chosen_settings.server_momentum,
+    )
+    click.echo(f"train: {signal_to_noise.one_line(signal)}", err=True)
+
     from ... import aggregators
     from .. import training
 
@@ -101,7 +110,7 @@ def train(
     except aggregators.WorkerLostError as error:
         raise SystemExit(f"tff-mf: {error} (--resume)") from None
     if as_json:
-        _options.report(result.summary, as_json=True)
+        _options.report({**result.summary, "signal": signal.as_dict()}, as_json=True)
     else:
         click.echo(f"accuracy {100 * result.summary['accuracy']:.2f} %, {result.statement}")
         if result.summary["amplified_statement"]:

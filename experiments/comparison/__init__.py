@@ -124,7 +124,9 @@ def _written(
         # Here, since Matplotlib takes a second to load.
         from . import _plots
 
-        pictures = _plots.draw(found, out, clip_norm=planned[0].configuration.clip_norm)
+        pictures = _plots.draw(
+            found, out, clip_norm=planned[0].configuration.clip_norm, setting=_spec.shared_setting(planned)
+        )
         result["plots"] = [path.name for path in pictures]
     runs.write_atomically(out / TABLE, _report.as_markdown(result))
     runs.write_atomically(out / RESULT, json.dumps(result, indent=2) + "\n")

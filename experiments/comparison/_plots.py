@@ -4,122 +4,125 @@ import itertools
 import pathlib
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
-import matplotlib
 import numpy as np
 
-from .. import rates, statements
+from .. import _figures, rates, statements
 from ._results import Level, fitted, mean_and_half_width
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
-
-_AXES = {"epsilon": "ε", "noise_multiplier": "σ"}
-_ASIDE = 1.02
+_AXES = {"epsilon": "ε", "noise_multiplier": "noise multiplier σ"}
+_ACCURACY = "accuracy, known words (%)"
+_ASIDE = 1.035
 
 
-def draw(found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float) -> list[pathlib.Path]:
+def draw(found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float, setting: str) -> list[pathlib.Path]:
     """Writes all pictures to `folder` and returns their paths.
 
     Args:
         found: Mechanisms at their levels of privacy.
         folder: An existing folder.
         clip_norm: ζ of the runs, which the paper's line is scaled by.
+        setting: n, b and k of the runs, for the titles.
     """
     paths = [folder / name for name in ("accuracy-over-rounds.png", "accuracy-over-privacy.png", "rates.png")]
-    _over_rounds(found, paths[0])
-    _over_privacy(found, paths[1])
-    _rates(found, paths[2], clip_norm)
+    over_rounds(found, paths[0], setting)
+    over_privacy(found, paths[1], setting)
+    best_rates(found, paths[2], setting, clip_norm)
     return paths
 
 
-def _over_rounds(found: Sequence[Level], path: pathlib.Path) -> None:
+def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str) -> None:
+    """Draws accuracy over rounds, a panel for each level of privacy: each seed, and their mean."""
     groups = [list(group) for _, group in itertools.groupby(found, key=lambda level: level.privacy)]
-    figure, panels = pyplot.subplots(
-        1, len(groups), figsize=(6 * len(groups), 4.5), sharey=True, squeeze=False, layout="constrained"
+    styles = _figures.styles(level.label for level in found)
+    size = (_figures.COLUMN * max(1.0, 0.92 * len(groups)), 3.2)
+    with _figures.picture(path, size=size, columns=len(groups), sharey=True) as (figure, panels):
+        for axes, group in zip(panels[0], groups, strict=True):
+            for index, level in enumerate(group):
+                _seeds_and_mean(axes, level, styles[level.label], index, len(group))
+            axes.set(xlabel="round", title=f"noise for {statements.level(*group[0].privacy)}")
+        panels[0, 0].set(ylabel=_ACCURACY, ylim=(0, None))
+        figure.suptitle(f"{setting}; each seed (thin) and their mean")
+        _legend_below(figure, panels[0], 2 * len(groups))
+
+
+def over_privacy(found: Sequence[Level], path: pathlib.Path, setting: str) -> None:
+    """Draws the mean accuracy over ε or σ, with its 95 % interval over seeds."""
+    styles = _figures.styles(level.label for level in found)
+    with _figures.picture(path, size=(_figures.COLUMN, 3.2)) as (figure, panels):
+        axes = panels[0, 0]
+        for index, (label, style) in enumerate(styles.items()):
+            own = sorted((level for level in found if level.label == label), key=lambda level: level.privacy)
+            drawn = [mean_and_half_width([100 * value for value in level.accuracies.values()]) for level in own]
+            # Beside each other, so that intervals can be told apart.
+            aside = _ASIDE ** (index - (len(styles) - 1) / 2)
+            axes.errorbar(
+                [level.privacy[1] * aside for level in own],
+                [mean for mean, _ in drawn],
+                yerr=np.transpose([_figures.interval(mean, half) for mean, half in drawn]),
+                capsize=2,
+                elinewidth=0.7,
+                label=label,
+                **style.line(),
+            )
+        axes.set(xlabel=_AXES[found[0].privacy[0]], ylabel=f"{_ACCURACY},\nmean and 95 % interval over seeds")
+        axes.set_ylim(bottom=0)
+        levels = sorted({level.privacy[1] for level in found})
+        if levels[0] > 0:
+            axes.set_xscale("log")
+        _figures.ticks_at(axes.xaxis, {value: f"{value:g}" for value in levels})
+        figure.suptitle(setting)
+        _legend_below(figure, panels[0], 2)
+
+
+def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_norm: float) -> None:
+    """Draws the best of the rates tried over the noise, with the line of the paper and that of these runs."""
+    with _figures.picture(path, size=(_figures.COLUMN, 3.4)) as (figure, panels):
+        axes = panels[0, 0]
+        for label, style in _figures.styles(level.label for level in found).items():
+            own = [level for level in found if level.label == label]
+            marked = {**style.line(), "linestyle": ""}
+            axes.plot([level.effective_rmse for level in own], [level.rate for level in own], **marked, label=label)
+            tried = [(level.effective_rmse, rate) for level in own for rate in level.tried if rate != level.rate]
+            axes.plot(*np.reshape(tried, (-1, 2)).T, **{**marked, "marker": "."}, markersize=3)
+        _lines(axes, found, clip_norm)
+        axes.set(xlabel="effective RMSE of prefix sums", ylabel="server's learning rate", xscale="log", yscale="log")
+        _figures.plain_ticks(axes.xaxis)
+        _figures.plain_ticks(axes.yaxis)
+        seeds = f"{statistics.fmean(len(level.best) for level in found):.3g}"
+        figure.suptitle(f"{setting}; best rate (dots: others tried), {seeds} seeds", fontsize=7.5)
+        _legend_below(figure, panels[0], 2)
+
+
+def _seeds_and_mean(axes: Any, level: Level, style: _figures.Style, index: int, count: int) -> None:
+    by_round: dict[int, list[float]] = {}
+    for run in level.best:
+        for round_number, accuracy in run.history:
+            by_round.setdefault(round_number, []).append(100 * accuracy)
+        rounds, accuracies = zip(*run.history, strict=True)
+        axes.plot(rounds, [100 * each for each in accuracies], linewidth=0.4, alpha=0.4, color=style.color)
+    numbers = sorted(by_round)
+    means = [statistics.fmean(by_round[number]) for number in numbers]
+    axes.plot(
+        numbers, means, label=level.label, markevery=_figures.apart(index, len(numbers), min(count, 3)), **style.line()
     )
-    colours = {label: f"C{index}" for index, label in enumerate(dict.fromkeys(level.label for level in found))}
-    for axes, group in zip(panels[0], groups, strict=True):
-        for level in group:
-            by_round: dict[int, list[float]] = {}
-            for run in level.best:
-                for round_number, accuracy in run.history:
-                    by_round.setdefault(round_number, []).append(100 * accuracy)
-                axes.plot(
-                    [round_number for round_number, _ in run.history],
-                    [100 * accuracy for _, accuracy in run.history],
-                    linewidth=0.6,
-                    alpha=0.4,
-                    color=colours[level.label],
-                )
-            numbers = sorted(by_round)
-            means = [statistics.fmean(by_round[number]) for number in numbers]
-            axes.plot(numbers, means, marker="o", markersize=3, color=colours[level.label], label=level.label)
-        name, value = group[0].privacy
-        axes.set(xlabel="round", title=f"noise for {statements.level(name, value)}; each seed, and their mean")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    panels[0][0].set(ylabel="accuracy, known words (%)", ylim=(0, None))
-    _save(figure, path)
 
 
-def _over_privacy(found: Sequence[Level], path: pathlib.Path) -> None:
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    labels = list(dict.fromkeys(level.label for level in found))
-    for index, label in enumerate(labels):
-        own = sorted((level for level in found if level.label == label), key=lambda level: level.privacy)
-        drawn = [mean_and_half_width([100 * value for value in level.accuracies.values()]) for level in own]
-        # Beside each other, so that intervals can be told apart.
-        aside = _ASIDE ** (index - (len(labels) - 1) / 2)
-        axes.errorbar(
-            [level.privacy[1] * aside for level in own],
-            [mean for mean, _ in drawn],
-            yerr=[half or 0.0 for _, half in drawn],
-            marker="o",
-            markersize=4,
-            capsize=3,
-            label=label,
-        )
-    axes.set(xlabel=_AXES[found[0].privacy[0]], ylabel="accuracy, known words (%), 95 % interval over seeds")
-    levels = sorted({level.privacy[1] for level in found})
-    if levels[0] > 0:
-        axes.set_xscale("log")
-    axes.set_xticks(levels, [f"{value:g}" for value in levels])
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    _save(figure, path)
-
-
-def _rates(found: Sequence[Level], path: pathlib.Path, clip_norm: float) -> None:
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for label in dict.fromkeys(level.label for level in found):
-        own = [level for level in found if level.label == label]
-        (best,) = axes.plot(
-            [level.effective_rmse for level in own], [level.rate for level in own], "o", markersize=9, label=label
-        )
-        tried = [(level.effective_rmse, rate) for level in own for rate in level.tried]
-        axes.plot(*zip(*tried, strict=True), ".", color=best.get_color(), markersize=4)
+def _lines(axes: Any, found: Sequence[Level], clip_norm: float) -> None:
     noisy = [level.effective_rmse for level in found if level.effective_rmse > 0]
-    if noisy:
-        span = np.geomspace(min(noisy) / 1.3, max(noisy) * 1.3, 50)
-        axes.plot(span, [rates.PAPER.rate(x) / clip_norm for x in span], "--", color="grey", label="paper's regression")
-        own_line = fitted(found)
-        if own_line is not None:
-            axes.plot(span, [own_line.rate(x) for x in span], color="black", linewidth=1, label="regression of these")
-    axes.set(
-        xlabel="effective RMSE of prefix sums", ylabel="server's learning rate", xscale="log", yscale="log",
-        title=f"Best rates (large) among those tried, {statistics.fmean(len(level.best) for level in found):.3g} seeds",
-    )  # fmt: skip
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    _save(figure, path)
+    if not noisy:
+        return
+    span = np.geomspace(min(noisy) / 1.3, max(noisy) * 1.3, 50)
+    axes.plot(span, [rates.PAPER.rate(x) / clip_norm for x in span], "--", color="grey", label="paper's regression")
+    own = fitted(found)
+    if own is not None:
+        axes.plot(span, [own.rate(x) for x in span], color="black", linewidth=0.8, label="regression of these")
 
 
-def _save(figure: pyplot.Figure, path: pathlib.Path) -> None:
-    try:
-        partial = path.with_name(f".{path.name}.partial")
-        figure.savefig(partial, dpi=130, format="png")
-        partial.replace(path)
-    finally:
-        pyplot.close(figure)
+def _legend_below(figure: Any, panels: Sequence[Any], columns: int) -> None:
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)

@@ -85,6 +85,19 @@ def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
 
 
+def shared_setting(planned: Iterable[PlannedRun]) -> str:
+    """Returns n, b and k of the runs as pictures have them; those that differ are part of the labels."""
+    configurations = [run.configuration for run in planned]
+    parts = []
+    for symbol, name in (("n", "rounds"), ("b", "min_sep"), ("k", "max_participations")):
+        values = sorted({value for run in configurations if (value := getattr(run, name)) is not None})
+        if values:
+            parts.append(
+                f"{symbol} = " + (f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}")
+            )
+    return ", ".join(parts)
+
+
 def _grids(content: Mapping[str, Any], path: pathlib.Path) -> Sequence[Any]:
     grids = content.get("grid", [{}])
     if not isinstance(grids, list) or not grids:

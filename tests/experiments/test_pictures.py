@@ -1,0 +1,245 @@
+"""Pictures: what is on them, how they are saved, and that a path that cannot be written is refused before any work."""
+
+import itertools
+import re
+import stat
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.experiments import planning
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.deployment import Deployment
+
+pytest.importorskip("matplotlib")
+
+from tff_mf.experiments import _figures, plan_plots, plots
+from tff_mf.experiments.comparison import _plots, _results
+
+SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
+SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
+PLAN = ["plan", "--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
+
+
+def texts(path):
+    """What a reader of an SVG can read."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn while it was asked for."""
+    figures = []
+    original = _figures.figure.Figure
+
+    def build(*arguments, **options):
+        figures.append(original(*arguments, **options))
+        return figures[-1]
+
+    monkeypatch.setattr(_figures.figure, "Figure", build)
+    return figures
+
+
+def draw_mechanism(path, mechanism=None):
+    plots.mechanism(mechanism or tff_mf.Tree(32), 32, SCHEMA, tff_mf.PrefixSum(), path)
+
+
+@pytest.mark.parametrize("ending", [*SIGNATURES, "SVG"])
+def test_the_ending_is_the_format_and_the_bytes_are_the_same_again(tmp_path, ending):
+    paths = [tmp_path / f"{number}.{ending}" for number in range(2)]
+    for path in paths:
+        draw_mechanism(path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first.startswith(SIGNATURES[ending.lower()])
+    assert ending.lower() != "svg" or b"<svg" in first
+    assert first == second
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_nothing_of_matplotlib_is_changed_for_others(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    draw_mechanism(tmp_path / "x.svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_mechanism_is_named_with_its_setting_and_ticks_are_multiples_of_b(tmp_path):
+    blt = tff_mf.optimize_blt(rounds=32, participation=SCHEMA, buffers=2)
+    draw_mechanism(tmp_path / "blt.svg", blt)
+    found = texts(tmp_path / "blt.svg")
+    assert "blt, 2 buffers: n = 32, b = 8, k = 4" in found
+    assert {"0", "b", "2b", "3b", "4b", "8", "16", "24"} <= set(found)
+    assert {"C", "C⁻¹", "B = A·C⁻¹", "round t", "rounds after the diagonal", "‖row t of B‖", "diagonal"} <= set(found)
+    for unlabelled in ("None", "nan"):
+        assert unlabelled not in found
+
+
+@pytest.mark.parametrize("mechanism", [tff_mf.Identity(), tff_mf.Tree(32), tff_mf.BLT.production("b100")])
+def test_the_diagonal_entry_of_a_first_column_is_drawn(tmp_path, drawn, mechanism):
+    """An axis that is logarithmic all the way has no place for it."""
+    draw_mechanism(tmp_path / "x.png", mechanism)
+    (figure,) = drawn
+    columns = [axes for axes in figure.axes if axes.get_xlabel() == "rounds after the diagonal"]
+    assert len(columns) == 2
+    for axes, matrix in zip(columns, (mechanism.encoder(32), mechanism.inverse(32)), strict=True):
+        (diagonal,) = (line for line in axes.get_lines() if line.get_label() == "diagonal")
+        ((x, y),) = diagonal.get_xydata()
+        assert (x, y) == (0, abs(matrix[0, 0]))
+        assert diagonal.get_marker() not in ("", "None", None)
+        pixels, box = axes.transData.transform((x, y)), axes.get_window_extent()
+        assert np.isfinite(pixels).all()
+        assert box.x0 <= pixels[0] <= box.x1
+        assert axes.get_xticks()[0] == 0
+        others = [line.get_ydata()[1:] for line in axes.get_lines() if line is not diagonal]
+        assert np.isfinite(others).sum() == np.count_nonzero(matrix[1:, 0])
+
+
+def test_curves_differ_without_their_colours():
+    names = [f"blt, buffers {count}" for count in range(40)] + list(_figures._PLACES)
+    found = list(_figures.styles(names).values())
+    assert len({(each.marker, each.dashes) for each in found}) == len(names)
+    assert len({each.color for each in _figures.styles(_figures._PLACES).values()}) == 8
+    assert _figures.styles(["identity", "blt"])["blt"] == _figures.styles(["blt", "banded"])["blt"]
+
+
+def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
+    curve = [{"round": number, "accuracy": 0.1} for number in range(12)]
+    names = ("blt", "banded", "identity")
+    plots.accuracy(dict.fromkeys(names, curve), metric="accuracy", title="T", path=tmp_path / "x.png")
+    lines = drawn[0].axes[0].get_lines()
+    marked = [set(np.arange(12)[start::every]) for start, every in (line.get_markevery() for line in lines)]
+    assert not any(first & second for first, second in itertools.combinations(marked, 2))
+    assert set.union(*marked) == set(range(12))
+    assert len({line.get_marker() for line in lines}) == 3
+
+
+def level(label, privacy, accuracies, rmse=0.1):
+    best = [
+        _results.Finished(
+            label=label, privacy=privacy, seed=seed, rate=1.0, effective_rmse=rmse, accuracy=accuracy,
+            validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], statement="",
+        )
+        for seed, accuracy in enumerate(accuracies)
+    ]  # fmt: skip
+    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2})
+
+
+def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
+    found = [
+        level("blt", ("epsilon", 2.0), (0.9, 0.999)),
+        level("identity", ("epsilon", 2.0), (0.0001, 0.02)),
+        level("banded", ("epsilon", 2.0), (0.1,)),
+    ]
+    mean, half = _results.mean_and_half_width([0.01, 2.0])
+    assert mean < half, "the interval as it is reaches below 0"
+    _plots.over_privacy(found, tmp_path / "x.svg", "n = 4, b = 2, k = 2")
+    segments = np.concatenate(
+        [bars.get_segments() for container in drawn[0].axes[0].containers for bars in container.lines[2]]
+    )
+    assert len(segments) == 3
+    assert segments[..., 1].min() >= 0
+    assert segments[..., 1].max() <= 100
+    assert drawn[0].axes[0].get_ylim()[0] == 0
+    assert {"n = 4, b = 2, k = 2", "ε", "blt", "identity", "banded", "2"} <= set(texts(tmp_path / "x.svg"))
+
+
+def test_the_other_pictures_of_a_comparison_name_what_they_show(tmp_path):
+    found = [level("blt", ("epsilon", 2.0), (0.1, 0.2)), level("identity", ("epsilon", 8.0), (0.1, 0.2), rmse=0.01)]
+    _plots.over_rounds(found, tmp_path / "rounds.svg", "n = 4, b = 2, k = 2")
+    shown = set(texts(tmp_path / "rounds.svg"))
+    assert {"round", "accuracy, known words (%)", "noise for ε = 2", "noise for ε = 8", "blt", "identity"} <= shown
+    assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
+    _plots.best_rates(found, tmp_path / "rates.svg", "n = 4, b = 2, k = 2", 1.0)
+    shown = set(texts(tmp_path / "rates.svg"))
+    assert {"effective RMSE of prefix sums", "server's learning rate", "blt", "identity", "paper's regression"} <= shown
+    assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
+
+
+def test_the_picture_of_a_plan_names_mechanisms_setting_and_axes(tmp_path, drawn):
+    deployment = Deployment(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
+    options = [
+        planning.Option(name=name, mechanism=mechanism, figures={"noise_multiplier": 3.0})
+        for name, mechanism in (
+            ("identity", tff_mf.Identity()),
+            ("tree-full", tff_mf.Tree(96)),
+            ("x", tff_mf.Identity()),
+        )
+    ]
+    plan_plots.draw(deployment, options, tmp_path / "plan.svg")
+    shown = set(texts(tmp_path / "plan.svg"))
+    assert "n = 96, b = 30, k = 4; 100 of 3,000 clients a round" in shown
+    assert {"b/4", "b/2", "b = 30", "2b", "n/2", "n = 96", "2n", "12", "100", "800"} <= shown
+    assert {"min-sep (rounds)", "rounds", "clients a round", "RmsLoss", "MaxLoss", "ρ (zCDP)"} <= shown
+    assert {"identity", "tree-full", "x"} <= shown
+    for axes in drawn[0].axes:
+        lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+        assert len({line.get_marker() for line in lines}) == len({tuple(line.get_markevery()) for line in lines}) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("losses.jpg", ".png, .svg or .pdf"),
+        ("losses", ".png, .svg or .pdf"),
+        ("nowhere/losses.pdf", "there is no folder"),
+        ("folder.png", "is a folder"),
+        ("file.txt/x.png", "there is no folder"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "show"])
+def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, command, name, named):
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file.txt").touch()
+    (tmp_path / "identity.png").write_bytes(b"as it was")
+    before = sorted(tmp_path.iterdir())
+
+    def worked(*arguments, **options):
+        raise AssertionError("work before the path was looked at")
+
+    monkeypatch.setattr(planning, "options", worked)
+    monkeypatch.setattr(tff_mf, "explain_sensitivity", worked)
+    words = {
+        "plan": [*PLAN, "--epsilon", "4"],
+        "show": ["show", "identity", "--rounds", "9", "--max-participations", "1"],
+    }
+    with pytest.raises(tff_mf.InputError, match=re.escape(named)) as refused:
+        CliRunner().invoke(
+            cli, [*words[command], "--plot", str(tmp_path / name)], catch_exceptions=False, standalone_mode=False
+        )
+    assert name in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_too_many_rounds_are_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(tff_mf, "explain_sensitivity", lambda *arguments: pytest.fail("work before the check"))
+    words = ["show", "identity", "--rounds", "5000", "--max-participations", "1", "--plot", str(tmp_path / "x.png")]
+    with pytest.raises(tff_mf.InputError, match="rounds=5000"):
+        CliRunner().invoke(cli, words, catch_exceptions=False, standalone_mode=False)
+
+
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "x.png"
+    path.write_bytes(b"as it was")
+
+    def full(self, *arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_figures.figure.Figure, "savefig", full)
+    with pytest.raises(tff_mf.InputError, match="No space left"):
+        draw_mechanism(path)
+    assert path.read_bytes() == b"as it was"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_may_only_be_read_is_not_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "x.png"
+    path.touch()
+    path.chmod(stat.S_IREAD)
+    # The tests may run as root, for whom every file may be written.
+    monkeypatch.setattr(_figures.os, "access", lambda path, mode: False)
+    with pytest.raises(tff_mf.InputError, match="may only be read"):
+        _figures.checked_path(path)
