@@ -21,6 +21,9 @@ LAYERS = {"tff_mf": "tff_mf", "tff_mf.aggregators": "aggregators", "tff_mf.exper
 VERSION = runpy.run_path(str(HERE / "tff_mf" / "_version.py"))
 DATE = int(os.environ.setdefault("SOURCE_DATE_EPOCH", str(VERSION["seconds_of_sources"](HERE) or 0)))
 
+# The files of metadata keep the permissions that they are made with.
+os.umask(0o022)
+
 IN_SOURCES = "Files that are named here without a link are in the source distribution of this version.\n\n"
 
 
@@ -51,7 +54,7 @@ class WithLicense(egg_info):
 class SameSources(sdist):
     """Writes archives without what differs from build to build: times, owners, permissions."""
 
-    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):  # noqa: A002
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
         if format != "gztar":
             return super().make_archive(base_name, format, root_dir, base_dir, owner, group)
         path = pathlib.Path(f"{base_name}.tar.gz")

@@ -1,7 +1,6 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
-from tff_mf import _checkout
-from tff_mf import _version
+from tff_mf import _checkout, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
 from tff_mf._sensitivity import sensitivity as sensitivity

@@ -1,7 +1,7 @@
 """The other two layers of a checkout that nobody installed, or that hides what is installed.
 
-Python looks into the current folder first. In the root of a checkout `import tff_mf` therefore finds this folder, beside
-which, and not inside of which, the other layers lie.
+Python looks into the current folder first. In the root of a checkout `import tff_mf` therefore finds this folder, and
+the other layers lie beside it, not inside.
 """
 
 import importlib.machinery

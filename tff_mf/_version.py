@@ -27,8 +27,8 @@ def current() -> str:
 def of_sources(root: pathlib.Path) -> str:
     """Returns the version of the sources in a folder.
 
-    In a git checkout: `RELEASE` itself where its tag is checked out, else `RELEASE.dev<commits>+g<commit>`; `.dirty` is
-    added where a file that is built from differs from the commit. In an unpacked source distribution: what that recorded.
+    In a git checkout: `RELEASE` where its tag is checked out, else `RELEASE.dev<commits>+g<commit>`, and `.dirty` after
+    it if a file that is built from differs from the commit. In an unpacked source distribution: what that recorded.
 
     Args:
         root: The folder of `setup.py`.
