@@ -13,6 +13,8 @@ import click
 
 from tff_mf.errors import InputError
 
+from ._version import version_option
+
 _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
     "audit": "Test the noise that really runs, against what is claimed for it.",
@@ -57,7 +59,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tff-mf")
+@version_option
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
 

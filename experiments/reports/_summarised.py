@@ -31,7 +31,8 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "accuracy": _NUMBER,
     "loss": _NUMBER,
 }
-_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc|\.dev|\.post)\d{1,4})?")
+# With the commit of a checkout behind it.
+VERSION = r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc|\.dev|\.post)\d{1,6})?(\+(unknown|g[0-9a-f]{7,40})(\.dirty)?)?"
 # What says how private the run would be if nobody knew its cohorts.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
 # Evaluation is written to two files, to one of them as text.
@@ -165,7 +166,7 @@ def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Fin
         if name in stored and (not isinstance(value, types) or isinstance(value, bool))
     ]
     version = stored.get(_MADE_BY, "0.0")
-    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+    if not isinstance(version, str) or not re.fullmatch(VERSION, version):
         found.append(_finding(f"says {_MADE_BY}={version!r:.80}, which is no version"))
     return found + [
         _finding(f"says {name}={stored[name]!r:.80}, and nothing here can compute it again")

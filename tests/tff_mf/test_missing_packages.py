@@ -5,6 +5,11 @@ import sys
 
 import pytest
 
+REMEDY = (
+    "tff-mf doctor --requirements > tff-pins.txt && pip install --no-deps -r tff-pins.txt"
+    if sys.version_info[:2] == (3, 11)
+    else "install tff-mf in an environment with Python 3.11"
+)
 HIDE = (
     "import sys\nfor name in ('tensorflow', 'tensorflow_privacy', 'tensorflow_federated'): sys.modules[name] = None\n"
 )
@@ -22,7 +27,7 @@ def test_the_error_has_the_command(module):
     assert finished.returncode == 1
     last = finished.stderr.strip().splitlines()[-1]
     assert last.startswith("tff_mf.errors.MissingDependencyError")
-    assert "tff-mf doctor --requirements > requirements.txt && pip install --no-deps -r requirements.txt" in last
+    assert REMEDY in last
 
 
 def test_floor_1_works():
@@ -41,7 +46,32 @@ def test_commands_that_need_it_say_so_in_one_line(command):
     finished = run(program)
     assert finished.returncode == 2
     assert len(finished.stderr.splitlines()) == 1
-    assert "pip install" in finished.stderr
+    assert REMEDY in finished.stderr
+
+
+@pytest.mark.parametrize("version", [(3, 12), (3, 13)])
+def test_another_python_than_that_of_tff_is_told_so_and_not_to_install_it_there(version):
+    finished = run(
+        f"import platform\nsys.version_info, platform.python_version = ({version}), lambda: '{version[0]}.{version[1]}.0'\n"
+        "sys.argv = 'tff-mf train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6'.split()\n"
+        "from tff_mf.experiments.cli import main\nmain()"
+    )
+    assert finished.returncode == 2
+    (line,) = finished.stderr.splitlines()
+    assert f"needs Python 3.11, and this is Python 3.{version[1]}.0" in line
+    assert "pip install" not in line
+
+
+def test_matplotlib_is_advised_without_the_pins_of_tff():
+    program = (
+        "sys.modules['matplotlib'] = None\n"
+        "sys.argv = 'tff-mf show production:b400 --plot b400.png'.split()\n"
+        "from tff_mf.experiments.cli import main\nmain()"
+    )
+    finished = run(program)
+    assert finished.returncode == 2
+    (line,) = finished.stderr.splitlines()
+    assert line.endswith('Run: pip install "tff-mf[plot]"')
 
 
 def test_account_by_command():
