@@ -12,6 +12,7 @@ import shutil
 import tarfile
 
 import setuptools
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.command.egg_info import egg_info
 from setuptools.command.sdist import sdist
@@ -39,8 +40,15 @@ class BuildWithPins(build_py):
         shutil.rmtree(built, ignore_errors=True)
         super().run()
         shutil.copy(HERE / "requirements.txt", built / "tff_mf" / "requirements.txt")
-        for path in built.rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
+        _readable(built)
+
+
+class SameWheel(bdist_wheel):
+    """Writes wheels in which no permission is that of a file in somebody's checkout."""
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        super().egg2dist(egginfo_path, distinfo_path)
+        _readable(pathlib.Path(distinfo_path))
 
 
 class WithLicense(egg_info):
@@ -68,6 +76,11 @@ class SameSources(sdist):
             for each in files:
                 archive.add(each, filter=_plain)
         return str(path)
+
+
+def _readable(folder: pathlib.Path) -> None:
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -107,5 +120,5 @@ setuptools.setup(
     package_dir=LAYERS,
     packages=packages(),
     package_data={"tff_mf": ["py.typed"], "tff_mf.experiments.presets": ["*.toml"]},
-    cmdclass={"build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},
+    cmdclass={"bdist_wheel": SameWheel, "build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},
 )
