@@ -41,7 +41,10 @@ def test_floor_1_works():
     assert float(finished.stdout) > 0
 
 
-@pytest.mark.parametrize("command", ["train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    ["train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6", "demo", "data pydoc --out pydoc.sqlite"],
+)
 def test_commands_that_need_it_say_so_in_one_line(command):
     program = f"sys.argv = ['tff-mf', *{command.split()!r}]\nfrom tff_mf.experiments.cli import main\nmain()"
     finished = run(program)
