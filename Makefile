@@ -12,7 +12,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 .PHONY: help venv demo test test-floor1 faults faults-short fuzz check format clean
 
 help:
-	@echo "make demo    train with correlated and with independent noise, and compare (15 minutes on 2 cores)"
+	@echo "make demo    train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
 	@echo "make test    run the tests"
 	@echo "make check   run what CI runs: format, lint, types, tests"
 	@echo "make faults  inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"

@@ -6,7 +6,6 @@ import os
 import pathlib
 import platform
 import re
-import sys
 
 import tff_mf
 from tff_mf import _requires
@@ -103,7 +102,9 @@ def examine() -> list[Finding]:
     first = [] if mechanisms.installed else [Finding(ok=False, text=text)]
     if not _any_of_tensorflow():
         return [*first, Finding(ok=True, text=f"Python {platform.python_version()}"), _working_folder()]
-    return [*first, _python(), _platform(), *_packages(), _worker(), _working_folder()]
+    # In another Python the pins cannot be installed, so that to name each of them helps nobody.
+    pinned = [] if _requires.other_python() else [*_packages(), _worker()]
+    return [*first, _python(), _platform(), *pinned, _working_folder()]
 
 
 def _any_of_tensorflow() -> bool:
@@ -111,10 +112,8 @@ def _any_of_tensorflow() -> bool:
 
 
 def _python() -> Finding:
-    found = platform.python_version()
-    ok = sys.version_info[:2] == (3, 11)
-    remedy = "" if ok else ": TensorFlow Federated 0.87.0 needs Python 3.11, make the environment with that"
-    return Finding(ok=ok, text=f"Python {found}{remedy}")
+    other = _requires.other_python()
+    return Finding(ok=not other, text=other or f"Python {platform.python_version()}")
 
 
 def _platform() -> Finding:

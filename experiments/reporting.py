@@ -6,6 +6,8 @@ import pathlib
 import platform
 from typing import Any
 
+import tff_mf
+
 from . import reports, sampling
 from .privacy import PrivacyPlan
 from .sampling import CohortPlan
@@ -14,7 +16,6 @@ from .settings import TrainingSettings
 CONFIGURATION = reports.CONFIGURATION
 
 _PACKAGES = (
-    "tff-mf",
     "tensorflow",
     "tensorflow-federated",
     "tensorflow-privacy",
@@ -76,7 +77,7 @@ def violations(folder: pathlib.Path) -> list[str]:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that a run depends on."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "tff-mf": tff_mf.__version__}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

@@ -9,6 +9,12 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent.parent
 
 
+def test_all_texts_say_the_same_of_how_long_the_demo_takes():
+    for path in ("Makefile", "README.md", "docs/demo.md", "experiments/cli/demo.py"):
+        text = " ".join((HERE / path).read_text().split())
+        assert text.count("about 4 minutes on 2 cores after installation") == 1, path
+
+
 @pytest.mark.parametrize("target", ["demo", "test", "check"])
 def test_an_unsupported_python_is_named_in_one_line(target, tmp_path):
     for name in ("Makefile", "setup.py", "requirements.txt"):

@@ -1,7 +1,6 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
-from importlib.metadata import version as _version
-
+from tff_mf import _checkout, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
 from tff_mf._sensitivity import sensitivity as sensitivity
@@ -64,4 +63,11 @@ from tff_mf.workloads import MomentumWithRates as MomentumWithRates
 from tff_mf.workloads import PrefixSum as PrefixSum
 from tff_mf.workloads import Workload as Workload
 
-__version__ = _version("tff-mf")
+_checkout.find_layers()
+
+
+def __getattr__(name: str) -> str:
+    """Returns `__version__`, for which a checkout has to ask git: only when somebody wants to know."""
+    if name == "__version__":
+        return _version.current()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,15 @@
 """One message for whoever asks for a layer whose packages are not installed."""
 
 import importlib.util
+import platform
+import sys
 
 from tff_mf.errors import MissingDependencyError
 
-INSTALL_COMMAND = "tff-mf doctor --requirements > requirements.txt && pip install --no-deps -r requirements.txt"
+# TensorFlow Federated is published for no other.
+PYTHON = (3, 11)
+# To a file of another name than the pins have in a checkout, which the shell would empty before they are read.
+INSTALL_COMMAND = "tff-mf doctor --requirements > tff-pins.txt && pip install --no-deps -r tff-pins.txt"
 # Quoted: some shells take brackets for a pattern of file names.
 PLOT_COMMAND = "pip install 'tff-mf[plot]'"
 
@@ -17,9 +22,22 @@ def is_installed(name: str) -> bool:
 def packages(feature: str, *names: str) -> None:
     """Raises `MissingDependencyError` unless every package in `names` can be imported."""
     missing = [name for name in names if not is_installed(name)]
-    if not missing:
-        return
+    if missing:
+        raise MissingDependencyError(f"{feature} needs {', '.join(missing)}, not installed here. {_remedy(missing)}")
+
+
+def other_python() -> str:
+    """Returns why TensorFlow Federated cannot be installed in this Python; an empty text where it can."""
+    if sys.version_info[:2] == PYTHON:
+        return ""
+    return (
+        f"TensorFlow Federated needs Python 3.11, and this is Python {platform.python_version()}: "
+        "install tff-mf in an environment with Python 3.11"
+    )
+
+
+def _remedy(missing: list[str]) -> str:
     # Beside TensorFlow the pinned version is the one that fits.
-    alone = missing == ["matplotlib"] and not is_installed("tensorflow")
-    remedy = f"Run: {PLOT_COMMAND}" if alone else f"On Linux with Python 3.11: {INSTALL_COMMAND}"
-    raise MissingDependencyError(f"{feature} needs {', '.join(missing)}, not installed here. {remedy}")
+    if not any(name.startswith("tensorflow") for name in missing) and not is_installed("tensorflow"):
+        return f"Run: {PLOT_COMMAND}"
+    return f"{other_python()}." if other_python() else f"On Linux with Python 3.11: {INSTALL_COMMAND}"

@@ -15,6 +15,7 @@ from tff_mf.errors import InputError
 
 from . import _group, _spelling
 from ._group import Group
+from ._version import version_option
 
 _COMMANDS = {
     "account": "What a run with a mechanism and a noise multiplier guarantees.",
@@ -61,7 +62,7 @@ class _LazyGroup(Group):
 
 
 @click.group(cls=_LazyGroup, context_settings=_SETTINGS)
-@click.version_option(package_name="tff-mf")
+@version_option
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
 

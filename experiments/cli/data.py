@@ -23,6 +23,9 @@ def data() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else, on stdout.")
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     """Write docstrings as a data set: a module is a client, an English sentence an example."""
+    from tff_mf import _requires
+
+    _requires.packages("Writing a data set", "tensorflow_federated")
     from ..datasets.pydoc import write_pydoc
 
     names = [name.strip() for value in packages for name in value.split(",")]
