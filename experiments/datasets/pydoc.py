@@ -202,7 +202,7 @@ def _extracted(paths: Sequence[str], progress: bool) -> Iterator[list[tuple[str,
     def ask(batch: Sequence[str]) -> list[list[tuple[str, str]]]:
         if not hasattr(own, "worker"):
             own.worker = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}._extract"],
+                [sys.executable, "-P", "-m", f"{__package__}._extract"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 encoding="utf-8",

@@ -1,0 +1,231 @@
+"""Every command line of README and docs is run as a shell runs it, by somebody who has just installed the package.
+
+The pages are gone through in order, in a copy of the checkout, with the wheel installed into an environment of its own
+by README's own line. `command_lines.toml` says what is run in place of lines that take too long.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("tensorflow_federated")
+
+import psutil
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+# What a page makes the pages after it may use.
+PAGES = ("README", "docs/report", "docs/resident", "docs/deployment", "docs/own-pipeline", "docs/experiments")
+LINE_SECONDS = 240
+STARTS_IN_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    page: str
+    line: str
+    why: str
+    append: str = ""
+    replace: dict[str, str] = dataclasses.field(default_factory=dict)
+    before: str = ""
+    status: int = 0
+    stops_at: str = ""
+    serves: bool = False
+    writes: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+ENTRIES = [_Entry(**entry) for entry in tomllib.loads((HERE / "tests/command_lines.toml").read_text())["entry"]]
+
+
+def _pages() -> list[str]:
+    found = ["README.md", *sorted(str(path.relative_to(HERE)) for path in (HERE / "docs").rglob("*.md"))]
+    return sorted(found, key=lambda page: ([*PAGES, page.removesuffix(".md")].index(page.removesuffix(".md")), page))
+
+
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (HERE / page).read_text(), re.S | re.M)
+
+
+def _lines(page: str) -> list[str]:
+    """The command lines of a page, each in one piece."""
+    whole = re.sub(r" *\\\n *", " ", "".join(_blocks(page, "bash")))
+    return [line.strip() for line in whole.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _entry_of(page: str, line: str) -> _Entry:
+    found = [entry for entry in ENTRIES if entry.page == page and line.startswith(entry.line)]
+    assert len(found) <= 1, line
+    return found[0] if found else _Entry(page=page, line=line, why="")
+
+
+def test_each_substitution_belongs_to_a_line_and_says_why():
+    for entry in ENTRIES:
+        assert any(line.startswith(entry.line) for line in _lines(entry.page)), entry
+        assert entry.why, entry
+
+
+class _Shell:
+    """A shell of somebody who has nothing of ours but a copy of the checkout."""
+
+    def __init__(self, root: pathlib.Path):
+        self.folder = root / "checkout"
+        self._home = root / "home"
+        self._environment = root / "environment"
+        self._digest = ""
+        self._port = 0
+        self._served: list[subprocess.Popen] = []
+        self._log = root / "log"
+        _copy_checkout(self.folder)
+        self._home.mkdir()
+        _make_environment(self._environment)
+
+    def run(self, page: str, line: str) -> None:
+        entry = _entry_of(page, line)
+        for name, number in entry.writes.items():
+            (self.folder / name).write_text(_blocks(page, "toml")[number])
+        if entry.before:
+            self._done(entry.before)
+        command = self._filled(line, entry)
+        if entry.serves:
+            self._serve(command)
+            return
+        printed = self._done(command, entry.status, entry.stops_at)
+        for found in re.findall(r"\bdigest:? +([0-9a-f]{64})\b", printed):
+            self._digest = found
+
+    def end(self) -> None:
+        """Terminates what serves; each ends by itself, and takes what it started with it."""
+        for served in self._served:
+            served.send_signal(signal.SIGTERM)
+            assert served.wait(STARTS_IN_SECONDS) in (0, 128 + signal.SIGTERM)
+        self._served = []
+
+    def kill(self) -> None:
+        for served in self._served:
+            _kill(served)
+
+    def _filled(self, line: str, entry: _Entry) -> str:
+        line = re.sub(r"\b[0-9a-f]{64}\b", self._digest or "no-digest-was-printed", line)
+        if entry.serves:
+            self._port = _free_port()
+        for old, new in entry.replace.items():
+            assert old in line, (line, old)
+            line = line.replace(old, new.format(port=self._port))
+        words = re.sub(r"\s+#.*", "", line)
+        return f"{words} {entry.append}".strip()
+
+    def _done(self, command: str, status: int = 0, stops_at: str = "") -> str:
+        """Runs a line, and returns all that it printed; interrupts it when there is the file of `stops_at`."""
+        started = self._started(command)
+        until = time.monotonic() + LINE_SECONDS
+        while started.poll() is None:
+            if time.monotonic() > until:
+                _kill(started)
+                raise AssertionError(f"{command}: no end after {LINE_SECONDS} s\n{self._log.read_text()}")
+            if stops_at and (self.folder / stops_at).exists():
+                os.killpg(started.pid, signal.SIGINT)
+                stops_at = ""
+            time.sleep(0.05)
+        printed = self._log.read_text()
+        assert started.returncode == status, f"{command}\n{printed}"
+        assert "Traceback" not in printed, f"{command}\n{printed}"
+        return printed
+
+    def _started(self, command: str) -> subprocess.Popen:
+        """Starts a line in a process group of its own, as a terminal does."""
+        with self._log.open("w") as log:
+            return subprocess.Popen(
+                ["bash", "-c", command],
+                cwd=self.folder,
+                env=self._variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def _serve(self, command: str) -> None:
+        served = self._started(f"exec {command}")
+        self._served.append(served)
+        until = time.monotonic() + STARTS_IN_SECONDS
+        while not _listens(self._port):
+            assert served.poll() is None, self._log.read_text()
+            assert time.monotonic() < until, self._log.read_text()
+            time.sleep(0.2)
+
+    def _variables(self) -> dict[str, str]:
+        path = os.pathsep.join([str(self._environment / "bin"), *os.defpath.split(os.pathsep)])
+        return {"PATH": path, "HOME": str(self._home), "LANG": "C.UTF-8"}
+
+
+def _copy_checkout(folder: pathlib.Path) -> None:
+    """Copies what git tracks or would track, as it is on disk."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (HERE / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(HERE / name, folder / name)
+
+
+def _make_environment(folder: pathlib.Path) -> None:
+    """Makes an environment with all that we need installed, and nothing of ours."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # A path in a .pth file is searched, but the .pth files in it are not read: our editable installation stays out.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+
+def _kill(started: subprocess.Popen) -> None:
+    """Kills a line, and what it started, which may be in sessions of their own."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(started.pid)
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
+    started.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _listens(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory) -> Iterator[_Shell]:
+    made = _Shell(tmp_path_factory.mktemp("reader"))
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+@pytest.mark.parametrize("page", [page for page in _pages() if _lines(page)])
+def test_the_command_lines_of_a_page_run_in_order(page, shell):
+    for line in _lines(page):
+        start = time.monotonic()
+        shell.run(page, line)
+        print(f"{time.monotonic() - start:6.1f} s  {line}")
+    shell.end()
