@@ -42,6 +42,7 @@ class _Entry:
     before: str = ""
     status: int = 0
     stops_at: str = ""
+    typed: str = ""
     serves: bool = False
     writes: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -101,7 +102,7 @@ class _Shell:
         if entry.serves:
             self._serve(command)
             return
-        printed = self._done(command, entry.status, entry.stops_at)
+        printed = self._done(command, entry)
         for found in re.findall(r"\bdigest:? +([0-9a-f]{64})\b", printed):
             self._digest = found
 
@@ -126,9 +127,10 @@ class _Shell:
         words = re.sub(r"\s+#.*", "", line)
         return f"{words} {entry.append}".strip()
 
-    def _done(self, command: str, status: int = 0, stops_at: str = "") -> str:
-        """Runs a line, and returns all that it printed; interrupts it when there is the file of `stops_at`."""
-        started = self._started(command)
+    def _done(self, command: str, entry: _Entry | None = None) -> str:
+        """Runs a line, and returns all that it printed."""
+        status, stops_at = (entry.status, entry.stops_at) if entry else (0, "")
+        started = self._started(command, entry.typed if entry else "")
         until = time.monotonic() + LINE_SECONDS
         while started.poll() is None:
             if time.monotonic() > until:
@@ -143,14 +145,18 @@ class _Shell:
         assert "Traceback" not in printed, f"{command}\n{printed}"
         return printed
 
-    def _started(self, command: str) -> subprocess.Popen:
-        """Starts a line in a process group of its own, as a terminal does."""
-        with self._log.open("w") as log:
+    def _started(self, command: str, typed: str = "") -> subprocess.Popen:
+        """Starts a line in a process group of its own, as a terminal does; something is typed into one."""
+        keyboard, screen = os.openpty() if typed else (-1, os.open(os.devnull, os.O_RDONLY))
+        if typed:
+            # Open as long as this process is: a closed terminal would hang up on the line.
+            os.write(keyboard, typed.encode())
+        with self._log.open("w") as log, open(screen, "rb", buffering=0) as keys:
             return subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=self.folder,
                 env=self._variables(),
-                stdin=subprocess.DEVNULL,
+                stdin=keys,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 process_group=0,
