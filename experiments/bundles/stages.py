@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tff_mf.errors import InputValueError
 
+from .. import native_output
 from ._manifest import TOKENIZE, read_manifest
 
 Tensors = Mapping[str, Any]
@@ -116,5 +117,8 @@ class Stages:
         lite = self._manifest.lite
         if lite["path"] is None:
             raise InputValueError(f"bundle={str(self._folder)!r} has no file for TensorFlow Lite: {lite['reason']}")
-        self._interpreter = tf.lite.Interpreter(str(self._folder / lite["path"]))
+        # It logs its delegates as information, at every level that can be set.
+        with native_output.without("INFO: "):
+            self._interpreter = tf.lite.Interpreter(str(self._folder / lite["path"]))
+            self._interpreter.allocate_tensors()
         return self._interpreter.get_signature_runner(_SIGNATURE)

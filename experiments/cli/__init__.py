@@ -106,12 +106,13 @@ def main() -> NoReturn:
 
 
 def _quiet() -> None:
-    """Keeps TensorFlow's own log off the screen, unless somebody asks for its information (0) or warnings (1).
+    """Keeps TensorFlow's own log off the screen, unless somebody asks for all of it (0).
 
     On every start TensorFlow reports as errors that it registers cuDNN, cuFFT and cuBLAS twice, and that there is no
-    GPU. An error that matters reaches Python as an exception, and one that ends the process is written at every level.
+    GPU. Any other level may be that of a build, or of JAX, which sets one for its children. An error that matters
+    reaches Python as an exception, and one that ends the process is written at every level.
     """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") not in ("0", "1"):
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 

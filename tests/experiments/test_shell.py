@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import click
 import pytest
@@ -30,6 +31,7 @@ VALID = {
     "optimize banded-toeplitz": ["--rounds", "8", "--bands", "2", *SCHEMA, "--out", "x"],
     "optimize blt": ["--rounds", "8", *SCHEMA, "--out", "x"],
     "optimize dense": ["--rounds", "8", *SCHEMA, "--out", "x"],
+    "optimize structured": ["--rounds", "8", "--diagonals", "2", "--rank", "1", *SCHEMA, "--out", "x"],
     "plan": ["--population", "900", "--clients-per-round", "2", "--rounds", "8", "--delta", "1e-3", "--epsilon", "2"],
     "show": ["identity", "--rounds", "8", *SCHEMA],
     "train": RUN,
@@ -79,7 +81,9 @@ def typed(tmp_path, monkeypatch, capfd):
             cli.main()
         return ended.value.code, *capfd.readouterr()
 
-    yield run
+    # What the command sets for its own process must not reach the tests after it.
+    with mock.patch.dict(os.environ):
+        yield run
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

@@ -74,7 +74,7 @@ def test_account_by_command():
     )
     finished = run(program)
     assert finished.returncode == 0, finished.stderr
-    assert "epsilon" in finished.stdout
+    assert "ε≤" in finished.stdout
 
 
 DOCTOR = "from tff_mf.experiments.cli import main\nmain()"
