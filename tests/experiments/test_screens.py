@@ -96,7 +96,7 @@ def test_who_copies_a_figure_is_safe(name, tmp_path, monkeypatch):
     for figure, value in copied.items():
         assert exact[figure] <= value <= exact[figure] * 1.001 + 1e-3, figure
     if "effective_noise_multiplier" in exact:
-        assert float(lines["σ / sensitivity"]) <= exact["effective_noise_multiplier"]
+        assert float(lines["effective σ"]) <= exact["effective_noise_multiplier"]
 
 
 @pytest.mark.parametrize("name", ["account", "calibrate", "blt"])
