@@ -1,6 +1,7 @@
 """A mechanism in its setting, as `account` and `calibrate` print it."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,6 +114,7 @@ class Found:
             "sensitivity_exact": None,
             "sensitivity_rule": exactness(result),
             **in_words(self.setting),
+            **unstated(result),
             "statement": None,
             "amplified_statement": None,
         }
@@ -176,6 +178,14 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
 def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, float]:
     """Returns the sensitivity for replace-one, where that is the adjacency: `sensitivity` is that of zero-out."""
     return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
+
+
+def unstated(result: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what people read in place of each finite ε where the statement states none."""
+    if not result.get("statement", "").startswith(statements.REFUSALS):
+        return {}
+    names = [name for name in result if name.removeprefix("amplified_").startswith("epsilon")]
+    return {name: "not stated" for name in names if math.isfinite(result[name])}
 
 
 def exactness(result: Mapping[str, Any]) -> str:

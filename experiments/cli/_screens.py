@@ -33,7 +33,7 @@ _LABELS = {
     "epsilon_from_zcdp": "ε from ρ alone",
     "delta": "δ",
     "noise_multiplier": "noise multiplier σ",
-    "effective_noise_multiplier": "σ / sensitivity",
+    "effective_noise_multiplier": "effective σ",
     "sensitivity_as_run": "as run, in float32",
     "sensitivity_replace_one": "for replace-one",
     "sensitivity_rule": "rule",

@@ -169,7 +169,8 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
     if found.duality_gap is not None:
         result["duality_gap"] = found.duality_gap
     assumed = " (assumed: none was given)" if search.assumed else ""
-    words = {**_guarantees.in_words(setting), "statement": None, "amplified_statement": None}
+    words = {**_guarantees.in_words(setting), **_guarantees.unstated(result)}
+    words |= {"mechanism": mechanism.kind.replace("_", "-"), "statement": None, "amplified_statement": None}
     words |= {"participation": f"{words['participation']}{assumed}", "converged": None, "message": _ending(found)}
     below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
     note = f" {_FILE}" if setting.is_restarted else ""

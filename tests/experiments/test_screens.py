@@ -96,7 +96,20 @@ def test_who_copies_a_figure_is_safe(name, tmp_path, monkeypatch):
     for figure, value in copied.items():
         assert exact[figure] <= value <= exact[figure] * 1.001 + 1e-3, figure
     if "effective_noise_multiplier" in exact:
-        assert float(lines["σ / sensitivity"]) <= exact["effective_noise_multiplier"]
+        assert float(lines["effective σ"]) <= exact["effective_noise_multiplier"]
+
+
+@pytest.mark.parametrize("name", ["account", "calibrate", "blt"])
+def test_what_no_line_may_state_no_figure_states(name, tmp_path, monkeypatch):
+    """δ is 1 / population or more."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [*COMMANDS[name], "--delta", "0.01", *([] if name == "calibrate" else ["--population", "100"])]
+    text = shown(arguments)
+    assert "NO ε CAN BE STATED" in text
+    figures = dict(re.findall(r"^(\S.*?)  +(.+)$", text, re.M))
+    assert {value for label, value in figures.items() if "ε" in label} == {"not stated"}
+    assert figures["noise multiplier σ"] != "not stated"
+    assert json.loads(shown([*arguments, "--json"]))["epsilon"] > 0
 
 
 @given(st.floats(5e-324, 1e300), st.integers(1, 12))
