@@ -257,7 +257,7 @@ def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
     assert found["claimed_epsilon"] == pytest.approx(planned, rel=1e-9)
 
 
-@pytest.mark.parametrize("noise_multiplier", [1e4, 100.0, 30.0, 15.0, 5.0])
+@pytest.mark.parametrize("noise_multiplier", [1e4, 100.0, 10.0, 1.0])
 def test_a_sound_run_with_a_small_epsilon_passes(noise_multiplier):
     """What canaries cannot show of half of the noise is no fault of the noise; half of it is found all the same."""
     about = {
@@ -271,5 +271,5 @@ def test_a_sound_run_with_a_small_epsilon_passes(noise_multiplier):
     found = auditing.audit(auditing.Setting(**about))
     assert [test.text for test in found.tests if not test.passed] == []
     told = "nothing follows" not in found.tests[-1].text
-    assert told == (noise_multiplier < 15)
+    assert told == (noise_multiplier < 10)
     assert not auditing.audit(auditing.Setting(**about, noise_scale=0.5)).passed
