@@ -9,6 +9,8 @@ from scipy import stats
 import tff_mf
 
 CONFIDENCE = 0.999
+# Standard deviations by which rates of a sound audit may be off.
+_MARGIN = 6.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,29 @@ def canary_bound(
         delta=delta,
         confidence=confidence,
     )
+
+
+def can_tell_half(claimed: tff_mf.Guarantee, *, count: int, delta: float) -> bool:
+    """Returns whether so many canaries show more than what is claimed, once the noise is cut in half.
+
+    Half of the noise is 2μ-GDP, of which the best attack hits Φ(μ) and has alarms of 1 − Φ(μ). With few canaries,
+    or a small ε, no more than the claim follows from such rates, and a control that stays below it means nothing.
+
+    Args:
+        claimed: What is claimed.
+        count: Canaries that take part, and as many that do not.
+        delta: δ.
+
+    Example:
+        >>> [can_tell_half(tff_mf.Guarantee(mu=mu), count=16384, delta=1e-6) for mu in (0.01, 0.5)]
+        [False, True]
+    """
+    rate = float(stats.norm.cdf(claimed.mu))
+    wrong = min(count, math.ceil(count * (1 - rate) + _MARGIN * math.sqrt(count * rate * (1 - rate))))
+    bound = bound_of_rates(
+        hits=count - wrong, alarms=wrong, count=count, others=count, delta=delta, confidence=CONFIDENCE
+    )
+    return max(bound.epsilon, bound.epsilon_gaussian) > claimed.epsilon(delta)
 
 
 def bound_of_rates(*, hits: int, alarms: int, count: int, others: int, delta: float, confidence: float) -> CanaryBound:

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import _noise_tests
 from ._audit import ROUNDING
-from ._canaries import CONFIDENCE, bound_of_rates
+from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
 from ._setting import COUNTS, FEWEST_COORDINATES, Setting
 
 # Of figures that are computed twice from the same numbers.
@@ -59,7 +59,12 @@ def _disagreements(stored: Any, setting: Setting) -> list[str]:
         "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),
         "canaries": lambda value: _same(value, shown) and value <= claimed,
         "control": lambda value: (
-            _same(value, halved) and (value > claimed or claimed >= float(stored["control"]["at_most"]))
+            _same(value, halved)
+            and (
+                value > claimed
+                or claimed >= float(stored["control"]["at_most"])
+                or not can_tell_half(setting.claimed, count=coordinates, delta=setting.delta)
+            )
         ),
     }
     for name in setting.names:

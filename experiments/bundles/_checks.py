@@ -105,5 +105,7 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
         return [Refusal(file=PLANNED, reason=f"says another {differing[0]} than follows from the artifact")]
     stored = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
     if shown != reports.markdown(stored):
-        return [Refusal(file=PLANNED_TEXT, reason=f"says something else than {PLANNED}")]
+        other = reports.other_version(stored)
+        more = f": it was worded by {other}, and cannot be checked by this release; export it anew" if other else ""
+        return [Refusal(file=PLANNED_TEXT, reason=f"says something else than {PLANNED}{more}")]
     return []

@@ -49,9 +49,12 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
         raise InputValueError(f"run={str(path)!r} does not exist: name the folder of a run, or a TOML file.")
     file = path / run_files.CONFIGURATION if path.is_dir() else path
     if not file.is_file():
+        inside = sorted(str(each.parent) for each in path.glob(f"*/{run_files.CONFIGURATION}"))
+        remedy = (
+            f"name one of the runs in it, {', '.join(inside[:3])}" if inside else "name the TOML file of its settings"
+        )
         raise InputValueError(
-            f"run={str(path)!r} has no {run_files.CONFIGURATION}: it is no folder of tff-mf train; name the TOML file "
-            "of its settings."
+            f"run={str(path)!r} has no {run_files.CONFIGURATION}: it is no folder of tff-mf train; {remedy}."
         )
     chosen, layer = run_files.resolve(None, file, {})
     with layers.sourced(run_files.origins(chosen, layer, file)):

@@ -255,3 +255,21 @@ def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
     planned = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
     assert (found["passed"], found["adjacency"]) == (True, "replace-one")
     assert found["claimed_epsilon"] == pytest.approx(planned, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e4, 100.0, 10.0, 1.0])
+def test_a_sound_run_with_a_small_epsilon_passes(noise_multiplier):
+    """What canaries cannot show of half of the noise is no fault of the noise; half of it is found all the same."""
+    about = {
+        "mechanism": tff_mf.Identity(),
+        "rounds": 4,
+        "participation": tff_mf.SingleParticipation(),
+        "noise_multiplier": noise_multiplier,
+        "delta": 1e-6,
+        "coordinates": 4096,
+    }
+    found = auditing.audit(auditing.Setting(**about))
+    assert [test.text for test in found.tests if not test.passed] == []
+    told = "nothing follows" not in found.tests[-1].text
+    assert told == (noise_multiplier < 10)
+    assert not auditing.audit(auditing.Setting(**about, noise_scale=0.5)).passed
