@@ -212,7 +212,10 @@ def one_line(found: Signal) -> str:
             f"{found.per_parameter:.2g} into each parameter (up to {MOST_PER_PARAMETER} runs learned): "
             f"take server_learning_rate={found.rate_needed:.2g} or less"
         )
-    return "; ".join(parts) or f"signal: over all rounds the noise is {ratio} (up to {LEARNS} runs learned, from {DROWNS:g} on none)"
+    return (
+        "; ".join(parts)
+        or f"signal: over all rounds the noise is {ratio} (up to {LEARNS} runs learned, from {DROWNS:g} on none)"
+    )
 
 
 def dimension_of(model: ModelConfig) -> int:
