@@ -139,8 +139,8 @@ def plan(
             cells = [_NONE if "eps" in title else cell for title, cell in zip(header, cells, strict=True)]
         click.echo(f"{option.name:16}" + "".join(f"{cell:>13}" for cell in cells))
     click.echo(why)
-    click.echo(statement)
     click.echo(signal["line"])
+    click.echo(statement)
     for note in notes:
         click.echo(note)
     if plot is not None:
