@@ -8,7 +8,7 @@ the accumulated noise is so many times the accumulated signal, the rate so that 
 FILE.jsonl has a line a run, and what it has is not run again. `--data` is a file of `tff-mf data pydoc --out FILE`.
 
 The training is that of `tff-mf train --model conv` (one step of SGD a client, clipped updates, momentum and cooldown on
-the server) in NumPy, at a quarter of TFF's time.
+the server) in NumPy, at a quarter of TFF's time or less.
 """
 
 import argparse

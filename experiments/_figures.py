@@ -144,19 +144,36 @@ def setting(rounds: int, participation: tff_mf.Participation) -> str:
 
 
 def multiples(separation: int, rounds: int, *, most: int = 6) -> dict[float, str]:
-    """Returns ticks at 0 and at multiples of b up to n, of which so many that labels do not run into each other.
+    """Returns ticks at 0, b and multiples of b up to n, of which so few that labels do not run into each other.
 
     Example:
         >>> multiples(342, 1026)
         {0: '0', 342: 'b', 684: '2b', 1026: '3b'}
         >>> list(multiples(10, 300).values())
         ['0', '5b', '10b', '15b', '20b', '25b', '30b']
+        >>> list(multiples(400, 4000).values())
+        ['0', 'b', '3b', '5b', '7b', '9b']
     """
     step = -(-rounds // (separation * most))
-    return {times * separation: _times_b(times) for times in range(0, rounds // separation + 1, step)}
+    # From b itself on, unless it would be on top of 0.
+    times = [0, *range(1 if step <= 3 else step, rounds // separation + 1, step)]
+    return {each * separation: times_b(each) for each in times}
 
 
-def _times_b(times: int) -> str:
+def round_ticks(axis: Any, separation: int, rounds: int) -> None:
+    """Labels an axis of rounds at multiples of b, by their numbers; a b that no two of fit leaves it as it is."""
+    at = list(multiples(separation, rounds, most=5))
+    if len(at) > 2:
+        ticks_at(axis, {each: f"{each:,}" for each in at})
+
+
+def times_b(times: int) -> str:
+    """Returns the label of a multiple of b.
+
+    Example:
+        >>> times_b(1), times_b(3)
+        ('b', '3b')
+    """
     return {0: "0", 1: "b"}.get(times, f"{times}b")
 
 

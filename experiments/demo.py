@@ -101,7 +101,13 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
     curves = {name: result.history for name, result in results.items()}
     noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
     title = f"Next word on pydoc, {_figures.setting(settings.rounds, settings.participation)}\n{noise}"
-    plots.accuracy(curves, metric=task.ACCURACY, title=title, path=staging / "accuracy.png")
+    plots.accuracy(
+        curves,
+        metric=task.ACCURACY,
+        title=title,
+        separation=settings.participation.min_sep,
+        path=staging / "accuracy.png",
+    )
     out.mkdir(parents=True, exist_ok=True)
     for part in _PARTS:
         _replace(staging / part, out / part)

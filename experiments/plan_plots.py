@@ -63,6 +63,7 @@ def draw(deployment: Deployment, options: list[Option], path: str | os.PathLike)
 def _panels(deployment: Deployment) -> list[_Panel]:
     n, b, k = deployment.rounds, deployment.separation, deployment.participation.limit
     cohort = deployment.clients_per_round
+    widths = _grid(max(1, cohort // 8), min(deployment.population, 8 * cohort))
     separation: dict[str, Any] = {
         "label": "min-sep (rounds)",
         "x": _grid(max(1, b // 4), min(n, 4 * b)),
@@ -77,8 +78,8 @@ def _panels(deployment: Deployment) -> list[_Panel]:
     }
     cohorts: dict[str, Any] = {
         "label": "clients a round",
-        "x": _grid(max(1, cohort // 8), min(deployment.population, 8 * cohort)),
-        "ticks": {each: f"{each:,}" for each in (cohort // 8, cohort // 2, cohort, 2 * cohort, 8 * cohort)},
+        "x": widths,
+        "ticks": {each: f"{each:,}" for each in (widths[0], cohort, widths[-1])},
         "planned": cohort,
     }
     return [

@@ -1,5 +1,6 @@
 """Pictures of a mechanism, and of accuracies over rounds."""
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +21,12 @@ _POSITIVE, _NEGATIVE = _figures.styles(["blt", "banded"]).values()
 
 
 def accuracy(
-    curves: Mapping[str, Sequence[Mapping[str, float]]], *, metric: str, title: str, path: str | os.PathLike
+    curves: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    metric: str,
+    title: str,
+    separation: int,
+    path: str | os.PathLike,
 ) -> None:
     """Draws `metric` over rounds, a line a mechanism.
 
@@ -28,6 +34,7 @@ def accuracy(
         curves: For each mechanism its evaluated rounds, each with `round` and `metric`.
         metric: Which metric to draw.
         title: Title of the picture.
+        separation: b, at whose multiples the ticks are.
         path: Where the picture goes; its ending is the format.
     """
     with _figures.picture(path, size=(_figures.COLUMN, 2.7)) as (figure, panels):
@@ -41,7 +48,8 @@ def accuracy(
                 markevery=_figures.apart(index, len(rounds), len(curves)),
                 **style.line(),
             )
-        axes.set(xlabel="round", ylabel="accuracy, known words (%)", ylim=(0, None))
+        axes.set(xlabel="round", ylabel="accuracy, known words (%)", xlim=(0, None), ylim=(0, None))
+        _figures.round_ticks(axes.xaxis, separation, max(row["round"] for own in curves.values() for row in own))
         figure.suptitle(title)
         axes.legend()
 
@@ -74,7 +82,7 @@ def mechanism(
         for axes, (name, matrix) in zip(panels[0], matrices.items(), strict=True):
             _image(figure, axes, name, matrix, ticks)
         for axes, name in zip(panels[1], ("C", "C⁻¹"), strict=False):
-            _column(axes, name, matrices[name][:, 0], ticks)
+            _column(axes, name, matrices[name][:, 0], participation.separation if ticks else None)
         errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
         axes = panels[1, 2]
         axes.plot(errors, color=_POSITIVE.color)
@@ -107,7 +115,7 @@ def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping
         _figures.ticks_at(axes.yaxis, {at: f"{at:,}" for at in ticks})
 
 
-def _column(axes: Any, name: str, column: np.ndarray, ticks: Mapping[float, str]) -> None:
+def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) -> None:
     """Draws magnitudes on logarithmic scales that have a place for the diagonal, at 0."""
     lags = np.arange(len(column))
     for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
@@ -122,20 +130,19 @@ def _column(axes: Any, name: str, column: np.ndarray, ticks: Mapping[float, str]
     axes.set_xscale("symlog", linthresh=1, linscale=0.4)
     axes.set_xlim(-0.15, max(1, len(column)))
     axes.set_ylim(bottom=max(axes.get_ylim()[0], _SMALLEST_DRAWN * np.abs(column).max()))
-    _figures.ticks_at(axes.xaxis, _logarithmic(ticks, len(column)))
+    _figures.ticks_at(axes.xaxis, _logarithmic(separation, len(column)))
     _figures.plain_ticks(axes.yaxis)
     axes.legend()
 
 
-def _logarithmic(ticks: Mapping[float, str], rounds: int) -> dict[float, str]:
-    """Returns ticks at 0, at powers of ten, and at b and those of its multiples that there is room for."""
-    shown: dict[float, str] = {0: "0"}
-    beyond = {at: label for at, label in ticks.items() if at > 0}
-    powers = (10**power for power in range(len(str(rounds))))
-    shown |= {at: f"{at:,}" for at in powers if at < rounds and all(at < each / 2 for each in beyond)}
-    for at, label in beyond.items():
-        if at >= 3 * max(shown) or at == min(beyond):
-            shown[at] = label
+def _logarithmic(separation: int | None, rounds: int) -> dict[float, str]:
+    """Returns ticks at 0, at powers of ten below b, and at b and those of its multiples that there is room for."""
+    end = rounds if separation is None else separation / 2
+    powers = [10**power for power in range(len(str(rounds))) if 10**power < end]
+    shown: dict[float, str] = {0: "0"} | {at: f"{at:,}" for at in powers}
+    if separation is not None:
+        times = itertools.takewhile(lambda each: each * separation < rounds, (4**power for power in itertools.count()))
+        shown |= {each * separation: _figures.times_b(each) for each in times}
     return shown
 
 

@@ -84,7 +84,7 @@ class PlanScreen:
             "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: "
             "clients come back after b/2 or 2b rounds, or the run has 1.5n."
         )
-        for text in (self.why, self.statement, self.signal["line"], *self.notes):
+        for text in (self.why, self.signal["line"], self.statement, *self.notes):
             yield ""
             yield from _screens.folded(text)
         if self.sampled is not None:

@@ -125,7 +125,11 @@ def _written(
         from . import _plots
 
         pictures = _plots.draw(
-            found, out, clip_norm=planned[0].configuration.clip_norm, setting=_spec.shared_setting(planned)
+            found,
+            out,
+            clip_norm=planned[0].configuration.clip_norm,
+            setting=_spec.shared_setting(planned),
+            separation=_spec.shared_separation(planned),
         )
         result["plots"] = [path.name for path in pictures]
     runs.write_atomically(out / TABLE, _report.as_markdown(result))

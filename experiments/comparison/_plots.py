@@ -16,7 +16,9 @@ _ACCURACY = "accuracy, known words (%)"
 _ASIDE = 1.035
 
 
-def draw(found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float, setting: str) -> list[pathlib.Path]:
+def draw(
+    found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float, setting: str, separation: int | None
+) -> list[pathlib.Path]:
     """Writes all pictures to `folder` and returns their paths.
 
     Args:
@@ -24,25 +26,29 @@ def draw(found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float, sett
         folder: An existing folder.
         clip_norm: ζ of the runs, which the paper's line is scaled by.
         setting: n, b and k of the runs, for the titles.
+        separation: b, at whose multiples the ticks are, if all runs have the same.
     """
     paths = [folder / name for name in ("accuracy-over-rounds.png", "accuracy-over-privacy.png", "rates.png")]
-    over_rounds(found, paths[0], setting)
+    over_rounds(found, paths[0], setting, separation)
     over_privacy(found, paths[1], setting)
     best_rates(found, paths[2], setting, clip_norm)
     return paths
 
 
-def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str) -> None:
+def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, separation: int | None) -> None:
     """Draws accuracy over rounds, a panel for each level of privacy: each seed, and their mean."""
     groups = [list(group) for _, group in itertools.groupby(found, key=lambda level: level.privacy)]
     styles = _figures.styles(level.label for level in found)
     size = (_figures.COLUMN * max(1.0, 0.92 * len(groups)), 3.2)
-    with _figures.picture(path, size=size, columns=len(groups), sharey=True) as (figure, panels):
+    with _figures.picture(path, size=size, columns=len(groups), sharex=True, sharey=True) as (figure, panels):
         for axes, group in zip(panels[0], groups, strict=True):
             for index, level in enumerate(group):
                 _seeds_and_mean(axes, level, styles[level.label], index, len(group))
+            if separation is not None:
+                last = max(number for level in group for run in level.best for number, _ in run.history)
+                _figures.round_ticks(axes.xaxis, separation, last)
             axes.set(xlabel="round", title=f"noise for {statements.level(*group[0].privacy)}")
-        panels[0, 0].set(ylabel=_ACCURACY, ylim=(0, None))
+        panels[0, 0].set(ylabel=_ACCURACY, xlim=(0, None), ylim=(0, None))
         figure.suptitle(f"{setting}; each seed (thin) and their mean")
         _legend_below(figure, panels[0], 2 * len(groups))
 

@@ -98,6 +98,12 @@ def shared_setting(planned: Iterable[PlannedRun]) -> str:
     return ", ".join(parts)
 
 
+def shared_separation(planned: Iterable[PlannedRun]) -> int | None:
+    """Returns b of the runs, or None if they have several, or none."""
+    found = {run.configuration.min_sep for run in planned}
+    return found.pop() if len(found) == 1 else None
+
+
 def _grids(content: Mapping[str, Any], path: pathlib.Path) -> Sequence[Any]:
     grids = content.get("grid", [{}])
     if not isinstance(grids, list) or not grids:

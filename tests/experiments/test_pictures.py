@@ -42,8 +42,8 @@ def drawn(monkeypatch):
     return figures
 
 
-def draw_mechanism(path, mechanism=None):
-    plots.mechanism(mechanism or tff_mf.Tree(32), 32, SCHEMA, tff_mf.PrefixSum(), path)
+def draw_mechanism(path, mechanism=None, schema=SCHEMA):
+    plots.mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
 
 
 @pytest.mark.parametrize("ending", [*SIGNATURES, "SVG"])
@@ -72,6 +72,8 @@ def test_a_mechanism_is_named_with_its_setting_and_ticks_are_multiples_of_b(tmp_
     found = texts(tmp_path / "blt.svg")
     assert "blt, 2 buffers: n = 32, b = 8, k = 4" in found
     assert {"0", "b", "2b", "3b", "4b", "8", "16", "24"} <= set(found)
+    draw_mechanism(tmp_path / "many.svg", tff_mf.BLT.production("b100"), tff_mf.MinSep(min_sep=3, max_participations=4))
+    assert {"0", "b", "3b", "4b", "5b", "7b", "9b", "3", "9", "15"} <= set(texts(tmp_path / "many.svg"))
     assert {"C", "C⁻¹", "B = A·C⁻¹", "round t", "rounds after the diagonal", "‖row t of B‖", "diagonal"} <= set(found)
     for unlabelled in ("None", "nan"):
         assert unlabelled not in found
@@ -108,7 +110,8 @@ def test_curves_differ_without_their_colours():
 def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
     curve = [{"round": number, "accuracy": 0.1} for number in range(12)]
     names = ("blt", "banded", "identity")
-    plots.accuracy(dict.fromkeys(names, curve), metric="accuracy", title="T", path=tmp_path / "x.png")
+    plots.accuracy(dict.fromkeys(names, curve), metric="accuracy", title="T", separation=4, path=tmp_path / "x.png")
+    assert list(drawn[0].axes[0].get_xticks()) == [0, 4, 8]
     lines = drawn[0].axes[0].get_lines()
     marked = [set(np.arange(12)[start::every]) for start, every in (line.get_markevery() for line in lines)]
     assert not any(first & second for first, second in itertools.combinations(marked, 2))
@@ -148,7 +151,7 @@ def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
 
 def test_the_other_pictures_of_a_comparison_name_what_they_show(tmp_path):
     found = [level("blt", ("epsilon", 2.0), (0.1, 0.2)), level("identity", ("epsilon", 8.0), (0.1, 0.2), rmse=0.01)]
-    _plots.over_rounds(found, tmp_path / "rounds.svg", "n = 4, b = 2, k = 2")
+    _plots.over_rounds(found, tmp_path / "rounds.svg", "n = 4, b = 2, k = 2", 2)
     shown = set(texts(tmp_path / "rounds.svg"))
     assert {"round", "accuracy, known words (%)", "noise for ε = 2", "noise for ε = 8", "blt", "identity"} <= shown
     assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
