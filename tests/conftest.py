@@ -23,7 +23,27 @@ hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, 
 hypothesis.settings.load_profile("tff-mf")
 
 # By their time, longest first: two processes that take turns at files end together if the last files are short.
-LONGEST_FIRST = ("test_docs.py",)
+LONGEST_FIRST = (
+    "test_training.py",
+    "test_recovery.py",
+    "test_process_check.py",
+    "test_noise.py",
+    "test_export.py",
+    "test_docs.py",
+    "test_factory.py",
+    "test_guarantees.py",
+    "test_session.py",
+    "test_cli.py",
+    "test_tfp_contract.py",
+    "test_checkpoints.py",
+    "test_bundles.py",
+    "test_coordination.py",
+    "test_comparison.py",
+    "test_query_states.py",
+    "test_existing_pipeline.py",
+    "test_resident.py",
+    "test_pydoc.py",
+)
 
 
 def pytest_addoption(parser):

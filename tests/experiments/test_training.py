@@ -58,7 +58,7 @@ def finished(small_data, tmp_path_factory):
     return result, out, seen
 
 
-@pytest.mark.parametrize("architecture", ["conv", "lstm"])
+@pytest.mark.parametrize("architecture", [pytest.param("conv", marks=pytest.mark.long), "lstm"])
 def test_both_loops_train_the_same_model_to_the_bit(architecture):
     settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
     language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
