@@ -1,6 +1,7 @@
 # Every target makes `.venv` by itself. PYTHON chooses the interpreter; it must be Python 3.11.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+STARTED := .venv/.started
 READY := .venv/.ready
 FLOOR1 := .venv-floor1
 FLOOR1_READY := $(FLOOR1)/.ready
@@ -8,48 +9,71 @@ RESULTS := build/results
 CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# What was typed, also where `check` calls make itself.
+export ASKED ?= $(MAKECMDGOALS)
 
-.PHONY: help venv demo test test-floor1 faults faults-short fuzz check format clean
+# What floor 1 is installed from: a copy, so that what setuptools leaves behind is neither used again nor in the tree.
+DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE $(wildcard MANIFEST.in CITATION.cff)
+DISTRIBUTED += tff_mf aggregators experiments
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: help venv demo test test-floor1 test-main test-interpreters lint faults faults-short fuzz check check-long format clean
 
 help:
-	@echo "make demo    train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
-	@echo "make test    run the tests"
-	@echo "make check   run what CI runs: format, lint, types, tests"
-	@echo "make faults  inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
-	@echo "make fuzz    millions of damaged inputs for all readers, wrong values for all functions (half an hour)"
-	@echo "make format  format and mend what ruff can mend"
+	@echo "make demo        train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
+	@echo "make test        run the tests that CI runs; test-floor1: those of an environment without TensorFlow alone"
+	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
+	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
+	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
+	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions (half an hour)"
+	@echo "make format      format and mend what ruff can mend"
+	@echo "make clean       delete the environments and what was built"
 
 venv: $(READY)
 
-$(READY): requirements.txt setup.py
+# Of both environments, so that a Python that is none is named once.
+$(STARTED): requirements.txt setup.py
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
-	  { echo "tff-mf needs Python 3.11, and '$(PYTHON)' is not: run 'make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)'." >&2; exit 2; }
+	  { echo "tff-mf needs Python 3.11, and '$(PYTHON)' is not: run 'make PYTHON=/path/to/python3.11 $(ASKED)'." >&2; exit 2; }
 	"$(PYTHON)" -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Python compiles what it imports; pip would compile all of it, which is half of the work of an installation.
+$(READY): $(STARTED)
+	$(BIN)/python $(PIP) --no-deps -r requirements.txt
+	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Floor 1 as a user without TensorFlow has it: a wheel, plain pip, the newest release of everything it needs.
-$(FLOOR1_READY): setup.py $(SOURCES) | $(READY)
+$(FLOOR1_READY): setup.py $(SOURCES) | $(STARTED)
 	rm -rf $(FLOOR1) build/floor1
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w build/floor1 .
+	mkdir -p build/floor1
+	cp -r $(DISTRIBUTED) build/floor1
 	"$(PYTHON)" -m venv $(FLOOR1)
-	$(FLOOR1)/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/floor1/*.whl)[test]"
+	$(FLOOR1)/bin/python $(PIP) "./build/floor1[test]"
 	@touch $@
 
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-test test-floor1 faults faults-short fuzz: export OPENBLAS_NUM_THREADS = 1
-test test-floor1 faults faults-short fuzz: export OMP_NUM_THREADS = 1
+TESTED := test test-floor1 test-main faults faults-short fuzz check check-long
+$(TESTED): export OPENBLAS_NUM_THREADS = 1
+$(TESTED): export OMP_NUM_THREADS = 1
+# What tests download or make stays in the checkout.
+$(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
-test: $(READY) test-floor1
-	$(BIN)/pytest -n 2 --dist loadfile -m "not alone" --junitxml=$(RESULTS)/tests.xml
-	$(BIN)/pytest -m alone --junitxml=$(RESULTS)/alone.xml
+test: test-floor1 test-main
+
+test-main: $(READY)
+	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
 
 test-floor1: $(FLOOR1_READY)
-	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. -n 2 --junitxml=../$(RESULTS)/floor1.xml tff_mf
+	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/floor1.xml tff_mf
+
+# Floor 1 on the other versions of Python that are installed here.
+test-interpreters:
 
 faults: $(READY)
 	$(BIN)/python tests/faults --out build/faults.md
@@ -63,12 +87,20 @@ fuzz: $(READY)
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 	@! $(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python tests/fuzz/guided.py all -runs=100000 -verbosity=0
 
-check: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/pyrefly check
-	$(MAKE) test
-	$(MAKE) faults-short
+
+# Two at a time, because installing TensorFlow is a wait, and the faults are one process.
+check:
+	$(MAKE) -j2 --output-sync lint test-floor1
+	$(MAKE) -j2 test-main faults-short
+
+check-long:
+	$(MAKE) LONG=--long lint test test-interpreters
+	$(MAKE) faults
+	$(MAKE) fuzz
 
 format: $(READY)
 	$(BIN)/ruff format $(CODE)

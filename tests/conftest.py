@@ -1,8 +1,14 @@
-"""Settings and mechanisms of all tests. Imports no TensorFlow, so that floor 1 is tested without it."""
+"""Settings, mechanisms and the sample of all tests. Imports no TensorFlow, so that floor 1 is tested without it."""
 
+import collections
+import contextlib
+import importlib.util
+import itertools
 import os
 import pathlib
 import signal
+import sys
+import uuid
 
 import hypothesis
 import numpy as np
@@ -19,6 +25,99 @@ os.environ["TFF_MF_CACHE"] = str(pathlib.Path(__file__).parents[1] / ".cache" / 
 
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tff-mf")
+
+# By their time, longest first: two processes that take turns at files end together if the last files are short.
+LONGEST_FIRST = (
+    "test_training.py",
+    "test_recovery.py",
+    "test_process_check.py",
+    "test_noise.py",
+    "test_export.py",
+    "test_docs.py",
+    "test_factory.py",
+    "test_guarantees.py",
+    "test_session.py",
+    "test_cli.py",
+    "test_tfp_contract.py",
+    "test_checkpoints.py",
+    "test_bundles.py",
+    "test_coordination.py",
+    "test_comparison.py",
+    "test_query_states.py",
+    "test_existing_pipeline.py",
+    "test_resident.py",
+    "test_pydoc.py",
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run all that `make check-long` runs, not the sample of CI")
+
+
+def pytest_collection_modifyitems(config, items):
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+    if config.getoption("--long"):
+        return
+    left = {item for item in items if item.get_closest_marker("long")}
+    if importlib.util.find_spec("tensorflow") is not None:
+        left |= {item for item in items if item.get_closest_marker("once")}
+    matrices = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            matrices[item.parent, item.originalname].append(item)
+    for cases in matrices.values():
+        left |= set(cases) - set(sample(cases, **cases[0].get_closest_marker("sampled").kwargs))
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
+
+
+def sample(cases, together=1):
+    """The cases of a matrix that CI runs: every value of every parameter, each as often as any other, nearly.
+
+    The next one is the first of those whose values were taken least often, among those that have what no one had.
+
+    Args:
+        cases: All cases of one test.
+        together: 2 for every pair of values of two parameters.
+    """
+    # Cases of a matrix share the objects themselves, also those that cannot be compared.
+    values = {case: [(name, id(value)) for name, value in case.callspec.params.items()] for case in cases}
+    groups = {case: list(itertools.combinations(values[case], together)) for case in cases}
+    taken, chosen = collections.Counter(), []
+    while fresh := [case for case in cases if not all(taken[group] for group in groups[case])]:
+        chosen.append(min(fresh, key=lambda case: sum(taken[each] for each in (*groups[case], *values[case]))))
+        taken.update((*groups[chosen[-1]], *values[chosen[-1]]))
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """A process that has TFF imported, and forks programs."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parent / "forks"))
+    import forking
+
+    server = forking.Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def processes_left(monkeypatch):
+    """A function that returns what still runs of what this test started, whoever its parent is by then."""
+    mark = f"TFF_MF_TEST={uuid.uuid4()}"
+    monkeypatch.setenv(*mark.split("="))
+
+    def found():
+        left = set()
+        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            # Others' processes are not ours to read, and a process that has ended has none.
+            with contextlib.suppress(OSError):
+                if mark in path.read_text(errors="replace").split("\0"):
+                    left.add(int(path.parent.name))
+        return left
+
+    return found
 
 
 def _banded(rounds, bands):

@@ -1,4 +1,4 @@
-"""The Makefile refuses a Python that TFF does not run on, before it makes anything."""
+"""The Makefile refuses a Python that TFF does not run on, before it makes anything; what runs where."""
 
 import pathlib
 import shutil
@@ -33,3 +33,31 @@ def test_an_unsupported_python_is_named_in_one_line(target, tmp_path):
     assert "needs Python 3.11" in ours[0]
     assert str(other) in ours[0]
     assert not (tmp_path / ".venv").exists()
+    assert f"{target}'" in ours[0]
+
+
+def commands(target):
+    """What a target would run, were everything to be made."""
+    done = subprocess.run(
+        ["make", "-nB", "PYTHON=python3", target], cwd=HERE, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_the_long_check_is_all_of_the_check_without_its_sample():
+    short, long = commands("check"), commands("check-long")
+    for part in ("ruff format --check", "ruff check", "pyrefly check", "tests.xml", "floor1.xml"):
+        assert part in short
+        assert part in long
+    assert "--long" not in short
+    assert short.count("/pytest ") == 2
+    assert long.count("--long --junitxml") == 2
+    assert "tests/faults --short" in short
+    assert "tests/faults --out" in long
+    assert "tests/fuzz" in long
+
+
+def test_every_target_for_people_is_in_the_help():
+    printed = subprocess.run(["make", "help"], cwd=HERE, capture_output=True, text=True, check=True).stdout
+    for target in ("demo", "test", "check", "check-long", "faults", "fuzz", "format", "clean"):
+        assert f"make {target} " in printed

@@ -90,6 +90,7 @@ def test_type_signature_in_full(mechanism, name):
     assert process.next.type_signature.is_equivalent_to(expected_next)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "rounds"), [("scalar", 3), ("model", 64), ("list", 12)])
 def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, name, rounds):
     """In the worker, and in the graphs that TFF traces, where operators of tensors can mean something else."""

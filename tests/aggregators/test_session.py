@@ -2,16 +2,15 @@
 
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
-pytestmark = pytest.mark.alone
-
+NOWHERE = os.open(os.devnull, os.O_WRONLY)
 SUM = """
 import numpy as np, tensorflow_federated as tff
 from tff_mf import aggregators
@@ -22,39 +21,52 @@ RESIDENT = IN_A_SESSION.replace("tff_session", "resident_context")
 PROGRAMS = {
     "resident": RESIDENT,
     "session": IN_A_SESSION,
-    "no session": SUM + "print(total([1, 2]))\n",
     "exit in the session": IN_A_SESSION + "    raise SystemExit(0)\n",
     "in the background of a script": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + IN_A_SESSION,
     "two sessions": IN_A_SESSION + "with aggregators.tff_session():\n    print(total([1, 2]))\n",
 }
 
 
-def output_of(program):
-    command = [sys.executable, "-c", program]
-    # A pipe's reader sees the end of its input only when nobody holds the writing end.
-    return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True
-    ).stdout.decode()
+@pytest.fixture
+def output_of(forks):
+    """A function that runs a program and returns what it prints, read to the end of the pipe.
+
+    The reader of a pipe sees the end of its input only when nobody holds the writing end.
+    """
+
+    def run(program):
+        reading, writing = os.pipe()
+        process = forks.start(program, [], stdout=writing, stderr=NOWHERE)
+        os.close(writing)
+        assert process.wait(timeout=120) == 0
+        try:
+            return "".join(iter(lambda: next_part(reading), ""))
+        finally:
+            os.close(reading)
+
+    return run
 
 
-def workers():
-    """Workers of this environment: another checkout's tests may run beside these."""
-    found = set()
-    for process in psutil.process_iter(["exe", "status"]):
-        executable = process.info["exe"] or ""
-        if executable.startswith(sys.prefix) and "worker_binary" in executable and process.info["status"] != "zombie":
-            found.add(process.pid)
-    return found
+def test_a_program_of_its_own_without_a_session_leaves_no_worker(processes_left):
+    """TFF's own context is one of the process that imports TFF, and so no fork's."""
+    command = [sys.executable, "-c", SUM + "print(total([1, 2]))\n"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True)
+    assert done.stdout.split()[-1] == b"3"
+    assert processes_left() == set()
+
+
+def next_part(pipe):
+    assert select.select([pipe], [], [], 10)[0], "somebody still holds the writing end"
+    return os.read(pipe, 4096).decode()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_pipe_reads_to_the_end_and_no_worker_is_left(name):
-    before = workers()
+def test_a_pipe_reads_to_the_end_and_no_worker_is_left(name, output_of, processes_left):
     assert output_of(PROGRAMS[name]).split()[-1] == "3"
-    assert workers() <= before
+    assert processes_left() == set()
 
 
-def test_the_worker_ends_with_the_block():
+def test_the_worker_ends_with_the_block(output_of):
     program = SUM + (
         "import psutil\n"
         "def alive(): return [c for c in psutil.Process().children() if c.status() != psutil.STATUS_ZOMBIE]\n"
@@ -74,9 +86,8 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_run_that_is_ended_leaves_no_worker(name, tmp_path: pathlib.Path):
+def test_a_run_that_is_ended_leaves_no_worker(name, tmp_path: pathlib.Path, forks, processes_left):
     end, session = ENDS[name]
-    before = workers()
     marker = tmp_path / "started"
     program = (
         "import signal, sys\n"
@@ -88,15 +99,16 @@ def test_a_run_that_is_ended_leaves_no_worker(name, tmp_path: pathlib.Path):
         + f"    pathlib.Path({str(marker)!r}).touch()\n"
         + "    time.sleep(60)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        deadline = time.monotonic() + 100
-        while not marker.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        os.kill(process.pid, end)
-        process.communicate(timeout=60)
-    deadline = time.monotonic() + 10
-    while not workers() <= before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert workers() <= before
+    process = forks.start(program, [], stdout=NOWHERE, stderr=NOWHERE)
+    wait_for(marker.exists, 100)
+    assert processes_left() != set()
+    process.send_signal(end)
+    process.wait(timeout=60)
+    wait_for(lambda: processes_left() == set(), 10)
+    assert processes_left() == set()
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)

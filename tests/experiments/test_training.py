@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import numpy as np
-import psutil
 import pytest
 import safetensors.numpy
 import tensorflow as tf
@@ -63,7 +62,7 @@ def finished(small_data, tmp_path_factory):
     return result, out, seen
 
 
-@pytest.mark.parametrize("architecture", ["conv", "lstm"])
+@pytest.mark.parametrize("architecture", [pytest.param("conv", marks=pytest.mark.long), "lstm"])
 def test_both_loops_train_the_same_model_to_the_bit(architecture):
     settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
     language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
@@ -258,12 +257,6 @@ def test_lstm_of_the_papers_has_their_number_of_parameters():
     assert keras_model.count_params() == 4_050_748
 
 
-def workers():
-    """Workers of this environment: another checkout's tests may run beside these."""
-    executables = {process.pid: process.info["exe"] or "" for process in psutil.process_iter(["exe"])}
-    return {pid for pid, exe in executables.items() if exe.startswith(sys.prefix) and "worker_binary" in exe}
-
-
 def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tmp_path):
     # TensorFlow writes the code that it makes of loops to a file, of more than this, and would go on without it.
     def full_disk():
@@ -281,9 +274,7 @@ def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tm
     assert "Traceback" not in found.stderr
 
 
-@pytest.mark.alone
-def test_train_by_command_through_a_pipe(small_data, tmp_path):
-    before = workers()
+def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left):
     command = [
         *(COMMAND, "train", "--dataset", small_data, "--mechanism", "blt", "--buffers", "2", "--rounds", "4"),
         *("--clients-per-round", "2", "--cohort", "40", "--min-sep", "2", "--max-participations", "2"),
@@ -304,7 +295,7 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path):
     told = [number for number, line in enumerate(shown.splitlines()) if line.startswith("train: ")]
     assert len(told) == 1
     assert shown.index("train: ") < shown.index("round 4 of 4")
-    assert workers() <= before
+    assert processes_left() == set()
 
 
 def test_a_run_is_audited_and_its_model_published(finished, tmp_path):

@@ -21,6 +21,7 @@ def banded(bands):
     return tff_mf.BandedToeplitz(column=[1.0] + [2.0**-30] * (bands - 1))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("bands", "sigma", "epsilon"), [(9, 0.79118, 1), (18, 0.64708, 2), (32, 0.52224, 4), (64, 0.4349, 8)]
 )
@@ -120,6 +121,7 @@ def test_the_event_is_that_of_the_paper():
     assert event.event.event.noise_multiplier <= 2.0
 
 
+@pytest.mark.once
 @settings(max_examples=4)
 @given(st.floats(-1, 1).map(lambda e: 10.0**e), st.floats(-9, -5).map(lambda e: 10.0**e), st.integers(1, 60))
 def test_calibration_never_overshoots_and_is_tight(target, delta, clients):
@@ -140,6 +142,7 @@ def test_bands_are_counted_from_the_entries():
     assert bands_and_norm(tff_mf.Tree(4), 4)[0] == 4
 
 
+@pytest.mark.once
 def test_the_best_number_of_bands():
     """Choquette-Choo et al. (2023), table 3, has the number fall as ε falls and as k rises."""
     few = tff_mf.amplified_bands(rounds=64, population=64, clients_per_round=16, epsilon=0.125, delta=1e-6)

@@ -62,7 +62,13 @@ EPSILONS = np.geomspace(0.01, 100, 50)
 DELTAS = np.geomspace(1e-12, 1e-5, 10)
 
 
-@pytest.mark.parametrize("delta", DELTAS)
+# With the pinned SciPy, whose special functions are others, the smallest and the largest.
+ONCE_BETWEEN = [
+    pytest.param(delta, marks=[pytest.mark.once] if 0 < index < 9 else []) for index, delta in enumerate(DELTAS)
+]
+
+
+@pytest.mark.parametrize("delta", ONCE_BETWEEN)
 def test_epsilon_agrees_with_privacy_loss_distributions(delta):
     for target in EPSILONS:
         sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 1, ONCE, epsilon=target, delta=delta)

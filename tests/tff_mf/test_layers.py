@@ -42,6 +42,7 @@ def may_use_tensorflow(file):
     return layer_of(file) != "tff_mf" or inner == "noise" or inner.startswith("queries")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_imports_point_down(file):
     if layer_of(file) == "tff_mf":

@@ -195,6 +195,7 @@ def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
         np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
 
 
+@pytest.mark.once
 def test_the_loss_that_others_publish_is_reached():
     # jax_privacy 2.0.0, dense.optimize(512, bands=128, equal_norm=True), reached 5.8456.
     result = tff_mf.optimize_banded_result(rounds=512, bands=128)
@@ -219,6 +220,7 @@ def test_progress_is_reported():
     assert seen[-1].error == pytest.approx(result.loss / 2, rel=1e-9)
 
 
+@pytest.mark.once
 @given(settings(largest=9), st.integers(1, 9), st.sampled_from(OBJECTIVES))
 def test_toeplitz_matrices_of_any_setting(made_for, bands, objective):
     rounds, schema = made_for.rounds, made_for.participation
@@ -236,6 +238,7 @@ def test_toeplitz_matrices_of_any_setting(made_for, bands, objective):
     assert tff_mf.explain_sensitivity(toeplitz, rounds, schema).exact
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     ("rounds", "bands", "schema"),
@@ -286,6 +289,7 @@ def test_toeplitz_gradients_are_those_of_finite_differences(objective):
         np.testing.assert_allclose(function(point).gradient, expected, atol=1e-8)
 
 
+@pytest.mark.once
 def test_more_bands_are_never_worse():
     schema = tff_mf.MinSep(min_sep=10, max_participations=6)
     for optimize, slack in (

@@ -133,6 +133,7 @@ def test_published_losses_are_reached(buffers, objective, target):
     assert only == mechanism
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("rounds", [50, 2052, 10**6, 10**9])
 def test_more_buffers_are_never_worse(rounds, objective):
@@ -167,6 +168,7 @@ def test_dead_buffers_are_pruned_and_reported():
     assert result.mechanism == found(PAPER, 3, "rms").mechanism
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("buffers", [1, 3, None])
 @pytest.mark.parametrize(
@@ -197,6 +199,7 @@ def test_the_identity_is_one_buffer_of_no_weight():
     assert result.message == "0 buffers: one more would lower the loss by 0.0e+00, relatively."
 
 
+@pytest.mark.once
 @given(settings(), st.sampled_from(OBJECTIVES))
 def test_the_exact_rule_holds_also_for_the_cast_parameters(made_for, objective):
     mechanism = found(made_for, 2, objective).mechanism

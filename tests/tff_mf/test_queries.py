@@ -152,6 +152,7 @@ def test_metrics_are_of_the_noise_alone():
     assert metrics == {"round": 3, "noise_stddev": 3.0, "rows_in_use": 4}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "indicator",
     [

@@ -66,6 +66,7 @@ def test_what_runs_has_the_memory_it_claims():
     np.testing.assert_allclose(rows, mechanism.decoder(20) @ noise, atol=1e-13)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("rounds", "diagonals", "rank", "published"), [(256, 4, 4, 40.4), (512, 5, 4, 62.2)])
 def test_it_is_as_good_as_published(rounds, diagonals, rank, published):
     # Denisov et al. (2022), table 2, column Efficient.

@@ -1,0 +1,102 @@
+"""Programs in processes of their own that start with TFF imported, which takes ten seconds otherwise.
+
+Run as a program, this file imports TFF, computes nothing with it, and forks for each request. The fork runs what it was
+asked to, and ends as Python does.
+"""
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+_LARGEST_REQUEST = 2**17
+_IMPORTED = ("tensorflow_federated", "tff_mf.aggregators", "tff_mf.experiments.training", "tff_mf.experiments.cli")
+
+
+class Fork:
+    """A program that runs, one at a time: the next starts when this has been waited for."""
+
+    def __init__(self, pid: int, ends: socket.socket) -> None:
+        self.pid, self._ends = pid, ends
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float) -> int:
+        """Returns its exit status, or raises a TimeoutError after so many seconds and kills it."""
+        self._ends.settimeout(timeout)
+        try:
+            return int(self._ends.recv(64))
+        except TimeoutError:
+            self.send_signal(signal.SIGKILL)
+            self._ends.settimeout(None)
+            self._ends.recv(64)
+            raise
+
+
+class Server:
+    """The process that has TFF imported."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        descriptor = theirs.fileno()
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(descriptor)],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def start(self, code: str, arguments: list[str], *, stdout: int, stderr: int) -> Fork:
+        """Starts a program in today's folder and environment.
+
+        Args:
+            code: The program.
+            arguments: Those after its name.
+            stdout: File descriptor of its standard output.
+            stderr: File descriptor of what it says beside.
+        """
+        request = {"code": code, "arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        self._ours.settimeout(None)
+        socket.send_fds(self._ours, [json.dumps(request).encode()], [stdout, stderr])
+        return Fork(int(self._ours.recv(64)), self._ours)
+
+    def close(self) -> None:
+        self._ours.close()
+        self._process.wait()
+
+
+def _next_request(requests: socket.socket) -> dict | None:
+    """Returns, in a fork, what it is asked to run; None at the end of all requests."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 2)
+        if not message:
+            return None
+        pid = os.fork()
+        if pid == 0:
+            requests.close()
+            for number, descriptor in enumerate(descriptors, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            return json.loads(message)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        requests.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+if __name__ == "__main__":
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    asked = _next_request(socket.socket(fileno=int(sys.argv[1])))
+    if asked is not None:
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        os.chdir(asked["folder"])
+        sys.argv[1:] = asked["arguments"]
+        exec(compile(asked["code"], "program", "exec"), {"__name__": "__main__"})

@@ -1,0 +1,76 @@
+"""What CI leaves to `make check-long`: a fixed choice, in which every value of every parameter stays."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+TESTS = """
+import pytest
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("one", range(5))
+@pytest.mark.parametrize("other", "abc")
+@pytest.mark.parametrize("third", [None, 7])
+def test_values(one, other, third): pass
+
+@pytest.mark.sampled(together=2)
+@pytest.mark.parametrize("one", range(5))
+@pytest.mark.parametrize("other", "abc")
+@pytest.mark.parametrize("third", [None, 7])
+def test_pairs(one, other, third): pass
+
+@pytest.mark.long
+def test_long(): pass
+
+@pytest.mark.once
+def test_once(): pass
+
+def test_short(): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    """A function from flags to the tests that run with them, in an environment with TensorFlow or without."""
+    folder = tmp_path_factory.mktemp("tests")
+    (folder / "conftest.py").write_text((HERE / "conftest.py").read_text())
+    (folder / "test_some.py").write_text(TESTS)
+    (folder / "pyproject.toml").write_text((HERE.parent / "pyproject.toml").read_text())
+    (folder / "tensorflow.py").touch()
+
+    def collect(*flags):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *flags, "test_some.py"]
+        printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+        return [line.split("::")[1] for line in printed.splitlines() if "::" in line]
+
+    return collect
+
+
+def cases(names, test):
+    return {tuple(name[:-1].split("[")[1].split("-")) for name in names if name.startswith(f"{test}[")}
+
+
+def test_a_sample_has_every_value_and_the_same_one_each_time(collected):
+    names = collected()
+    assert names == collected()
+    found = cases(names, "test_values")
+    assert [set(values) for values in zip(*found, strict=True)] == [{"None", "7"}, set("abc"), set("01234")]
+    # As few as there are values of the largest parameter, and none of the others' values nearly all the time.
+    assert len(found) == 5
+    assert all(1 <= sum(other in case for case in found) <= 2 for other in "abc")
+    pairs = cases(names, "test_pairs")
+    assert len(pairs) < 30
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        sizes = (2, 3, 5)
+        assert len({(case[first], case[second]) for case in pairs}) == sizes[first] * sizes[second]
+
+
+def test_nothing_is_left_out_of_the_long_check(collected):
+    names = collected("--long")
+    assert len(cases(names, "test_values")) == len(cases(names, "test_pairs")) == 30
+    assert {"test_long", "test_once", "test_short"} <= set(names)
+    assert not {"test_long", "test_once"} & set(collected())
+    assert "test_short" in collected()
