@@ -40,13 +40,13 @@ $(STARTED): requirements.txt setup.py
 	@touch $@
 
 # Python compiles what it imports; pip would compile all of it, which is half of the work of an installation.
-$(READY): $(STARTED)
+$(READY): $(STARTED) pyproject.toml
 	$(BIN)/python $(PIP) --no-deps -r requirements.txt
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Floor 1 as a user without TensorFlow has it: a wheel, plain pip, the newest release of everything it needs.
-$(FLOOR1_READY): setup.py $(SOURCES) | $(STARTED)
+$(FLOOR1_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	rm -rf $(FLOOR1) build/floor1
 	mkdir -p build/floor1
 	cp -r $(DISTRIBUTED) build/floor1
@@ -73,7 +73,8 @@ test-floor1: $(FLOOR1_READY)
 	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/floor1.xml tff_mf
 
 # Floor 1 on the other versions of Python that are installed here.
-test-interpreters:
+test-interpreters: $(READY)
+	$(BIN)/python tests/installation.py $(if $(LONG),--with-tff,--quick)
 
 faults: $(READY)
 	$(BIN)/python tests/faults --out build/faults.md

@@ -17,7 +17,7 @@ def test_all_texts_say_the_same_of_how_long_the_demo_takes():
 
 @pytest.mark.parametrize("target", ["demo", "test", "check"])
 def test_an_unsupported_python_is_named_in_one_line(target, tmp_path):
-    for name in ("Makefile", "setup.py", "requirements.txt"):
+    for name in ("Makefile", "setup.py", "pyproject.toml", "requirements.txt"):
         shutil.copy(HERE / name, tmp_path)
     for folder in ("tff_mf", "aggregators", "experiments"):
         (tmp_path / folder).mkdir()
