@@ -87,6 +87,6 @@ def _show(result: Mapping[str, Any]) -> None:
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
             ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),
             ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
-            ("digest", result["digest"]),
         ]
     )
+    click.echo(f"digest: {result['digest']}")
