@@ -111,3 +111,15 @@ def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
         adjacency=deployment.adjacency,
     )
     assert signal["epsilon_needed"] == guarantee.epsilon(1e-6)
+
+
+def test_a_session_that_was_broken_off_is_no_default_over_a_later_answer(tmp_path):
+    earlier = {**ANSWERS, "population": None, "clients_of_one_person": 1}
+    (tmp_path / "answers.draft.json").write_text(json.dumps(earlier))
+    (tmp_path / "answers.json").write_text(json.dumps({**ANSWERS, "clients_of_one_person": 5}))
+    for name, seconds in (("answers.draft.json", 100), ("answers.json", 200)):
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert _answers._earlier(tmp_path) == {**ANSWERS, "clients_of_one_person": 5}
+    os.utime(tmp_path / "answers.draft.json", (300, 300))
+    # What was taken back before the session was broken off is asked anew.
+    assert _answers._earlier(tmp_path) == earlier
