@@ -123,3 +123,14 @@ def test_a_session_that_was_broken_off_is_no_default_over_a_later_answer(tmp_pat
     os.utime(tmp_path / "answers.draft.json", (300, 300))
     # What was taken back before the session was broken off is asked anew.
     assert _answers._earlier(tmp_path) == earlier
+
+
+@pytest.mark.parametrize(
+    "search", [["blt"], ["banded", "--bands", 4], ["dense"], ["structured", "--diagonals", 2, "--rank", 2]]
+)
+def test_no_noise_is_calibrated_to_a_participation_that_is_assumed(tmp_path, search):
+    arguments = ["optimize", *search, "--rounds", 16, "--epsilon", 2, "--delta", 1e-6, "--out", tmp_path / "file"]
+    found = CliRunner().invoke(cli, [*map(str, arguments)])
+    assert found.exit_code == 2
+    assert "--min-sep and --max-participations missing" in found.output
+    assert not (tmp_path / "file").exists()
