@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import planning, reports, signal_to_noise
-from tff_mf.experiments.cli import _answers, cli
+from tff_mf.experiments import planning, reports, signal_to_noise, statements
+from tff_mf.experiments.cli import _answers, cli, export
 from tff_mf.experiments.deployment import Deployment
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -134,3 +134,26 @@ def test_no_noise_is_calibrated_to_a_participation_that_is_assumed(tmp_path, sea
     assert found.exit_code == 2
     assert "--min-sep and --max-participations missing" in found.output
     assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("headline", "shown"),
+    [
+        ("NO ε CAN BE STATED: delta: δ = 0.1 is no smaller than 1 / 5", "not stated"),
+        ("TEST ONLY, NO PRIVACY: the noise has a fixed seed.", "not stated"),
+        ("NO ε IS STATED until these are answered in answers.json: unit.", "2.000 at δ = 1e-06, if all holds that"),
+    ],
+)
+def test_export_states_no_epsilon_where_its_report_says_that_there_is_none(capsys, headline, shown):
+    result = {
+        **{"out": "bundle", "test_only": False, "clients_per_round": 4, "noise_multiplier": 8.0, "epsilon": 2.0},
+        **{"delta": 1e-6, "headline": headline, "min_sep": 10, "max_participations": 2, "timer_hours": 2.5},
+        **{"largest_graph_bytes": 10**6, "lite": "device/work.tflite", "lite_reason": None, "digest": "0" * 64},
+    }
+    export._show(result)
+    assert f"planned ε        {shown}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", [4967452568080.4795, 7343422638690.604, 1e300, 2.0001, 0.1 + 0.2])
+def test_an_epsilon_of_any_size_is_rounded_up(value):
+    assert float(statements.upwards(value)) >= value
