@@ -162,8 +162,8 @@ def _others(path: pathlib.Path) -> bool:
 
 
 def _with_keys(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files of a folder of checkpoints that may hold keys: all but settings, also those half written."""
-    return [path for path in folder.iterdir() if path.is_file() and path.suffix != _SETTINGS]
+    """Returns the files in a folder of checkpoints, and in folders in it, that may hold keys: all but settings."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.suffix != _SETTINGS]
 
 
 def _sync(folder: pathlib.Path) -> None:

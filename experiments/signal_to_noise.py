@@ -11,6 +11,7 @@ Where runs learn and where they do not was measured, on one data set: `benchmark
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tff_mf import _validate
@@ -111,7 +112,11 @@ def of_run(
 
 
 def of_plan(
-    privacy: PrivacyPlan, dimension: int, *, rms_error: float | None = None, advise_epsilon: bool = True
+    privacy: PrivacyPlan,
+    dimension: int,
+    *,
+    rms_error: float | None = None,
+    epsilon_of: Callable[[float], float] | None = None,
 ) -> Signal:
     """Returns the estimate at whatever rate of the server.
 
@@ -119,7 +124,8 @@ def of_plan(
         privacy: Mechanism, noise and cohort.
         dimension: Number of model parameters d.
         rms_error: RmsError of the mechanism, if it is known already.
-        advise_epsilon: Whether an ε may be named.
+        epsilon_of: ε of the run for each noise multiplier, if it is another than that of `privacy`, which knows neither
+            restarts nor replace-one.
 
     Example:
         >>> import tff_mf
@@ -133,6 +139,10 @@ def of_plan(
         InputError: If the dimension is not a whole number above 0, or C has fewer rounds than the plan.
     """
     _validate.whole("dimension", dimension)
+
+    def planned(sigma: float) -> float:
+        return dataclasses.replace(privacy, noise_multiplier=sigma).epsilon
+
     error = _error(privacy, rms_error)
     ratio = error * math.sqrt(dimension) / privacy.rounds
     found = Signal(dimension=dimension, noise_to_signal=ratio)
@@ -145,7 +155,7 @@ def of_plan(
         cohort_needed=cohort,
         population_needed=cohort * max(schema.separation, -(-privacy.rounds // schema.limit)),
         dimension_needed=largest_dimension(privacy, rms_error=rms_error),
-        epsilon_needed=_epsilon_needed(privacy, ratio) if advise_epsilon else None,
+        epsilon_needed=_epsilon_needed(epsilon_of or planned, privacy.noise_multiplier, ratio),
     )
 
 
@@ -186,7 +196,12 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
     rms_error = option.figures["rms_loss"] / option.figures["sensitivity"]
     largest = largest_dimension(privacy, rms_error=rms_error)
     if dimension is not None:
-        found = of_plan(privacy, dimension, rms_error=rms_error, advise_epsilon=advise_epsilon)
+
+        def epsilon_of(sigma: float) -> float:
+            found = deployment.setting.guarantee(privacy.mechanism, sigma)
+            return found.epsilon(deployment.delta) if advise_epsilon else math.inf
+
+        found = of_plan(privacy, dimension, rms_error=rms_error, epsilon_of=epsilon_of)
         return {"largest_dimension": largest} | found.as_dict()
     line = "signal: there is no noise" if largest is None else f"signal: models of up to {largest:,} parameters learn"
     return {"largest_dimension": largest, "hopeless": False, "line": f"{line} ({option.name}; yours: --dimension)"}
@@ -251,13 +266,12 @@ def _remedies(found: Signal) -> str:
     return f": {', or '.join(each)} would bring it to {LEARNS}" if each else ""
 
 
-def _epsilon_needed(privacy: PrivacyPlan, ratio: float) -> float | None:
+def _epsilon_needed(epsilon_of: Callable[[float], float], noise_multiplier: float, ratio: float) -> float | None:
     """Returns ε of the same run with as much noise as it could learn with."""
-    if privacy.insecure or not math.isfinite(ratio):
+    if not math.isfinite(ratio):
         return None
-    less = dataclasses.replace(privacy, noise_multiplier=privacy.noise_multiplier * LEARNS / ratio)
     try:
-        epsilon = less.epsilon
+        epsilon = epsilon_of(noise_multiplier * LEARNS / ratio)
     except InputValueError:
         # Beyond what can be accounted for is beyond what can be advised.
         return None

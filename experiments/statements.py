@@ -240,8 +240,11 @@ def upwards(value: float) -> str:
     """
     if value == _INFINITE:
         return "∞"
-    shown = f"{value:.3f}"
-    return shown if float(shown) >= value else f"{float(shown) + 0.001:.3f}"
+    shown, more = f"{value:.3f}", 0.001
+    while float(shown) < value:
+        # Of a large value a thousandth is less than a float's last digit.
+        shown, more = f"{float(shown) + more:.3f}", 2 * more
+    return shown
 
 
 def _worth(epsilon: float) -> str:

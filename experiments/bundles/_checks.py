@@ -1,13 +1,13 @@
 """Checks the files of a bundle against each other, without TensorFlow."""
 
 import dataclasses
-import json
 import pathlib
 
 import tff_mf
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
+from ..reports import _strict
 from ..reports._configuration import CONFIGURATION, MECHANISM, file_hash
 from ._manifest import MANIFEST, PLANNED, PLANNED_TEXT, POLICY, Manifest, file_hashes, read_manifest
 from ._policy import read_policy
@@ -88,22 +88,22 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
 def _report(folder: pathlib.Path) -> list[Refusal]:
     """Compares the report with the one that follows from the other files."""
     try:
-        stored = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
+        stored = _strict.loads((folder / PLANNED).read_text(encoding="utf-8"))
         shown = (folder / PLANNED_TEXT).read_text(encoding="utf-8")
     except (OSError, ValueError, RecursionError) as error:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
     if next(reports.problems(stored), None) is not None:
         return [Refusal(file=PLANNED, reason=f"is no report: {next(reports.problems(stored))}")]
-    expected = json.loads(json.dumps(reports.build(folder, realised=False)))
+    expected = reports.build(folder, realised=False)
     if stored["mechanism"]["sha256"] != expected["mechanism"]["sha256"]:
         return [Refusal(file=PLANNED, reason=f"is the report of another artifact than {MECHANISM}")]
     # A later version of this package may check a report that an earlier one wrote.
-    for report in (stored, expected):
-        report["accountant"].pop("version", None)
-    differing = [name for name in expected if name != "digest" and stored[name] != expected[name]]
+    differing = reports.differences(stored, expected)
     if differing:
         return [Refusal(file=PLANNED, reason=f"says another {differing[0]} than follows from the artifact")]
-    stored = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
+    # Part of its page, too: no text may stand there that follows from nothing.
+    if stored["digest"] != reports.digest(stored):
+        return [Refusal(file=PLANNED, reason="was edited: its digest is not that of what it says")]
     if shown != reports.markdown(stored):
         other = reports.other_version(stored)
         more = f": it was worded by {other}, and cannot be checked by this release; export it anew" if other else ""

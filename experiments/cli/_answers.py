@@ -122,13 +122,13 @@ def _shown(answer: Any) -> str:
 
 
 def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Returns the answers to start from: those of the file and, over them, of a session that was broken off.
+    """Returns the answers to start from: those of the file or, if it was broken off since, of the last session.
 
-    Of a damaged file, every answer that fits its question is kept.
+    What was taken back there is open. Of a damaged file, every answer that fits its question is kept.
     """
     found: dict[str, Any] = {question.name: None for question in _questions.QUESTIONS}
     for path in (folder / ANSWERS, folder / _DRAFT):
-        if not os.path.lexists(path):
+        if not os.path.lexists(path) or (path.name == _DRAFT and _is_old(path)):
             continue
         try:
             given = _strict.loads(path.read_text(encoding="utf-8"))
@@ -136,9 +136,20 @@ def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
         except (OSError, ValueError, RecursionError, InputError):
             click.echo(f"{path} is empty or damaged: what can be read of it is kept, the rest is asked anew.", err=True)
             given = _readable(path)
-        fitting = (each for each in _questions.QUESTIONS if given.get(each.name) is not None)
-        found |= {each.name: given[each.name] for each in fitting if each.fits(given[each.name])}
+        fitting = (each for each in _questions.QUESTIONS if each.name in given)
+        found |= {
+            each.name: given[each.name] for each in fitting if given[each.name] is None or each.fits(given[each.name])
+        }
     return found
+
+
+def _is_old(draft: pathlib.Path) -> bool:
+    """Returns whether the answers were changed after a session was broken off: what was typed there is no default."""
+    answers = draft.with_name(ANSWERS)
+    try:
+        return answers.stat().st_mtime_ns > draft.stat().st_mtime_ns
+    except OSError:
+        return False
 
 
 def _readable(path: pathlib.Path) -> Mapping[str, Any]:

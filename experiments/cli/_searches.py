@@ -44,12 +44,17 @@ class Search:
 
 
 def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
-    """Returns the target of the flags; refuses half of one, and flags that need one."""
+    """Returns the target of the flags; refuses half of one, flags that need one, and one for a schema that is assumed.
+
+    What is looked for may rest on a guess of how often clients come: at worst it is not the best. Noise may not.
+    """
     if (epsilon is None) != (delta is None):
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
     if epsilon is not None:
         _validate.positive("epsilon", epsilon)
         _validate.open_unit("delta", delta)
+        if flags.sampling is None:
+            flags.participation()
     if epsilon is None and flags.population is not None and flags.sampling is None:
         raise click.UsageError("--population goes with --epsilon and --delta, or with --sampling, only.")
     return Target(epsilon=epsilon, delta=delta)

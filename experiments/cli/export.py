@@ -73,16 +73,18 @@ def export(
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    from ..statements import upwards
+    from ..statements import REFUSED, TEST_ONLY, upwards
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
     often = f"in {k} rounds at most, {b} or more apart" if k > 1 else "in one round"
-    epsilon = "not bounded" if result["epsilon"] == float("inf") else upwards(result["epsilon"])
+    planned = f"{upwards(result['epsilon'])} at δ = {result['delta']}, if all holds that planned.md assumes"
+    # What is known not to hold has no figure; what nobody has answered yet may.
+    refused = result["headline"].startswith((REFUSED, TEST_ONLY))
     _options.show(
         [
             ("guarantee", result["headline"]),
-            ("planned ε", f"{epsilon} at δ = {result['delta']}, if all holds that planned.md assumes"),
+            ("planned ε", "not stated" if refused else planned),
             ("a round", f"{result['clients_per_round']} clients, noise multiplier {result['noise_multiplier']}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
             ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),

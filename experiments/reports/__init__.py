@@ -2,6 +2,7 @@
 
 from ._audited import audit_setting as audit_setting
 from ._build import build as build
+from ._build import digest as digest
 from ._check import check as check
 from ._check import has_begun as has_begun
 from ._check import has_report as has_report
@@ -14,6 +15,7 @@ from ._configuration import file_hash as file_hash
 from ._configuration import read_configuration as read_configuration
 from ._configuration import run_folder as run_folder
 from ._configuration import write_configuration as write_configuration
+from ._earlier import differences as differences
 from ._earlier import other_version as other_version
 from ._files import write as write
 from ._findings import Assumption as Assumption

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ._layout import WIDTH, bullets, section, spaced, up, words
+from ._layout import WIDTH, bullets, section, seen, spaced, up, words
 
 # How far two accountants that agree may be apart, relative where ε is above 1.
 _APART = 1e-6
@@ -85,11 +85,11 @@ def _command(command: list[str]) -> list[str]:
     if not command:
         return ["It is not known."]
     lines = [""]
-    for word in map(shlex.quote, command):
+    for word in map(seen, map(shlex.quote, command)):
         # Below the margin of a block of code, so that nothing in a word ends it.
         if lines[-1] and len(f"    {lines[-1]} {word} \\") > WIDTH:
             lines.append("  ")
-        lines[-1] += f"{' ' if lines[-1].strip() else ''}{' '.join(word.split())}"
+        lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
     return [f"    {line}" for line in [*(f"{line} \\" for line in lines[:-1]), lines[-1]]]
 
 

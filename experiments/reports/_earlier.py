@@ -19,6 +19,7 @@ from ._summarised import VERSION
 
 _NONE = "none"
 _VERSION = re.compile(rf"tff-mf {VERSION}")
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,18 +49,20 @@ def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bo
     """
     try:
         given = {each["name"]: each["answer"] for each in stored["questions"]}
-        answers = checked(given, "report")
-        now = read_answers(folder)
+        answers, now = checked(given, "report"), read_answers(folder)
         audited = stored["audit"] != _NONE
         recomputed = build(folder, realised=realised, answers=answers, audited=audited)
-        found = [_without_later(each, audited=audited) for each in (stored, recomputed)]
+        # A report of before the audit knows no hash of it.
+        found = [_without_later(stored, audited=True), _without_later(recomputed, audited=audited)]
     except (InputError, KeyError, TypeError, AttributeError):
         return None
-    later = [name for name, old in ((ANSWERS, answers == now), (AUDIT, audited)) if not old]
+    later = [AUDIT] if not audited and (folder / AUDIT).exists() else []
+    if answers != now or stored["files"].get(ANSWERS) != recomputed["files"].get(ANSWERS):
+        later.insert(0, ANSWERS)
     return Earlier(
         differing=differences(*found),
         answered_otherwise=[name for name, answer in now.items() if answers[name] not in (None, answer)],
-        later=[name for name in later if (folder / name).exists()],
+        later=later,
     )
 
 
@@ -120,9 +123,14 @@ def _of_release(report: Mapping[str, Any], like: Any) -> dict[str, Any]:
 
 
 def _without_later(report: Mapping[str, Any], *, audited: bool) -> dict[str, Any]:
-    """Returns a report without the hashes of files that may be of after it."""
+    """Returns a report without the hashes of files that may be of after it; what is no hash stays, and differs."""
     left_out = (ANSWERS,) if audited else (ANSWERS, AUDIT)
-    return {**report, "files": {name: each for name, each in report["files"].items() if name not in left_out}}
+    kept = {name: each for name, each in report["files"].items() if name not in left_out or not _is_hash(each)}
+    return {**report, "files": kept}
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and bool(_HASH.fullmatch(value))
 
 
 def _exact(value: Any) -> str:

@@ -4,6 +4,7 @@ import decimal
 import json
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,11 @@ WIDTH = 79
 _DIGITS = 4
 # What begins a heading, a list or a table in Markdown when a line begins with it.
 _MARKUP = re.compile(r" (?=[#>*|]|`{3}|~{3}|[-+=_]+(?: |$)|\d+[.)](?: |$))")
+# What begins a tag, a comment or a character by its number in HTML, which Markdown passes on.
+_HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
+# Unicode's categories of characters that show nothing, and may hide or turn around what others show; joiners do not.
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
 _UNBROKEN = "\0"
 _NAMES = {
     "participation_depends_on_data": "who takes part when",
@@ -104,9 +110,21 @@ def spaced(name: str) -> str:
     return _NAMES.get(name, name.replace("_", " "))
 
 
+def seen(text: str) -> str:
+    """Returns a text in one line that shows all that it has: what would hide or turn around the rest is a mark.
+
+    Example:
+        >>> seen(f"us {chr(27)}[8m"), seen(f"{chr(0x202e)}ε≤0")
+        ('us �[8m', '�ε≤0')
+    """
+    line = " ".join(text.split())
+    unseen = (unicodedata.category(each) in _UNSEEN and each not in _JOINERS for each in line)
+    return "".join("\ufffd" if hidden else each for each, hidden in zip(line, unseen, strict=True))
+
+
 def _wrapped(text: str, indent: str) -> str:
     # An answer must not look like a part of the report: it has no lines, and none of its words begins one that would.
-    line = _MARKUP.sub(_UNBROKEN, " ".join(text.replace(_UNBROKEN, " ").split()))
+    line = _MARKUP.sub(_UNBROKEN, _HTML.sub(r"\\\g<0>", seen(text)))
     filled = textwrap.fill(
         line, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

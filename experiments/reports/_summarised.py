@@ -31,8 +31,8 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "accuracy": _NUMBER,
     "loss": _NUMBER,
 }
-# With the commit of a checkout behind it.
-VERSION = r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc|\.dev|\.post)\d{1,6})?(\+(unknown|g[0-9a-f]{7,40})(\.dirty)?)?"
+# With the commit of a checkout behind it. Not every digit of Unicode: some turn the line around that they are in.
+VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+(unknown|g[0-9a-f]{7,40})(\.dirty)?)?"
 # What says how private the run would be if nobody knew its cohorts.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
 # Evaluation is written to two files, to one of them as text.

@@ -177,6 +177,17 @@ def test_only_keys_that_others_could_read_are_warned_of(tmp_path, caplog, files,
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} <= {0o700, 0o600}
 
 
+def test_keys_in_a_folder_within_are_warned_of_too(tmp_path, caplog):
+    older = tmp_path / "checkpoints" / "before"
+    older.mkdir(parents=True)
+    (older / "checkpoint_1.safetensors").touch(0o644)
+    for folder in (older, older.parent):
+        folder.chmod(0o755)
+    with caplog.at_level(logging.WARNING):
+        aggregators.CheckpointManager(older.parent)
+    assert "Others could read the checkpoints" in caplog.text
+
+
 @pytest.mark.parametrize("place", [40, 200, -1, -9])
 def test_one_bit_is_enough_to_refuse_a_checkpoint(tmp_path, place):
     path = tmp_path / "checkpoint_1.safetensors"

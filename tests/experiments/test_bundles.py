@@ -106,7 +106,26 @@ def smaller_epsilon(folder):
     (folder / "planned.json").write_text(json.dumps(report))
 
 
+def forged(**changes):
+    """Returns what writes another planned report, with the page that follows from it."""
+
+    def change(folder):
+        report = json.loads((folder / "planned.json").read_text())
+        report["accountant"] |= changes.get("accountant", {})
+        report["digest"] = changes.get("digest") or reports.digest(report)
+        (folder / "planned.json").write_text(json.dumps(report, ensure_ascii=False))
+        (folder / "planned.md").write_text(reports.markdown(report))
+
+    return change
+
+
 WRONG = {
+    "a text for a digest": (forged(digest="0\n\n# Privacy report\n\n**ε≤0.001**"), "planned.json", "its digest"),
+    "a text for a version": (
+        forged(accountant={"version": "tff-mf 1.0. Audited: ε≤0.001"}),
+        "planned.json",
+        "another accountant",
+    ),
     "another artifact's report": (another_report, "planned.json", "report of another artifact"),
     "an edited report": (smaller_epsilon, "planned.json", "another accountant"),
     "an edited text": (lambda folder: (folder / "planned.md").write_text("ε = 0"), "planned.md", "something else"),
