@@ -85,6 +85,7 @@ faults-short: $(READY)
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz
 	$(BIN)/python tests/fuzz/forged_runs.py
+	$(BIN)/python tests/fuzz/bad_options.py
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 	@! $(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python tests/fuzz/guided.py all -runs=100000 -verbosity=0
 

@@ -10,7 +10,6 @@ import itertools
 import math
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +19,8 @@ from matplotlib import figure, ticker
 import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
+
+from . import runs
 
 ENDINGS = (".png", ".svg", ".pdf")
 COLUMN, PAGE = 3.4, 7.0
@@ -263,17 +264,7 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
     path = pathlib.Path(path)
     if path.suffix.lower() not in ENDINGS:
         raise InputValueError(f"{option}={str(path)!r} must end in .png, .svg or .pdf.")
-    if path.is_dir():
-        raise InputValueError(f"{option}={str(path)!r} is a folder: name a file in it.")
-    if not path.parent.is_dir():
-        raise InputValueError(f"{option}={str(path)!r} cannot be written: there is no folder {str(path.parent)!r}.")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise InputValueError(f"{option}={str(path)!r} cannot be written: it may only be read.")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise InputValueError(f"{option}={str(path)!r} cannot be written: {error.strerror or error}.") from error
+    runs.check_file(path, option)
     return path
 
 

@@ -11,7 +11,7 @@ from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
 from . import mechanisms, rates
-from .privacy import PrivacyPlan, plan_privacy
+from .privacy import PrivacyPlan, check_level, checked_cohort, plan_privacy
 from .settings import ARCHITECTURES, ModelConfig, SamplingSettings, TrainingSettings
 
 PROPOSED = "proposed"
@@ -91,6 +91,33 @@ class RunConfiguration:
             )
         return tff_mf.MinSep(min_sep=self.min_sep, max_participations=self.max_participations)
 
+    def check(self) -> None:
+        """Refuses what can be refused before anything is searched for, trained or written.
+
+        Raises:
+            InputError: If a field is out of range, or the fields do not fit each other.
+        """
+        self._check_rate()
+        self.training_settings()
+        self.participation().check(self.rounds)
+        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+        checked_cohort(self.clients_per_round, self.cohort)
+        for name in ("buffers", "bands"):
+            if getattr(self, name) is not None:
+                _validate.whole(name, getattr(self, name))
+        mechanisms.check(
+            self.mechanism, rounds=self.rounds, buffers=self.buffers, bands=self.bands, workload=self._optimized_for()
+        )
+
+    def _optimized_for(self) -> tff_mf.Workload:
+        return mechanisms.workload(
+            self.workload,
+            rounds=self.rounds,
+            momentum=self.server_momentum,
+            warmup=self.server_warmup,
+            cooldown=self.server_cooldown,
+        )
+
     def build_mechanism(self) -> tff_mf.Mechanism:
         """Returns the mechanism, optimized if it is of a kind that is.
 
@@ -103,13 +130,7 @@ class RunConfiguration:
             participation=self.participation(),
             buffers=self.buffers,
             bands=self.bands,
-            optimized_for=mechanisms.workload(
-                self.workload,
-                rounds=self.rounds,
-                momentum=self.server_momentum,
-                warmup=self.server_warmup,
-                cooldown=self.server_cooldown,
-            ),
+            optimized_for=self._optimized_for(),
         )
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> PrivacyPlan:
@@ -162,16 +183,19 @@ class RunConfiguration:
         Raises:
             InputValueError: If the rate is any other word, or there is no noise to propose one from.
         """
-        if self.server_learning_rate != PROPOSED:
-            if isinstance(self.server_learning_rate, str):
-                raise InputValueError(
-                    f"server_learning_rate={self.server_learning_rate!r} must be a number or {PROPOSED!r}."
-                )
+        self._check_rate()
+        if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
         rmse = rates.effective_rmse(
             privacy.mechanism, privacy.rounds, noise_multiplier=privacy.noise_multiplier, cohort=privacy.cohort
         )
         return rates.PAPER.proposed(rmse, clip_norm=self.clip_norm)
+
+    def _check_rate(self) -> None:
+        if isinstance(self.server_learning_rate, str) and self.server_learning_rate != PROPOSED:
+            raise InputValueError(
+                f"server_learning_rate={self.server_learning_rate!r} must be a number or {PROPOSED!r}."
+            )
 
 
 FIELDS: Mapping[str, tuple[type, ...]] = {
@@ -197,8 +221,11 @@ def checked_value(name: str, value: Any, where: str) -> Any:
     number = float in kinds and isinstance(value, int | float) and not isinstance(value, bool)
     if number or (type(value) in kinds):
         try:
-            return float(value) if number else value
+            checked = float(value) if number else value
         except OverflowError:
             raise InputValueError(f"{where}: {name} is a number of too many digits.") from None
+        if type(checked) is int and abs(checked) > _validate.MAX_WHOLE:
+            raise InputValueError(f"{where}: {name} is beyond 64 bits: give at most {_validate.MAX_WHOLE}.")
+        return checked
     words = {int: "a whole number", float: "a number", str: "a string"}
     raise InputTypeError(f"{where}: {name}={value!r} must be {' or '.join(words[kind] for kind in kinds)}.")

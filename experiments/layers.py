@@ -135,8 +135,12 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
-def configuration(layer: Layer) -> RunConfiguration:
+def configuration(layer: Layer, where: str = "") -> RunConfiguration:
     """Returns the configuration of a layer, with defaults for what it leaves out.
+
+    Args:
+        layer: The values.
+        where: The file that has to have them, for the message.
 
     Raises:
         InputValueError: If a field that has no default is missing.
@@ -144,7 +148,8 @@ def configuration(layer: Layer) -> RunConfiguration:
     missing = [name for name in REQUIRED if name not in layer.values]
     if missing:
         given = ", ".join(f"{name}=…" for name in missing)
-        raise InputValueError(f"{given} missing: to be given, or in a preset or file that is named.")
+        place = f"{where}: " if where else ""
+        raise InputValueError(f"{place}{given} missing: to be given, or in a preset or file that is named.")
     return RunConfiguration(**layer.values)
 
 

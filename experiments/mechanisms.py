@@ -82,6 +82,26 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
     return tff_mf.load(name)
 
 
+def check(name: str, *, rounds: int, **options: Any) -> None:
+    """Raises unless there is a mechanism of a name, and it takes the options; nothing is searched for.
+
+    Args:
+        name: As for `build`.
+        rounds: Rounds of a tree.
+        options: As for `search`.
+
+    Raises:
+        InputError: If there is none, or an option does not go with it.
+    """
+    refuse_options(name, **options)
+    if name in KINDS:
+        return
+    try:
+        load(name, rounds)
+    except InputValueError as error:
+        raise type(error)(str(error).replace("path=", "mechanism=", 1)) from error
+
+
 def _check_exists(name: str, known: Sequence[str]) -> None:
     meant = _validate.did_you_mean(name, known)
     if meant != "." and "\0" not in name and not os.path.lexists(name):

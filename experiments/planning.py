@@ -99,9 +99,14 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     Args:
         found: Every mechanism, the one with the least loss first.
         objective: The loss that counts, "rms" or "max".
+
+    Raises:
+        InputValueError: If none could be had.
     """
     counts, name = f"{objective}_loss", f"{objective.capitalize()}Loss"
     searched = [option for option in found if option.mechanism is not None]
+    if not searched:
+        raise InputValueError(f"No mechanism can be had for these numbers: {found[0].name}: {found[0].note}")
     best = searched[0].figures[counts]
     close = [option for option in searched if option.figures[counts] <= _AS_GOOD * best]
     least_worst = min(_worst(option) for option in close)

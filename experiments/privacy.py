@@ -181,17 +181,10 @@ def plan_privacy(
         InputValueError: If an argument is out of range, or not exactly one of `epsilon` and
             `noise_multiplier` is given.
     """
-    if (epsilon is None) == (noise_multiplier is None):
-        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
-    _validate.open_unit("delta", delta)
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)
+    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
+    cohort = checked_cohort(clients_per_round, cohort)
     if insecure_seed is not None:
         _validate.whole("insecure_seed", insecure_seed, at_least=0)
-    if cohort < clients_per_round:
-        raise InputValueError(
-            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
-        )
     if epsilon is not None:
         noise_multiplier = tff_mf.calibrate_noise_multiplier(
             mechanism, rounds, participation, epsilon=epsilon, delta=delta
@@ -206,6 +199,38 @@ def plan_privacy(
         cohort=cohort,
         insecure_seed=insecure_seed,
     )
+
+
+def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
+    """Raises unless a level of noise is given one way, by numbers that can be one.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If one is out of range, or not exactly one of `epsilon` and `noise_multiplier` is given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
+    _validate.open_unit("delta", delta)
+    if epsilon is not None:
+        _validate.positive("epsilon", epsilon)
+    if noise_multiplier is not None:
+        _validate.nonnegative("noise_multiplier", noise_multiplier)
+
+
+def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
+    """Returns how many clients a round stands for.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the cohort is smaller than what simulates it.
+    """
+    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
+    cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)
+    if cohort < clients_per_round:
+        raise InputValueError(
+            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
+        )
+    return cohort
 
 
 def _finite(value: float) -> float | None:

@@ -32,7 +32,11 @@ def resolve(
         layers.check_keys(content, _KEYS, str(config))
         from_file = Layer.of(layers.checked_run(content.get("run", {}), f"{config} [run]"), str(config))
         upper = layers.laid([from_file, upper])
-        preset = preset or preset_name(content, str(config))
+        own = preset_name(content, str(config))
+        if preset is None and own is not None:
+            with layers.sourced({"preset": str(config)}):
+                presets.load(own)
+        preset = preset or own
     if preset is None:
         return None, upper
     chosen = presets.load(preset)

@@ -9,11 +9,13 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from . import _locks
+from .datasets import _cache
 
 _SUMMARY = "summary.json"
 _WRITTEN_LAST = (_SUMMARY, "report.json", "report.md")
 _MECHANISM = "mechanism.safetensors"
 _SQLITE = "sqlite:"
+_EMBEDDED = ("pydoc", "stackoverflow")
 _COMPARISON = ".comparison"
 
 
@@ -111,13 +113,51 @@ def data_file(dataset: str) -> pathlib.Path:
         from .datasets import stackoverflow
 
         return stackoverflow.cached_stackoverflow()
-    path = pathlib.Path(dataset.removeprefix(_SQLITE))
-    if not path.is_file():
+    check_dataset(dataset)
+    return _file_of(dataset)
+
+
+def check_dataset(dataset: str) -> None:
+    """Raises unless a data set is a file, or one that is kept in the cache; it is not made here.
+
+    Raises:
+        InputValueError: If it is none of them, or the cache cannot be written.
+    """
+    if dataset in _EMBEDDED:
+        _cache.folder()
+    elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
             f"dataset={dataset!r} is neither `pydoc` nor `stackoverflow`, nor an existing file in StackOverflow's "
-            f"format{_validate.did_you_mean(dataset, ('pydoc', 'stackoverflow'))}"
+            f"format{_validate.did_you_mean(dataset, _EMBEDDED)}"
         )
-    return path
+
+
+def _file_of(dataset: str) -> pathlib.Path:
+    return pathlib.Path(dataset.removeprefix(_SQLITE))
+
+
+def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
+    """Raises unless a file can be written, so that no work is done in vain; nothing is left there.
+
+    Args:
+        path: The file.
+        name: Of the argument, for the message.
+
+    Raises:
+        InputValueError: If it cannot be written.
+    """
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise InputValueError(f"{name}={str(path)!r} is a folder: name a file in it.")
+    if not path.parent.is_dir():
+        raise InputValueError(f"{name}={str(path)!r} cannot be written: there is no folder {str(path.parent)!r}.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputValueError(f"{name}={str(path)!r} cannot be written: it may only be read.")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputValueError(f"{name}={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def write_atomically(path: pathlib.Path, content: str | bytes) -> None:

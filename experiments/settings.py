@@ -1,12 +1,16 @@
 """Settings of a training run, checked without TensorFlow, so that a wrong one is refused at once."""
 
 import dataclasses
+import re
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
+# Of float32, in the 2 GB of a message to TFF's worker.
+_MOST_VALUES = 2**29
+_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})")
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
 
@@ -31,6 +35,13 @@ class ModelConfig:
         _validate.one_of("architecture", self.architecture, ARCHITECTURES)
         for name in ("vocab_size", "embedding_size", "units"):
             _validate.whole(name, getattr(self, name))
+        largest = self.vocab_size * max(self.embedding_size, self.units if self.architecture == "conv" else 1)
+        largest = max(largest, 4 * self.units * (self.embedding_size + self.units))
+        if largest > _MOST_VALUES:
+            raise InputValueError(
+                f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size} and units={self.units} make a "
+                f"matrix of {largest:.3g} numbers: no tensor of more than 2 GB reaches TFF's worker; take fewer."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +64,10 @@ class ExecutionSettings:
     def __post_init__(self) -> None:
         for name in ("checkpoint_every", "restarts"):
             _validate.whole(name, getattr(self, name), at_least=0)
+        for address in self.workers:
+            found = _ADDRESS.fullmatch(address)
+            if found is None or not 0 < int(found[1]) < 2**16:
+                raise InputValueError(f"workers={address!r} is no address: write host:port, as localhost:7000.")
         if not self.checkpoint_every and (self.resume or self.restarts):
             raise InputValueError(
                 f"checkpoint_every={self.checkpoint_every} saves nothing that a run could go on from: "
@@ -135,7 +150,8 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         _validate.one_of("algorithm", self.algorithm, ALGORITHMS)
-        for name in ("clip_norm", "client_learning_rate", "server_learning_rate"):
+        _validate.clip_norm(self.clip_norm)
+        for name in ("client_learning_rate", "server_learning_rate"):
             _validate.positive(name, getattr(self, name))
         for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
             _validate.whole(name, getattr(self, name))

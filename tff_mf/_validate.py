@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from tff_mf.errors import InputTypeError, InputValueError
 
 MAX_LISTED_ROUNDS = 10**7
+# TensorFlow, SQLite and safetensors count in 64 bits.
+MAX_WHOLE = 2**63 - 1
 MAX_DENSE_ROUNDS = 2**14
+# Within them neither a clipped value nor a sum of all clients on earth leaves the normal range of float32.
+SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM = 1e-20, 1e20
+
+_DIGEST_DIGITS = 64
 
 # How alike, from 0 to 1, a word must be to be what was meant, and how much of a long one is looked at.
 _ALIKE = 0.5
@@ -69,6 +75,17 @@ def positive(name: str, value: object) -> float:
     return result
 
 
+def clip_norm(value: object) -> float:
+    """Returns a clip norm within which neither a clipped value nor a sum of all clients leaves float32's range."""
+    result = positive("clip_norm", value)
+    if not SMALLEST_CLIP_NORM <= result <= LARGEST_CLIP_NORM:
+        raise InputValueError(
+            f"clip_norm={result!r} must be {SMALLEST_CLIP_NORM} at least and {LARGEST_CLIP_NORM} at most: "
+            "sums in float32 need room on both sides."
+        )
+    return result
+
+
 def nonnegative(name: str, value: object) -> float:
     """Returns `value` as a finite `float` of at least 0."""
     result = real(name, value)
@@ -91,6 +108,13 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
         raise InputTypeError(f"{name}={value!r} must be one of {', '.join(allowed)}.")
     if value not in allowed:
         raise InputValueError(f"{name}={value!r} must be one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
+    return value
+
+
+def digest(name: str, value: str) -> str:
+    """Returns `value` if it is a SHA-256, as it is printed."""
+    if len(value) != _DIGEST_DIGITS or set(value) - set("0123456789abcdef"):
+        raise InputValueError(f"{name}={value!r} is no digest: give its {_DIGEST_DIGITS} digits, 0 to 9 and a to f.")
     return value
 
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import tff_mf
 from tff_mf import _validate
+from tff_mf.errors import InputValueError
 
 COUNTS = "counts: "
 
@@ -14,6 +15,7 @@ _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
 FEWEST_COORDINATES = 1024
 _MOST_COORDINATES = 16_384
 _NUMBERS = 2**24
+_MOST_NUMBERS = 2**31
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,10 @@ class Setting:
         adjacency: "zero-out": canaries of which half have all updates set to zero; "replace-one": half have the
             opposite update.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+
+    Raises:
+        InputTypeError: If `coordinates` is no whole number.
+        InputValueError: If `coordinates` are too few to show anything, or too many for memory.
     """
 
     mechanism: tff_mf.Mechanism
@@ -47,6 +53,15 @@ class Setting:
     restart_every: int | None = None
     adjacency: str = "zero-out"
     count_stddev: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.coordinates is not None:
+            _validate.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
+            if self.coordinates * self.rounds > _MOST_NUMBERS:
+                raise InputValueError(
+                    f"coordinates={self.coordinates} times rounds={self.rounds} is more than {_MOST_NUMBERS} numbers: "
+                    f"take at most {_MOST_NUMBERS // self.rounds} coordinates."
+                )
 
     @property
     def every(self) -> int:
@@ -82,7 +97,7 @@ class Setting:
         """Coordinates of the noise."""
         if self.coordinates is None:
             return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
-        return _validate.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
+        return self.coordinates
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Nothing here imports TensorFlow Federated before it is needed: a server that run
 
 from ._checks import Refusal as Refusal
 from ._checks import refusals as refusals
+from ._folders import check_new_folder as check_new_folder
 from ._manifest import PLANNED as PLANNED
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
@@ -12,3 +13,4 @@ from ._policy import ParticipationPolicy as ParticipationPolicy
 from ._policy import read_policy as read_policy
 from ._source import Source as Source
 from ._source import read_source as read_source
+from ._trained import check_trained as check_trained

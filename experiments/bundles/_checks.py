@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 
 import tff_mf
+from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
@@ -39,8 +40,10 @@ def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal
         digest: The bundle's digest, if it is known from elsewhere.
 
     Raises:
-        InputValueError: If the folder holds no bundle.
+        InputValueError: If the folder holds no bundle, or the digest is none.
     """
+    if digest is not None:
+        _validate.digest("digest", digest)
     if not (folder / MANIFEST).is_file():
         raise InputValueError(f"bundle={str(folder)!r} has no {MANIFEST}: it is no bundle of tff-mf export.")
     try:

@@ -5,6 +5,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 
 from tff_mf.errors import InputValueError
@@ -17,8 +18,7 @@ def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
     Raises:
         InputValueError: If `out` holds something, or cannot be written.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
+    check_new_folder(out)
     place = out.absolute()
     aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}.partial")
     try:
@@ -41,3 +41,21 @@ def _sync(path: pathlib.Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_new_folder(out: pathlib.Path) -> None:
+    """Raises unless a new folder can be made there; nothing is made.
+
+    Raises:
+        InputValueError: If `out` holds something, or cannot be written.
+    """
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
+        above = out.absolute().parent
+        while not os.path.lexists(above):
+            above = above.parent
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error

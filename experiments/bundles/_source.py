@@ -62,7 +62,9 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
 
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None) -> Source:
-    configuration = layers.configuration(layer)
+    configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
+    if not path.is_dir():
+        configuration.check()
     begun = runs.begun_mechanism(path) if path.is_dir() else None
     simulated = configuration.privacy_plan(begun or configuration.build_mechanism(), insecure_seed)
     privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)

@@ -8,17 +8,15 @@ from typing import Any
 import safetensors.numpy
 import tensorflow as tf
 
-from tff_mf.errors import InputValueError
-
 from ... import aggregators
-from .. import progress, reports, task, training
+from .. import progress, task, training
 from ._folders import new_folder
 from ._manifest import VOCABULARY
 from ._source import deployed_again
+from ._trained import REPORT, REPORT_TEXT, check_trained
 
 SAVED_MODEL = "model"
 LITE = "model.tflite"
-REPORT, REPORT_TEXT = "report.json", "report.md"
 TOKENIZE = "tokenize"
 # TensorFlow keeps this folder of a SavedModel for whoever serves it.
 _INSIDE = "assets.extra"
@@ -48,26 +46,9 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
         InputError: If the run has no model or no report, its report does not follow from its files, or `out` holds
             something.
     """
-    reports.run_folder(run)
-    for name in (training.MODEL, REPORT, REPORT_TEXT):
-        if not (run / name).is_file():
-            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")
-    check_report(run)
+    check_trained(run)
     with new_folder(out) as aside, aggregators.tff_session():
         return _write(run, aside)
-
-
-def check_report(run: pathlib.Path) -> None:
-    """Raises unless the report of a run is the one that follows from its files, answers and audit included."""
-    about = [each for each in reports.check(run) if each.field in ("report", "model")]
-    wrong = [each.text for each in about if each.severity == "critical"]
-    if wrong:
-        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}.")
-    if about:
-        raise InputValueError(
-            f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
-            "report, and nothing that is known now may be missing there."
-        )
 
 
 def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 
 from tff_mf.errors import InputError
 
-from . import _group, _spelling
+from . import _boundary, _group, _spelling
 from ._group import Group
 from ._version import version_option
 
@@ -98,6 +98,9 @@ def main() -> NoReturn:
             where = f"{shortage.filename}: " if shortage.filename else ""
             click.echo(f"tff-mf: {where}{shortage.strerror}; what was saved is whole (train: --resume)", err=True)
             sys.exit(1)
+        unusable = _boundary.unusable(error, _group.invoked()) if isinstance(error, OSError) else None
+        if unusable is not None:
+            _refuse(unusable)
         # TensorFlow's own code may turn an interrupt into an error of another kind.
         if signal.getsignal(signal.SIGINT) is not _end_now:
             raise
@@ -163,5 +166,5 @@ def _shortage(error: BaseException | None) -> OSError | None:
 
 
 def _refuse(message: str) -> NoReturn:
-    click.echo(f"tff-mf: {' '.join(message.split())}", err=True)
+    click.echo(f"tff-mf: {_boundary.line(message)}", err=True)
     sys.exit(2)

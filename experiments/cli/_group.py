@@ -9,6 +9,8 @@ import click
 
 from tff_mf import _validate
 
+from . import _boundary
+
 _latest: contextvars.ContextVar[click.Context | None] = contextvars.ContextVar("latest", default=None)
 
 
@@ -38,6 +40,10 @@ class _Context(click.Context):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _latest.set(self)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        _boundary.check(self)
+        return super().invoke(*args, **kwargs)
 
 
 class Group(click.Group):

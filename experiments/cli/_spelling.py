@@ -9,8 +9,8 @@ from tff_mf.errors import InputError
 
 # A quoted value is never rewritten; an apostrophe inside of a word quotes nothing.
 _QUOTED = re.compile(r"""(?<!\w)((?:b?'[^']*')|(?:b?"[^"]*"))(?!\w)""")
-# What all that reads and writes files calls its argument, whatever the flag is.
-_PATH = "path="
+# What all that reads and writes files, or takes any name of a mechanism, calls its argument, whatever the flag is.
+_BY_VALUE = re.compile(r"(?<![\w.-])(path|mechanism)=$")
 
 
 def as_typed(error: InputError, context: click.Context | None) -> str:
@@ -33,13 +33,15 @@ def as_typed(error: InputError, context: click.Context | None) -> str:
     for index in range(0, len(parts), 2):
         parts[index] = _renamed(parts[index], flags)
     for index in range(1, len(parts), 2):
-        parts[index - 1] = _flag_of_path(parts[index - 1], parts[index], context)
+        parts[index - 1] = _flag_of_value(parts[index - 1], parts[index], error.sources, context)
     return "".join(parts) + _origin(message, error.sources)
 
 
 def _flags(context: click.Context) -> dict[str, str]:
     options = [each for each in context.command.params if isinstance(each, click.Option)]
-    return {each.name: max(each.opts, key=len) for each in options if each.name}
+    flags = [max(each.opts, key=len) for each in options]
+    by_flag = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+    return by_flag | {each.name: flag for each, flag in zip(options, flags, strict=True) if each.name}
 
 
 def _renamed(text: str, flags: Mapping[str, str]) -> str:
@@ -54,13 +56,15 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"(?<![\w.-])(?:[a-z]+_[a-z_]+|[a-z]+(?==))(?!\w)", text)))
 
 
-def _flag_of_path(before: str, quoted: str, context: click.Context) -> str:
+def _flag_of_value(before: str, quoted: str, sources: Mapping[str, str], context: click.Context) -> str:
     """Returns `before`, which may end with `path=`, with the flag whose value follows in place of that."""
+    found = _BY_VALUE.search(before)
+    if found is None or found[1] in sources:
+        return before
     flags = _flags(context)
-    if re.search(rf"(?<![\w.-]){_PATH}$", before):
-        for name, value in context.params.items():
-            if name in flags and isinstance(value, str) and repr(value) == quoted:
-                return f"{before.removesuffix(_PATH)}{flags[name]}="
+    for name, value in context.params.items():
+        if name in flags and value and repr(value) == quoted:
+            return f"{before[: found.start()]}{flags[name]}="
     return before
 
 

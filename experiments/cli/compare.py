@@ -8,11 +8,11 @@ from . import _options
 
 
 @click.command()
-@click.argument("spec", metavar="SPEC.toml", type=click.Path(path_type=pathlib.Path))
+@click.argument("spec", metavar="SPEC.toml", type=click.Path())
 @click.option("--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the file]")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Runs at a time.")
 @_options.as_json
-def compare(spec: pathlib.Path, out: str | None, jobs: int, as_json: bool) -> None:
+def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
     """Train with every combination of a grid, and compare: one table, three pictures.
 
     What is done is not done again, so that a comparison that was interrupted, in whatever way, goes on. Exit status 1
@@ -23,8 +23,10 @@ def compare(spec: pathlib.Path, out: str | None, jobs: int, as_json: bool) -> No
     _requires.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from .. import comparison, progress
 
-    folder = pathlib.Path(out) if out else pathlib.Path("runs", spec.stem)
-    result = comparison.run_comparison(spec, folder, jobs=jobs, say=lambda text: progress.say(f"compare: {text}"))
+    folder = pathlib.Path(out) if out else pathlib.Path("runs", pathlib.Path(spec).stem)
+    result = comparison.run_comparison(
+        pathlib.Path(spec), folder, jobs=jobs, say=lambda text: progress.say(f"compare: {text}")
+    )
     if as_json:
         _options.report(result, as_json=True)
     else:

@@ -40,6 +40,7 @@ def export(
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles, progress
 
+    bundles.check_new_folder(pathlib.Path(out))
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
 
     from ..bundles import building

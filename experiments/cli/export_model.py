@@ -19,7 +19,12 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     from tff_mf import _requires
 
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import progress
+    from .. import bundles, progress
+
+    # What is wrong with a run or a folder is said before TensorFlow is loaded.
+    bundles.check_trained(pathlib.Path(run))
+    bundles.check_new_folder(pathlib.Path(out))
+
     from ..bundles import publishing
 
     with progress.bar("export-model", 3):

@@ -71,18 +71,22 @@ def train(
         workers=tuple(address.strip() for address in workers.split(",") if address.strip()),
         restarts=restarts,
     )
-    configuration.training_settings()
+    if resume:
+        configuration.training_settings()
+    else:
+        configuration.check()
     path = pathlib.Path(out)
     # A mechanism that differed in its last digit could not go on with the noise of the first.
     mechanism = runs.begun_mechanism(runs.resumable_folder(path)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
-    if chosen and chosen.notes:
-        # After all that can be refused at once, which takes one line.
-        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
+    runs.check_dataset(configuration.dataset)
     if not resume:
         # First: what would be refused must not wait for a data set.
         runs.check_new(runs.made_folder(path))
+    if chosen and chosen.notes:
+        # After all that can be refused at once, which takes one line.
+        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     data = runs.data_file(configuration.dataset)
     if resume:
         run_files.check_same(layer, path)

@@ -19,6 +19,8 @@ def worker(port: int, max_concurrent_clients: int) -> None:
 
     if not 0 < port < 2**16:
         raise InputValueError(f"port={port} must lie between 1 and 65535.")
+    if max_concurrent_clients >= 2**31:
+        raise InputValueError(f"max_concurrent_clients={max_concurrent_clients} must be below 2^31.")
     _requires.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 

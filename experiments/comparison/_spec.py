@@ -12,7 +12,7 @@ from typing import Any
 
 from tff_mf.errors import InputTypeError, InputValueError
 
-from .. import layers, presets, run_files
+from .. import layers, presets, run_files, runs
 from ..configuration import FIELDS, RunConfiguration, checked_value
 from ..layers import Layer
 
@@ -66,7 +66,8 @@ def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) 
     layers.check_keys(content, _KEYS, str(path))
     shared = Layer.of(layers.checked_run(content.get("run", {}), f"{path} [run]"), str(path))
     name = run_files.preset_name(content, str(path))
-    preset = presets.load(name) if name is not None else None
+    with layers.sourced({"preset": str(path)}):
+        preset = presets.load(name) if name is not None else None
     points = [point for grid in _grids(content, path) for point in _points(grid, f"{path} [[grid]]")]
     found = []
     for point in points:
@@ -74,15 +75,15 @@ def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) 
         found.append(preset.over(upper) if preset else upper)
     for layer in found:
         with layers.sourced(run_files.origins(preset, layer, path)):
-            _check(layers.configuration(layer), path)
+            _check(layers.configuration(layer, str(path)), path)
     return _named(found, data_of or {})
 
 
 def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
-    configuration.training_settings()
-    configuration.participation().check(configuration.rounds)
     if configuration.epsilon is None and configuration.noise_multiplier is None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
+    configuration.check()
+    runs.check_dataset(configuration.dataset)
 
 
 def shared_setting(planned: Iterable[PlannedRun]) -> str:

@@ -4,6 +4,8 @@ import os
 import pathlib
 from typing import Any
 
+from tff_mf import _validate
+
 from ..ledger import LEDGER
 from ..participation_log import PARTICIPATION
 from . import _strict
@@ -53,6 +55,8 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
     Raises:
         InputValueError: If the folder has no intact configuration, or answers that are none, or the digest is none.
     """
+    if held is not None:
+        _validate.digest("digest", held)
     realised = has_begun(folder)
     recomputed = build(folder, realised=realised)
     found = [Finding(**each) for each in recomputed["findings"]]

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf.errors import InputError, InputValueError
+from tff_mf import _validate
+from tff_mf.errors import InputError
 
 from ._audited import AUDIT
 from ._build import build, digest
@@ -93,8 +94,7 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
     Raises:
         InputValueError: If it is no digest.
     """
-    if not (len(held) == 64 and all(each in "0123456789abcdef" for each in held)):
-        raise InputValueError(f"digest={held!r} is no digest of a report: 64 hexadecimal digits, in lower case.")
+    _validate.digest("digest", held)
     as_stored = _of_release(recomputed, stored) if isinstance(stored, dict) else recomputed
     said = (stored.get("digest") if isinstance(stored, dict) else None, digest(as_stored))
     if all(isinstance(each, str) and hmac.compare_digest(each.encode(), held.encode()) for each in said):

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, mechanisms, reports, task, training
-from tff_mf.experiments.bundles import _source, publishing
+from tff_mf.experiments.bundles import _source, _trained
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.reports import _summarised
 from tff_mf.experiments.settings import SAMPLING_KINDS
@@ -185,7 +185,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert source.privacy.noise_multiplier == begun.noise_multiplier
     settings, privacy, _ = _source.deployed_again(moved)
     assert (settings, privacy.participation) == (source.settings, source.privacy.participation)
-    publishing.check_report(moved)
+    _trained.check_report(moved)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
         assert done.stdout.endswith(f"all 8 tests passed; written to {run / 'audit.json'}\n")
         digest = done.stderr.split()[-1]
         assert (alarms(run, held=digest), warnings(run)) == ([], set())
-        publishing.check_report(run)
+        _trained.check_report(run)
     assert "Passed: 8 tests of the noise" in (run / "report.md").read_text()
     if answered:
         # Whoever kept the digest of before the audit is told that this is all that changed.
@@ -223,7 +223,7 @@ def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
         "tff-mf report writes it anew"
     )
     with pytest.raises(tff_mf.InputError, match="another answer to clients_of_one_person"):
-        publishing.check_report(run)
+        _trained.check_report(run)
     reports.write_anew(run)
     assert alarms(run) == []
     report = json.loads((run / "report.json").read_text())
@@ -231,14 +231,14 @@ def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
     (run / "report.json").write_text(json.dumps(report))
     assert any("says another accountant" in each for each in alarms(run))
     with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
-        publishing.check_report(run)
+        _trained.check_report(run)
 
 
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
 def test_a_model_is_not_published_with_a_report_that_lacks_what_is_known(run):
     (run / "answers.json").write_text(json.dumps(ANSWERS))
     with pytest.raises(tff_mf.InputError, match=rf"older than answers\.json.*Run `tff-mf report {run}` first"):
-        publishing.check_report(run)
+        _trained.check_report(run)
 
 
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)

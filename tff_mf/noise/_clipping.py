@@ -4,12 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf import _validate
-from tff_mf.errors import InputValueError
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-
-# Within them neither a clipped value nor a sum of all clients on earth leaves the normal range of float32.
-SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM = 1e-20, 1e20
 
 # Above the rounding of a clipped record's norm, which `clip_record` derives.
 _ROUNDING = 1e-6
@@ -23,12 +19,7 @@ def checked_clip_norm(value: object) -> np.float32:
         InputTypeError: If it is no number.
         InputValueError: If it is out of range.
     """
-    clip_norm = _validate.positive("clip_norm", value)
-    if not SMALLEST_CLIP_NORM <= clip_norm <= LARGEST_CLIP_NORM:
-        raise InputValueError(
-            f"clip_norm={clip_norm!r} must be {SMALLEST_CLIP_NORM} at least and {LARGEST_CLIP_NORM} at most: "
-            "sums in float32 need room on both sides."
-        )
+    clip_norm = _validate.clip_norm(value)
     result = np.float32(clip_norm)
     return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
 
@@ -47,7 +38,7 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
 
     Args:
         leaves: Tensors of the types in `LEAF_TYPES` and of any shape: one client's record.
-        clip_norm: Bound on the norm, float32 `[]`, from `SMALLEST_CLIP_NORM` to `LARGEST_CLIP_NORM`.
+        clip_norm: Bound on the norm, float32 `[]`, one that `_validate.clip_norm` passes.
 
     Returns:
         Tensors of the same shapes: float64 where the leaf was, float32 otherwise. Scaled in 16 bits, values would be

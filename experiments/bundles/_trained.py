@@ -1,0 +1,36 @@
+"""Whether a run has a model and a report that can be published; without TensorFlow, which takes ten seconds."""
+
+import pathlib
+
+from tff_mf.errors import InputValueError
+
+from .. import reports
+from ..reports._summarised import MODEL
+
+REPORT, REPORT_TEXT = "report.json", "report.md"
+
+
+def check_trained(run: pathlib.Path) -> None:
+    """Raises unless a folder holds a model and the report that follows from its files.
+
+    Raises:
+        InputValueError: If it does not.
+    """
+    reports.run_folder(run)
+    for name in (MODEL, REPORT, REPORT_TEXT):
+        if not (run / name).is_file():
+            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")
+    check_report(run)
+
+
+def check_report(run: pathlib.Path) -> None:
+    """Raises unless the report of a run is the one that follows from its files, answers and audit included."""
+    about = [each for each in reports.check(run) if each.field in ("report", "model")]
+    wrong = [each.text for each in about if each.severity == "critical"]
+    if wrong:
+        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}.")
+    if about:
+        raise InputValueError(
+            f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
+            "report, and nothing that is known now may be missing there."
+        )

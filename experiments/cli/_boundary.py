@@ -1,0 +1,84 @@
+"""What holds for every value that is typed, whatever it is for, and how a line on one that is wrong looks."""
+
+import os
+import re
+import unicodedata
+from typing import Any, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from tff_mf import _validate
+
+_LONGEST = 4095
+_SHOWN = 60
+# Longer than this is a path or a word that nobody reads to its end.
+_READ = 160
+_LONG = re.compile(rf"""(?<!\w)(?:'[^']{{{_READ},}}'|"[^"]{{{_READ},}}")(?!\w)|\S{{{_READ},}}""")
+# They reorder what a terminal shows; what other scripts are written with is of the same category.
+_REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def check(context: click.Context) -> None:
+    """Refuses values that no option or argument has a use for.
+
+    Raises:
+        click.UsageError: If a text is empty, longer than any path, or has control characters or what is no text; or a
+            whole number is beyond 64 bits.
+    """
+    for each in context.command.params:
+        typed = each.name and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+        given = context.params.get(each.name or "") if typed else None
+        for value in given if isinstance(given, tuple) else (given,):
+            _check(value, each, context)
+
+
+def _check(value: Any, parameter: click.Parameter, context: click.Context) -> None:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    label = called(parameter, context)
+
+    def refuse(why: str) -> NoReturn:
+        raise click.UsageError(f"{label}={value!r} {why}", context)
+
+    if isinstance(value, str):
+        if not value.strip():
+            refuse("is empty: give a value." if parameter.required else "is empty: give a value, or leave it out.")
+        if len(os.fsencode(value)) > _LONGEST:
+            refuse(f"has {len(value)} characters: no path and no name has more than {_LONGEST}.")
+        if any(unicodedata.category(each) in ("Cc", "Cs") or each in _REORDERING for each in value):
+            refuse("has characters that are no text: leave them out, or rename the file.")
+    elif isinstance(value, int) and abs(value) > _validate.MAX_WHOLE:
+        refuse(f"is beyond 64 bits: give a number of at most {_validate.MAX_WHOLE}.")
+
+
+def called(parameter: click.Parameter, context: click.Context) -> str:
+    """Returns what an option or an argument is called where it is typed."""
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.make_metavar(context).strip("[]")
+
+
+def unusable(error: OSError, context: click.Context | None) -> str | None:
+    """Returns what to say if an error of the system is on a path that was typed, or on one in it; `None` if not."""
+    if context is None or not isinstance(error.filename, str):
+        return None
+    for each in context.command.params:
+        value = context.params.get(each.name or "")
+        if isinstance(value, str | os.PathLike) and error.filename.startswith(os.fspath(value)):
+            where = "" if error.filename == os.fspath(value) else f"{error.filename!r}: "
+            return (
+                f"{called(each, context)}={os.fspath(value)!r} cannot be used: {where}{error.strerror}; name another."
+            )
+    return None
+
+
+def line(message: str) -> str:
+    r"""Returns a message as one line that a terminal shows as it is, with long values cut.
+
+    Example:
+        >>> line("--out='" + 5000 * "x" + "' is\nno\x1b[2J folder")
+        "--out='xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx … xxxxxx' is no\x1b[2J folder"
+    """
+    shown = _LONG.sub(lambda found: f"{found.group()[:_SHOWN]} … {found.group()[-7:]}", " ".join(message.split()))
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)

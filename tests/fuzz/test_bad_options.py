@@ -1,0 +1,119 @@
+"""Wrong values for options: a sample of every command; `make fuzz` tries all of them."""
+
+import collections
+import os
+import pathlib
+import subprocess
+import sys
+
+import click
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import accepted
+import bad_options
+import bad_values
+
+from tff_mf.experiments import cli
+from tff_mf.experiments.cli import _boundary
+
+STEP = 21
+
+
+def sample():
+    """Every so many cases: of each command, and each kind of value."""
+    return list(bad_values.cases())[::STEP]
+
+
+def in_a_process(*arguments, **environment):
+    """The outcome of a line; a process, since one that has loaded TensorFlow does not see it loaded."""
+    command = [sys.executable, str(pathlib.Path(bad_options.__file__)), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+
+
+def test_sample_is_of_every_command():
+    chosen = collections.Counter(each.command for each in sample())
+    assert set(chosen) >= {name for name, _ in bad_values.leaves()} - {"demo", "doctor"}
+
+
+def test_wrong_values_are_refused_in_a_line():
+    done = in_a_process("--every", str(STEP))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(sample())} values: " in done.stdout
+
+
+def test_every_option_has_cases():
+    tried = {(each.command, each.parameter) for each in bad_values.cases()}
+    for name, command in bad_values.leaves():
+        for each in command.params:
+            if isinstance(each, click.Option):
+                assert (name, max(each.opts, key=len)) in tried
+
+
+def test_accepted_values_are_tried():
+    assert {(each.parameter, each.value) for each in bad_values.cases()} >= set(accepted.OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("print('half a result')\n    raise SystemExit(2)", "something on stdout"),
+        ("open('left', 'w').close()\n    raise click.UsageError('--out is wrong')", "wrote ['left']"),
+        ("raise click.UsageError('it is wrong')", "does not name what is wrong"),
+        ("raise ValueError('--out')", "exit status 1"),
+        ("click.echo('a note', err=True)\n    raise click.UsageError('--out')", "2 lines on stderr"),
+        ("import tensorflow", "loads TensorFlow"),
+        ("pass", "exit status 0"),
+    ],
+)
+def test_a_broken_command_is_found(body, fault, tmp_path):
+    source = (
+        "import sys, click, pathlib\n"
+        f"sys.path.insert(0, {str(pathlib.Path(bad_options.__file__).parent)!r})\n"
+        "import bad_options, bad_values\n"
+        "from tff_mf.experiments.cli import _group, demo\n"
+        f"def broken(out, as_json):\n    {body}\n"
+        "demo.demo.callback = broken\n"
+        "case = next(each for each in bad_values.cases(['demo']) if each.value == '/proc/none/x')\n"
+        "template = pathlib.Path(sys.argv[1])\n"
+        "print(bad_options.run(case, template).fault)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == fault
+
+
+def test_result_on_a_terminal_that_has_no_greek():
+    line = ["account", "identity", "--noise-multiplier", "3", "--rounds", "20", "--max-participations", "1"]
+    source = (
+        f"import sys; from tff_mf.experiments import cli; sys.argv = {['tff-mf', *line, '--delta', '1e-6']}; cli.main()"
+    )
+    for more in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        done = subprocess.run(
+            [sys.executable, "-c", source], capture_output=True, timeout=120, env={**os.environ, **more}
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"1.448" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("--out='a\u202eb' is \x1b[2Jwrong\nhere", "--out='a\\u202eb' is \\x1b[2Jwrong here"),
+        ("'short' is none of " + 40 * "words, " + "mean 'this'?", None),
+    ],
+)
+def test_messages_are_one_line_as_typed(message, shown):
+    assert _boundary.line(message) == (message if shown is None else shown)
+
+
+def test_long_values_are_cut():
+    for long in (f"--out='{5000 * 'x '}' is long", 5000 * "x"):
+        assert len(_boundary.line(long)) < 100
+
+
+def test_command_lines_pass_the_boundary():
+    """The check is that of the group's context, which every subcommand gets."""
+    with pytest.raises(click.UsageError, match="--out='' is empty"):
+        cli.cli.main(["optimize", "blt", "--rounds", "20", "--out", ""], standalone_mode=False)
