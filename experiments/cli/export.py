@@ -12,7 +12,7 @@ from . import _options
 
 @click.command()
 @click.argument("source", metavar="RUN|CONFIG")
-@click.option("--out", required=True, help="Folder of the bundle; must be new or empty.")
+@click.option("--out", metavar="FOLDER", required=True, help="Folder of the bundle; must be new or empty.")
 @click.option(
     "--round-minutes",
     type=float,
@@ -73,20 +73,21 @@ def export(
 
 
 def _show(result: Mapping[str, Any]) -> None:
+    from .. import digits
     from ..statements import upwards
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
-    k, b = result["max_participations"], result["min_sep"]
+    k, b, sigma = result["max_participations"], result["min_sep"], digits.upwards(result["noise_multiplier"])
     often = f"in {k} rounds at most, {b} or more apart" if k > 1 else "in one round"
     epsilon = "not bounded" if result["epsilon"] == float("inf") else upwards(result["epsilon"])
     _options.show(
         [
             ("guarantee", result["headline"]),
             ("planned ε", f"{epsilon} at δ = {result['delta']}, if all holds that planned.md assumes"),
-            ("a round", f"{result['clients_per_round']} clients, noise multiplier {result['noise_multiplier']}"),
+            ("a round", f"{result['clients_per_round']} clients, noise multiplier σ {sigma}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
             ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),
             ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
-            ("digest", result["digest"]),
         ]
     )
+    click.echo(f"digest: {result['digest']}")
