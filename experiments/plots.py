@@ -125,7 +125,8 @@ def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) ->
             axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
             # A line needs two neighbours, and the columns of a tree have entries without one.
             alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
-            axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), color=style.color, linestyle="", marker=".")
+            dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
+            axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
     axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
     if not column[1:].any():
         axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")
