@@ -10,7 +10,7 @@ import tff_mf
 from tff_mf import _gaussian, _validate
 from tff_mf.errors import InputValueError
 
-from . import mechanisms, progress, statements
+from . import digits, mechanisms, progress, statements
 from .deployment import Deployment, cases
 from .mechanism_settings import MechanismSetting
 
@@ -114,15 +114,16 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
     reasons = [
-        f"its {name}, {loss:.2f}, is the least found"
+        f"its {name}, {digits.nearest(loss)}, is the least found"
         if loss == best
-        else f"its {name}, {loss:.2f}, is within {loss / best - 1:.1%} of the least found ({searched[0].name})"
+        else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
+        f"({searched[0].name})"
     ]
     if math.isfinite(least_worst):
         stuck = [option.name for option in close if math.isinf(_worst(option))]
         reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
     more = [option for option in pool if option.figures["memory_rows"] > rows]
-    copies = f"it keeps {rows} {'copy' if rows == 1 else 'copies'} of the model as state"
+    copies = f"it keeps {rows or 'no'} {'copies' if rows > 1 else 'copy'} of the model as state"
     reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
     return chosen, f"{chosen.name}: {'; '.join(reasons)}."
 

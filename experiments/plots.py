@@ -123,6 +123,10 @@ def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) ->
         if chosen[1:].any():
             values = np.where(chosen, np.abs(column), np.nan)
             axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
+            # A line needs two neighbours, and the columns of a tree have entries without one.
+            alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
+            dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
+            axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
     axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
     if not column[1:].any():
         axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")
@@ -147,8 +151,9 @@ def _logarithmic(separation: int | None, rounds: int) -> dict[float, str]:
 
 
 def _name(drawn: tff_mf.Mechanism) -> str:
+    kind = drawn.kind.replace("_", "-")
     for parameter in ("buffers", "bands", "variant"):
         value = getattr(drawn, parameter, None)
         if value is not None:
-            return f"{drawn.kind}, {value if isinstance(value, str) else f'{value} {parameter}'}"
-    return drawn.kind
+            return f"{kind}-{value}" if isinstance(value, str) else f"{kind}, {value} {parameter}"
+    return kind

@@ -3,7 +3,10 @@
 import contextlib
 import contextvars
 import itertools
+import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
@@ -14,6 +17,10 @@ _SECONDS_BETWEEN_LINES = 15.0
 _SECONDS_BETWEEN_SEARCH_LINES = 2.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CLEARED_LINE = "\r\x1b[K"
+_LONGEST_BAR = 36
+_SHORTEST_BAR = 4
+# What click writes beside the bar: the gaps, the brackets, the percentage and the time that is left.
+_BESIDE_BAR = len("  []  100%  00:00:00  ")
 
 _T = TypeVar("_T")
 _Advance = Callable[[int, str], None]
@@ -40,8 +47,16 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
         yield _silent
         return
     unknown = itertools.repeat("") if total is None else None
+    # A line that the terminal wraps is not written over by the next one.
+    room = max(0, _columns() - 1 - len(label) - _BESIDE_BAR)
+    longest = min(_LONGEST_BAR, max(_SHORTEST_BAR, room // 2))
     with click.progressbar(
-        unknown, length=total, label=label, item_show_func=lambda note: note or "", file=sys.stderr
+        unknown,
+        length=total,
+        label=label,
+        item_show_func=lambda note: (note or "")[: max(0, room - longest)],
+        width=longest,
+        file=sys.stderr,
     ) as shown:
         token = _advance.set(shown.update)
         try:
@@ -64,7 +79,9 @@ def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
 
 
 def say(text: str) -> None:
-    """Writes a line for a person, above the bar if one is open."""
+    """Writes a line for a person, above the bar if one is open; on a terminal, folded between words."""
+    if sys.stderr.isatty():
+        text = "\n".join(textwrap.wrap(text, _columns(), break_long_words=False, break_on_hyphens=False))
     click.echo(f"{_CLEARED_LINE if _advance.get() is not _silent else ''}{text}", err=True)
 
 
@@ -101,6 +118,14 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
         print(f"{label}: round {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
 
     yield report
+
+
+def _columns() -> int:
+    """Returns the width of the terminal that standard error is."""
+    if "COLUMNS" not in os.environ:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return shutil.get_terminal_size().columns
 
 
 class _Search(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
-from . import rates
+from . import digits, rates
 from .deployment import Deployment
 from .planning import Option
 from .privacy import PrivacyPlan
@@ -203,8 +203,11 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
 
         found = of_plan(privacy, dimension, rms_error=rms_error, epsilon_of=epsilon_of)
         return {"largest_dimension": largest} | found.as_dict()
-    line = "signal: there is no noise" if largest is None else f"signal: models of up to {largest:,} parameters learn"
-    return {"largest_dimension": largest, "hopeless": False, "line": f"{line} ({option.name}; yours: --dimension)"}
+    learns = (
+        "any model learns: there is no noise" if largest is None else f"models of up to {largest:,} parameters learn"
+    )
+    line = f"signal: with {option.name}, {learns}; --dimension judges a model of your size"
+    return {"largest_dimension": largest, "hopeless": False, "line": line}
 
 
 def one_line(found: Signal) -> str:
@@ -212,24 +215,24 @@ def one_line(found: Signal) -> str:
 
     Example:
         >>> one_line(Signal(dimension=500, noise_to_signal=0.05)).split(" (")[0]
-        'signal: over all rounds the noise is 0.05 times the largest signal of 500 parameters'
+        'signal: over all rounds the noise is 0.05 times the largest signal that 500 parameters can have'
     """
-    ratio = f"{found.noise_to_signal:.2g} times the largest signal of {found.dimension:,} parameters"
+    ratio = f"{found.noise_to_signal:.2g} times the largest signal that {found.dimension:,} parameters can have"
     parts = []
     if found.drowned:
         parts.append(
-            f"noise drowns the signal: over all rounds it is {ratio} (from {DROWNS:g} on no run learned)"
+            f"noise drowns the signal: over all rounds it is {ratio} (from {DROWNS:g} on, no run learned)"
             + _remedies(found)
         )
     if found.too_fast and found.rate_needed is not None and found.per_parameter is not None:
         parts.append(
             f"the server's rate is too high for the noise: it puts noise of standard deviation "
-            f"{found.per_parameter:.2g} into each parameter (up to {MOST_PER_PARAMETER} runs learned): "
-            f"take server_learning_rate={found.rate_needed:.2g} or less"
+            f"{found.per_parameter:.2g} into each parameter (up to {MOST_PER_PARAMETER}, runs learned); "
+            f"a server's rate of {digits.downwards(found.rate_needed, 2)} or less avoids it"
         )
     return (
         "; ".join(parts)
-        or f"signal: over all rounds the noise is {ratio} (up to {LEARNS} runs learned, from {DROWNS:g} on none)"
+        or f"signal: over all rounds the noise is {ratio} (up to {LEARNS}, runs learned; from {DROWNS:g} on, none did)"
     )
 
 
@@ -263,7 +266,7 @@ def _remedies(found: Signal) -> str:
         each.append(f"ε = {upwards(found.epsilon_needed)}")
     if found.dimension_needed:
         each.append(f"{found.dimension_needed:,} parameters")
-    return f": {', or '.join(each)} would bring it to {LEARNS}" if each else ""
+    return f"; {', or '.join(each)} would bring it to {LEARNS}" if each else ""
 
 
 def _epsilon_needed(epsilon_of: Callable[[float], float], noise_multiplier: float, ratio: float) -> float | None:

@@ -103,7 +103,8 @@ def customary_delta(delta: float, population: int | None) -> str:
     """Returns that δ is larger than customary for a population, or an empty text."""
     if population is None or delta < population**-1.1:
         return ""
-    return f"δ = {delta} is above N^-1.1 = {population**-1.1:.2g} for a population of {population}"
+    bound = f"{population**-1.1:.2g} = N^-1.1"
+    return f"δ = {delta} is above {bound}, the customary bound for a population of N = {population}"
 
 
 def refusal(claim: Claim) -> str:

@@ -21,6 +21,8 @@ ADJACENCIES = ("zero-out", "replace-one")
 
 # Above the rounding error of the few operations between one figure here and another.
 _SLACK = 2.0**-48
+# Above it an exponential in dp-accounting overflows: it would be that of a thousandth of ε.
+_LARGEST_BY_PLD = 1e5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,12 +80,15 @@ class Guarantee:
     def epsilon_by_pld(self, delta: float) -> float:
         """Returns ε by dp-accounting's accountant of privacy loss distributions, to compare with `epsilon`.
 
-        Its privacy loss is discretized in steps of a thousandth of ε, rounded up.
+        Its privacy loss is discretized in steps of a thousandth of ε, rounded up. Infinite where ε is above 10⁵, which
+        that accountant cannot compute with.
         """
         delta = _validate.open_unit("delta", delta)
         exact = self.epsilon(delta)
         if self.mu == 0 or exact in (0.0, math.inf):
             return exact
+        if exact > _LARGEST_BY_PLD:
+            return math.inf
         # A second of import that no other function here needs.
         from dp_accounting.pld import privacy_loss_distribution
 
@@ -108,6 +113,8 @@ class Guarantee:
 
         def bound(log_order: float) -> float:
             order = 1 + math.exp(log_order)
+            if order == 1:
+                return math.inf
             return rho * order - (log_delta + math.log(order)) / (order - 1) + math.log1p(-1 / order)
 
         middle = 0.5 * math.log(-log_delta / rho)

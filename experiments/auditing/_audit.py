@@ -185,11 +185,11 @@ def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound, *, te
     tests = [Test(name="canaries", passed=shown <= claimed, value=shown, limit=claimed, text=text)]
     halved = max(control.epsilon, control.epsilon_gaussian)
     must = (
-        f"which must be above {upwards(claimed)}; so many can show {control.at_most:.2f} at most"
+        f"which must be above {upwards(claimed)}; this many canaries can show {control.at_most:.2f} at most"
         if tells
-        else f"and so many cannot tell it from the claim of {upwards(claimed)}: nothing follows from that"
+        else f"and this many cannot tell it from the claim of {upwards(claimed)}: nothing follows from that"
     )
-    text = f"with the noise cut in half canaries show {_at_least(halved)}, {must}"
+    text = f"with the noise cut in half, canaries show {_at_least(halved)}, {must}"
     # Beyond what so many canaries can show, the control says nothing.
     passed = halved > claimed or claimed >= control.at_most or not tells
     return [*tests, Test(name="control", passed=passed, value=halved, limit=claimed, text=text)]

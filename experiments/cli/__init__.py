@@ -23,7 +23,7 @@ _COMMANDS = {
     "audit": "Test the noise that really runs, against what is claimed for it.",
     "calibrate": "The noise multiplier that a privacy target needs.",
     "compare": "Train with every combination of a grid, and compare.",
-    "data": "Write the embedded data set as a file.",
+    "data": "Write data sets of text by client.",
     "demo": "Train with correlated and with independent noise, and compare.",
     "doctor": "Check the environment: what works, and what to do.",
     "export": "Write a deployment as files: graphs, artifact, report, policy.",

@@ -39,12 +39,12 @@ class Found:
     def sensitivity(self) -> dict[str, Any]:
         """Returns the sensitivity of C as it runs, and the rule that gave it."""
         found = self.setting.sensitivity(self.mechanism.as_run())
-        result = {
+        return {
             "sensitivity": found.value,
+            **replace_one(self.setting, found.value),
             "sensitivity_exact": found.exact,
             "sensitivity_rule": found.rule,
         }
-        return result | replace_one(self.setting, found.value)
 
     def described(self) -> dict[str, Any]:
         """Returns what the guarantee is for."""

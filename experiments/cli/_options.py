@@ -38,7 +38,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "momentum": {"type": float, "help": "Momentum of the workload."},
     "warmup": {"type": float, "help": "Part of the rounds over which the workload's learning rates rise."},
-    "cooldown": {"type": float, "help": "Part of the rounds over which they fall."},
+    "cooldown": {"type": float, "help": "Part of the rounds over which the workload's learning rates fall."},
     "objective": {
         "type": _types.OBJECTIVE,
         "help": "Loss to minimize; rms if not given, but max where a single BLT is looked for.",
@@ -144,10 +144,15 @@ def report(
         return
     for line in _screens.entries({**result, **(words or {})}):
         click.echo(line)
-    for paragraph in below:
+    if below:
         click.echo()
-        for line in _screens.folded(paragraph):
-            click.echo(line)
+        paragraphs(*below)
+
+
+def paragraphs(*texts: str | None) -> None:
+    """Prints texts as wide as the terminal, with an empty line between two; one that is empty or None says nothing."""
+    for number, text in enumerate(filter(None, texts)):
+        click.echo("\n" * bool(number) + "\n".join(_screens.folded(text)))
 
 
 def show(rows: Sequence[tuple[str, str]]) -> None:

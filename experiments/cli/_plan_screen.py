@@ -103,7 +103,7 @@ class PlanScreen:
     def _title(self) -> str:
         known, words = self.deployment, _guarantees.in_words(self.deployment.setting)
         return (
-            f"{known.clients_per_round} of {known.population} clients a round; n = {known.rounds} rounds, "
+            f"{known.clients_per_round:,} of {known.population:,} clients a round; n = {known.rounds:,} rounds, "
             f"{words['participation']}; δ = {known.delta}, {known.adjacency}; {words['workload']}"
         )
 
@@ -112,7 +112,7 @@ class PlanScreen:
         noise = {"noise_multiplier": "σ"} if self.by_epsilon else {"zcdp_rho": "ρ", "epsilon": "ε"}
         with_memory = self.chosen.figures["memory_bytes"] is not None
         header = ["", "RmsLoss", "MaxLoss", *noise.values(), "copies", *(["memory"] if with_memory else []), "search"]
-        header += [f"ε: {_CASES['half_min_sep']}", *list(_CASES.values())[1:]]
+        header += [f"ε: {case}" for case in _CASES.values()]
         rows = []
         for option in self.options:
             if option.mechanism is None:

@@ -1,5 +1,6 @@
 """How figures and tables look to people: words, the digits that mean something, and no line wider than the terminal."""
 
+import itertools
 import shutil
 import textwrap
 import unicodedata
@@ -39,15 +40,19 @@ _LABELS = {
     "sensitivity_rule": "rule",
     "rms_loss": "RmsLoss",
     "max_loss": "MaxLoss",
-    "rms_error": "RMS error, in clip norms",
-    "max_error": "largest error, in clip norms",
-    "amplified_rms_error": "amplified RMS error, in clip norms",
+    "rms_error": "RMS error",
+    "max_error": "largest error",
+    "amplified_rms_error": "amplified RMS error",
+    "duality_gap": "relative duality gap",
+    "of": "approximates",
     "out": "file",
     "message": "search",
     "amplified_noise_multiplier": "amplified σ",
     "amplified_epsilon": "amplified ε",
     "epsilon_if_cohorts_are_known": "ε if cohorts are known",
 }
+
+_UNITS = dict.fromkeys(("rms_error", "max_error", "amplified_rms_error"), " clip norms")
 
 
 def width() -> int:
@@ -109,6 +114,24 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
             yield from folded(f"{row[0]:{widths[0]}}{_GAP}{row[1]}", indent=" " * (widths[0] + len(_GAP)))
 
 
+def markdown(text: str) -> Iterator[str]:
+    r"""Yields a page of paragraphs, lists and tables as wide as the terminal; two columns say what a row is of.
+
+    Example:
+        >>> list(markdown("one\n\n| a | b | c |\n|---|---|---|\n| d | with | 1 |"))
+        ['one', '', 'a  b     c', 'd  with  1']
+    """
+    for is_table, group in itertools.groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        if is_table:
+            header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in group)
+            first = max(_columns(row[0]) for row in (header, *rows))
+            named = [[f"{row[0]:{first}}{_GAP}{row[1]}", *row[2:]] for row in (header, *rows)]
+            yield from table(named[0], named[1:])
+        else:
+            for line in group:
+                yield from folded(line, indent="  " if line.startswith("- ") else "")
+
+
 def workload(value: tff_mf.Workload) -> str:
     """Returns a workload in words.
 
@@ -147,7 +170,7 @@ def _words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return repr(value) if name in _TYPED else _rounding(name)(value)
+        return repr(value) if name in _TYPED else f"{_rounding(name)(value)}{_UNITS.get(name, '')}"
     if isinstance(value, list | tuple):
         return _listed(value)
     return str(value)

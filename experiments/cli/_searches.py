@@ -227,4 +227,5 @@ def _ending(found: tff_mf.OptimizationResult) -> str:
     """Returns how a search ended, without what SciPy says of one that ended well."""
     if not found.converged:
         return f"not converged: {found.message}"
-    return "converged" if "CONVERGENCE" in found.message else f"converged. {found.message}"
+    said_already = "CONVERGENCE" in found.message or found.message.startswith("Stationary")
+    return "converged" if said_already else f"converged. {found.message}"

@@ -39,7 +39,7 @@ class Words(click.ParamType):
 class Named(click.ParamType):
     """A file, or a word that stands for something else; which it is, and whether it exists, is found out on use."""
 
-    name = "text"
+    name = "name"
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = tuple(words)
@@ -51,7 +51,7 @@ class Named(click.ParamType):
 class Preset(click.ParamType):
     """The name of a preset; what is none is found out on use, with the nearest."""
 
-    name = "text"
+    name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from .. import presets

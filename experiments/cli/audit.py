@@ -24,7 +24,11 @@ _OF_A_RUN = "the folder of a run says itself what is claimed; give no other sett
 @_options.option("restart_every")
 @_options.option("adjacency", default=None, show_default=False, help="zero-out or replace-one; zero-out if not given.")
 @click.option("--delta", type=float, help="δ of the claim, for an artifact; 1e-6 if not given.")
-@click.option("--coordinates", type=int, help="Samples, of which each is two canaries; by the rounds if not given.")
+@click.option(
+    "--coordinates",
+    type=int,
+    help="Coordinates of noise to sample, each two canaries; follows from --rounds if not given.",
+)
 @click.option("--noise-scale", type=float, default=1.0, help="TEST ONLY: multiply the noise, to see it found out.")
 @_options.as_json
 def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool, **flags: Any) -> None:

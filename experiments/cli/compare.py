@@ -4,7 +4,7 @@ import pathlib
 
 import click
 
-from . import _options
+from . import _options, _screens
 
 
 @click.command()
@@ -15,8 +15,7 @@ from . import _options
 def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
     """Train with every combination of a grid, and compare: one table, three pictures.
 
-    What is done is not done again, so that a comparison that was interrupted, in whatever way, goes on. Exit status 1
-    if a run failed.
+    Runs that are done are not done again: a comparison that was interrupted goes on. Exit status 1 if a run failed.
     """
     from tff_mf import _requires
 
@@ -30,6 +29,8 @@ def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
     if as_json:
         _options.report(result, as_json=True)
     else:
-        click.echo((folder / comparison.TABLE).read_text(encoding="utf-8") + f"\n{folder}")
+        for line in _screens.markdown((folder / comparison.TABLE).read_text(encoding="utf-8")):
+            click.echo(line)
+        click.echo(f"\n{folder}")
     if result["runs_failed"]:
         raise SystemExit(1)

@@ -4,6 +4,7 @@ import json
 
 import click
 
+from . import _options
 from ._group import Group
 
 
@@ -17,10 +18,10 @@ def data() -> None:
     "--packages",
     multiple=True,
     metavar="NAME[,NAME…]",
-    help="Distributions to take text from; `stdlib` is the standard library. Default: all that is installed.",
+    help="Distributions to take text from; `stdlib` is the standard library.  [default: all that is installed]",
 )
 @click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The SQLite file to write.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else, on stdout.")
+@_options.as_json
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     """Write docstrings as a data set: a module is a client, an English sentence an example."""
     from tff_mf import _requires

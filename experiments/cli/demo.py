@@ -9,7 +9,11 @@ from . import _options
 
 @click.command()
 @click.option(
-    "--out", default="runs/demo", show_default=True, help="Folder of the results; an earlier demo is replaced."
+    "--out",
+    metavar="FOLDER",
+    default="runs/demo",
+    show_default=True,
+    help="Folder of the results; an earlier demo is replaced.",
 )
 @_options.as_json
 def demo(out: str, as_json: bool) -> None:
@@ -38,7 +42,8 @@ def demo(out: str, as_json: bool) -> None:
             f"{run['server_learning_rate']:>12.3g}"
         )
     click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
-    for name, run in summary["mechanisms"].items():
-        click.echo(f"{name}: {run['statement']}")
-    click.echo(summary["cohort_note"])
-    click.echo(f"{folder / 'summary.json'}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")
+    click.echo()
+    _options.paragraphs(
+        *(f"{name}: {run['statement']}" for name, run in summary["mechanisms"].items()), summary["cohort_note"]
+    )
+    click.echo(f"\n{folder / 'summary.json'}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")

@@ -12,7 +12,7 @@ from . import _options
 
 @click.command()
 @click.argument("source", metavar="RUN|CONFIG")
-@click.option("--out", required=True, help="Folder of the bundle; must be new or empty.")
+@click.option("--out", metavar="FOLDER", required=True, help="Folder of the bundle; must be new or empty.")
 @click.option(
     "--round-minutes",
     type=float,
@@ -74,10 +74,13 @@ def export(
 
 
 def _show(result: Mapping[str, Any]) -> None:
+    from .. import digits
     from ..statements import REFUSED, TEST_ONLY, upwards
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
+    # Noise that is there, and not noise to take: what is shown is no more of it.
+    sigma = digits.downwards(result["noise_multiplier"])
     often = f"in {k} rounds at most, {b} or more apart" if k > 1 else "in one round"
     planned = f"{upwards(result['epsilon'])} at δ = {result['delta']}, if all holds that planned.md assumes"
     # What is known not to hold has no figure; what nobody has answered yet may.
@@ -86,7 +89,7 @@ def _show(result: Mapping[str, Any]) -> None:
         [
             ("guarantee", result["headline"]),
             ("planned ε", "not stated" if refused else planned),
-            ("a round", f"{result['clients_per_round']} clients, noise multiplier {result['noise_multiplier']}"),
+            ("a round", f"{result['clients_per_round']} clients, noise multiplier σ {sigma}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
             ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),
             ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),

@@ -9,7 +9,7 @@ from . import _options
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--out", required=True, help="Folder of the model; must be new or empty.")
+@click.option("--out", metavar="FOLDER", required=True, help="Folder of the model; must be new or empty.")
 @_options.as_json
 def export_model(run: str, out: str, as_json: bool) -> None:
     """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its realised privacy report.

@@ -16,7 +16,7 @@ from ._flags import Flags
 @_options.option("epsilon", help="ε that the whole run may reach; or give --noise-multiplier.")
 @_options.option("noise_multiplier")
 @click.option("--dimension", type=int, help="Number of model parameters, for the memory in bytes.")
-@click.option("--thorough", is_flag=True, help="Search also for what takes minutes.")
+@click.option("--thorough", is_flag=True, help="Search also for mechanisms that take minutes to find.")
 @click.option(
     "--plot",
     metavar="FILE",
@@ -94,7 +94,7 @@ def _compared(
         statement=f"{chosen.name}: {statements.one_line(claim)}",
         refused=refused,
         signal=signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused),
-        notes=[f"{customary}, which is customary"] if customary else [],
+        notes=[customary] if customary else [],
         by_epsilon=level["epsilon"] is not None,
         sampling=sampling,
         sampled=sampled,

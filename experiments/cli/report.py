@@ -15,7 +15,7 @@ from . import _options
 @click.option("--out", metavar="FILE", help="With --questions: the file, in place of RUN/answers.json.")
 @click.option("--check", is_flag=True, help="Write nothing; compare with the files, exit 1 on a critical finding.")
 @click.option("--digest", "held", metavar="HEX", help="With --check: the digest that was kept when the run ended.")
-@click.option("--planned", is_flag=True, help="The report of what the run was set to do, whatever ran.")
+@click.option("--planned", is_flag=True, help="Report what the run was set to do, not what ran.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
 @_options.as_json
 def report(
@@ -95,7 +95,7 @@ def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
             click.echo(line)
         click.echo(f"{len(critical)} critical of {len(findings)} findings")
         if held is None:
-            click.echo("without --digest: somebody who writes every file anew is not found out", err=True)
+            click.echo("not checked, without --digest: whether every file was rewritten together", err=True)
     if critical:
         raise SystemExit(1)
 

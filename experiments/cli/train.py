@@ -8,6 +8,9 @@ import click
 from .. import layers, presets
 from . import _options, _train_options, _types
 
+# Of the values that the column of values is made for.
+_LONGEST_VALUE = 16
+
 
 @click.command()
 @click.option(
@@ -27,9 +30,20 @@ from . import _options, _train_options, _types
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, with the options that it was started with.")
-@click.option("--workers", default="", help="Addresses host:port of running workers, with commas between them.")
+@click.option(
+    "--workers",
+    metavar="HOST:PORT[,…]",
+    default="",
+    help="Addresses host:port of running workers, with commas between them.",
+)
 @click.option("--restarts", type=int, default=0, help="How often to go on by itself when a worker dies.")
-@click.option("--out", default="runs/train", show_default=True, help="Folder of the run's files; must be new or empty.")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    default="runs/train",
+    show_default=True,
+    help="Folder of the run's files; must be new or empty.",
+)
 @_options.as_json
 def train(
     preset: str | None,
@@ -49,7 +63,7 @@ def train(
 
     Clients run SGD, the server SGD with momentum on the noised mean of their clipped updates. With --algorithm fed_sgd
     clients send one gradient each: FedSGD with momentum.
-    The last line states accuracy and the guarantee.
+    At the end accuracy and the guarantee are printed, and what ran is in the files of --out.
     """
     from .. import run_files
 
@@ -103,7 +117,7 @@ def train(
         server_learning_rate=chosen_settings.server_learning_rate,
         server_momentum=chosen_settings.server_momentum,
     )
-    click.echo(f"train: {signal_to_noise.one_line(signal)}", err=True)
+    progress.say(f"train: {signal_to_noise.one_line(signal)}")
 
     from ... import aggregators
     from .. import training
@@ -116,9 +130,8 @@ def train(
     if as_json:
         _options.report({**result.summary, "signal": signal.as_dict()}, as_json=True)
     else:
-        click.echo(f"accuracy {100 * result.summary['accuracy']:.2f} %, {result.statement}")
-        if result.summary["amplified_statement"]:
-            click.echo(result.summary["amplified_statement"])
+        accuracy = f"accuracy {100 * result.summary['accuracy']:.2f} %, known words of test clients"
+        _options.paragraphs(accuracy, result.statement, result.summary["amplified_statement"], f"files: {path}")
     if not result.holds:
         raise SystemExit(1)
 
@@ -133,10 +146,16 @@ def _show(preset: presets.Preset | None, layer: layers.Layer, *, as_json: bool) 
         _options.report({**about, **notes, **published, "run": shown}, as_json=True)
         return
     if preset:
-        click.echo(f"{preset.name}: {preset.title}\n{preset.paper}\n{preset.notes}")
+        published = ""
         if row and row.published:
             results = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.published.items())
-            click.echo(f"published ({row.source}): {results}")
-    width = max(map(len, shown))
-    for name, entry in shown.items():
-        click.echo(f"{name:{width}}  {entry['value']!s:14}  {entry['source']}")
+            published = f"published ({row.source}): {results}"
+        _options.paragraphs(f"{preset.name}: {preset.title}. {preset.paper}.", preset.notes, published)
+        click.echo()
+    values = {name: "–" if entry["value"] is None else str(entry["value"]) for name, entry in shown.items()}
+    names, column = max(map(len, values)), max(len(value) for value in values.values() if len(value) <= _LONGEST_VALUE)
+    rows = []
+    for name, value in values.items():
+        own, before = (value, "") if len(value) <= _LONGEST_VALUE else ("", f"{value}  ")
+        rows.append((f"{name:{names}}  {own:{column}}", f"{before}{shown[name]['source']}"))
+    _options.show(rows)

@@ -11,12 +11,14 @@ from . import _options
 
 @click.command()
 @click.argument("bundle", metavar="DIR")
-@click.option("--digest", help="What tff-mf export printed, if you have it: finds out a bundle that was written anew.")
+@click.option(
+    "--digest", metavar="HEX", help="The digest that tff-mf export printed: a bundle that was rewritten has another."
+)
 @click.option("--rounds", type=int, default=3, show_default=True, help="Rounds to run in TensorFlow and in TFF.")
 @click.option(
     "--files-only", is_flag=True, help="Check files against each other, and run nothing: needs no TensorFlow."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
+@_options.as_json
 def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_json: bool) -> None:
     """Check a bundle: hashes, types, report, policy, and a few rounds of it against TFF.
 
@@ -42,9 +44,10 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
     if as_json:
         click.echo(json.dumps({"verified": not found, "refused": [dataclasses.asdict(each) for each in found]}))
     else:
-        _options.show([(f"refused: {each.file}:", each.reason) for each in found])
         if found:
-            click.echo(f"{bundle} must not be deployed")
+            _options.paragraphs(
+                *(f"refused: {each.file}: {each.reason}" for each in found), f"{bundle} must not be deployed"
+            )
         else:
             ran = "only, nothing was run" if files_only else f"and {rounds} rounds in TensorFlow and in TFF"
             click.echo(f"verified: its files {ran}")

@@ -97,7 +97,8 @@ def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_no
         _figures.plain_ticks(axes.xaxis)
         _figures.plain_ticks(axes.yaxis)
         seeds = f"{statistics.fmean(len(level.best) for level in found):.3g}"
-        figure.suptitle(f"{setting}; best rate (dots: others tried), {seeds} seeds", fontsize=7.5)
+        counted = "1 seed" if seeds == "1" else f"{seeds} seeds"
+        figure.suptitle(f"{setting}; best rate (dots: others tried), {counted}", fontsize=7.5)
         _legend_below(figure, panels[0], 2)
 
 
@@ -110,9 +111,9 @@ def _seeds_and_mean(axes: Any, level: Level, style: _figures.Style, index: int, 
         axes.plot(rounds, [100 * each for each in accuracies], linewidth=0.4, alpha=0.4, color=style.color)
     numbers = sorted(by_round)
     means = [statistics.fmean(by_round[number]) for number in numbers]
-    axes.plot(
-        numbers, means, label=level.label, markevery=_figures.apart(index, len(numbers), min(count, 3)), **style.line()
-    )
+    every = _figures.apart(index, len(numbers), min(count, 3))
+    # A marker on an axis is whole.
+    axes.plot(numbers, means, label=level.label, markevery=every, clip_on=False, **style.line())
 
 
 def _lines(axes: Any, found: Sequence[Level], clip_norm: float) -> None:

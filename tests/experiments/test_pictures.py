@@ -95,8 +95,30 @@ def test_the_diagonal_entry_of_a_first_column_is_drawn(tmp_path, drawn, mechanis
         assert np.isfinite(pixels).all()
         assert box.x0 <= pixels[0] <= box.x1
         assert axes.get_xticks()[0] == 0
-        others = [line.get_ydata()[1:] for line in axes.get_lines() if line is not diagonal]
-        assert np.isfinite(others).sum() == np.count_nonzero(matrix[1:, 0])
+        curves = [line.get_ydata()[1:] for line in axes.get_lines() if line.get_label() in ("positive", "negative")]
+        assert np.isfinite(curves).sum() == np.count_nonzero(matrix[1:, 0])
+
+
+@pytest.mark.parametrize("variant", ["online", "full"])
+def test_every_entry_of_a_first_column_can_be_seen(tmp_path, drawn, variant):
+    """A line shows no point between two gaps, and the columns of a tree consist of such points."""
+    tree = tff_mf.Tree(32, variant=variant)
+    draw_mechanism(tmp_path / "x.png", tree)
+    columns = [axes for axes in drawn[0].axes if axes.get_xlabel() == "rounds after the diagonal"]
+    for axes, matrix in zip(columns, (tree.encoder(32), tree.inverse(32)), strict=True):
+        seen = set()
+        for line in axes.get_lines():
+            there = dict(line.get_xydata()[np.isfinite(line.get_ydata())])
+            alone = line.get_marker() not in ("", "None", None)
+            seen |= {lag for lag in there if alone or there.keys() & {lag - 1, lag + 1}}
+        assert seen == set(np.flatnonzero(matrix[:, 0]))
+
+
+def test_names_on_pictures_are_those_that_are_typed(tmp_path):
+    draw_mechanism(tmp_path / "x.svg", tff_mf.Tree(32, variant="online"))
+    assert "tree-online: n = 32, b = 8, k = 4" in texts(tmp_path / "x.svg")
+    draw_mechanism(tmp_path / "y.svg", tff_mf.optimize_banded_toeplitz(rounds=32, bands=8, participation=SCHEMA))
+    assert "banded-toeplitz, 8 bands: n = 32, b = 8, k = 4" in texts(tmp_path / "y.svg")
 
 
 def test_curves_differ_without_their_colours():

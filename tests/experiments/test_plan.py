@@ -118,7 +118,7 @@ def test_a_table_for_people_rounds_epsilon_up():
     exact = tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=3.0, delta=1e-6)
     assert 0 <= float(row.split()[4]) - exact <= 1e-3
     assert "∞" in shown.stdout
-    assert "above N^-1.1" not in shown.stdout
+    assert "= N^-1.1" not in shown.stdout
     assert ": client-level zero-out DP, central: ρ=" in shown.stdout
     shown = run("--epsilon", "4").stdout.splitlines()
     sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
@@ -140,7 +140,7 @@ def test_a_large_delta_is_named():
     assert "NO ε CAN BE STATED" in stdout
     assert "ε≤" not in stdout
     stdout = " ".join(run("--epsilon", "4", "--delta", "1.6e-4").stdout.split())
-    assert "δ = 0.00016 is above N^-1.1 = 0.00015 for a population of 3000" in stdout
+    assert "δ = 0.00016 is above 0.00015 = N^-1.1, the customary bound for a population of N = 3000" in stdout
 
 
 def test_the_picture_is_drawn(tmp_path):

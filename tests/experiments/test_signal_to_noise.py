@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import layers, presets, signal_to_noise
+from tff_mf.experiments import digits, layers, presets, signal_to_noise
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import RunConfiguration
 from tff_mf.experiments.layers import Layer
@@ -109,7 +109,7 @@ def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
     assert found.per_parameter > 3
     line = signal_to_noise.one_line(found)
     assert "the server's rate is too high for the noise" in line
-    assert f"server_learning_rate={found.rate_needed:.2g}" in line
+    assert f"a server's rate of {digits.downwards(found.rate_needed, 2)} or less" in line
     slower = of(dataclasses.replace(DROWNED, server_learning_rate=found.rate_needed))
     assert slower.per_parameter == pytest.approx(signal_to_noise.MOST_PER_PARAMETER)
 
