@@ -83,8 +83,8 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
 
 
 def _check_exists(name: str, known: Sequence[str]) -> None:
-    meant = _validate.did_you_mean(name, known)
-    if meant != "." and "\0" not in name and not os.path.lexists(name):
+    if "\0" not in name and not os.path.lexists(name):
+        meant = _validate.did_you_mean(name, known)
         raise InputValueError(f"mechanism={name!r} is no file, and none of {', '.join(known)}{meant}")
 
 

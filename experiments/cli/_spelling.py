@@ -11,6 +11,8 @@ from tff_mf.errors import InputError
 _QUOTED = re.compile(r"""(?<!\w)((?:b?'[^']*')|(?:b?"[^"]*"))(?!\w)""")
 # What all that reads and writes files calls its argument, whatever the flag is.
 _PATH = "path="
+# What a command takes as FILE or RUN may be called so.
+_OF_ARGUMENTS = (_PATH, "mechanism=")
 
 
 def as_typed(error: InputError, context: click.Context | None) -> str:
@@ -55,7 +57,12 @@ def _names(text: str) -> list[str]:
 
 
 def _flag_of_path(before: str, quoted: str, context: click.Context) -> str:
-    """Returns `before`, which may end with `path=`, with the flag whose value follows in place of that."""
+    """Returns `before`, which may end with `path=`, with the flag or argument whose value follows in place of that."""
+    for argument in context.command.params:
+        for name in _OF_ARGUMENTS:
+            given = isinstance(argument, click.Argument) and repr(context.params.get(argument.name or "")) == quoted
+            if given and re.search(rf"(?<![\w.-]){name}$", before):
+                return f"{before.removesuffix(name)}{argument.human_readable_name}="
     flags = _flags(context)
     if re.search(rf"(?<![\w.-]){_PATH}$", before):
         for name, value in context.params.items():

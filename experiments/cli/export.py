@@ -9,6 +9,11 @@ import click
 
 from . import _options
 
+_ANSWERS = (
+    "are given in the folder of the deployment's run, by `tff-mf report RUN --answer`: those of a simulation are about "
+    "other clients, and are not taken over"
+)
+
 
 @click.command()
 @click.argument("source", metavar="RUN|CONFIG")
@@ -73,7 +78,7 @@ def export(
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    from ..statements import upwards
+    from ..statements import UNANSWERED, upwards
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
@@ -82,6 +87,7 @@ def _show(result: Mapping[str, Any]) -> None:
     _options.show(
         [
             ("guarantee", result["headline"]),
+            ("answers", _ANSWERS if result["headline"].startswith(UNANSWERED) else ""),
             ("planned ε", f"{epsilon} at δ = {result['delta']}, if all holds that planned.md assumes"),
             ("a round", f"{result['clients_per_round']} clients, noise multiplier {result['noise_multiplier']}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),

@@ -19,11 +19,14 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     from tff_mf import _requires
 
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import progress
+    from .. import progress, reports
+
+    # First: a wrong name must not wait for TensorFlow.
+    folder = reports.run_folder(pathlib.Path(run))
     from ..bundles import publishing
 
     with progress.bar("export-model", 3):
-        result = publishing.export_model(pathlib.Path(run), pathlib.Path(out))
+        result = publishing.export_model(folder, pathlib.Path(out))
     if as_json:
         _options.report({"out": out, **result}, as_json=True)
         return

@@ -116,8 +116,8 @@ def _write(folder: pathlib.Path, *, planned: bool, as_json: bool) -> None:
     from .. import reports
 
     begun = reports.has_begun(folder)
+    made = reports.write(folder, realised=begun and not planned)
     if not begun:
         click.echo("nothing ran here, by its files: this is a plan", err=True)
-    made = reports.write(folder, realised=begun and not planned)
     click.echo(json.dumps(made) if as_json else reports.markdown(made), nl=as_json)
     click.echo(f"digest: {made['digest']}", err=True)

@@ -239,6 +239,24 @@ def test_help_fits_and_breaks_no_flag(name, columns):
     assert {word.strip(".,;:()`") for word in words if word.startswith("--")} <= FLAGS
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "blt.safetensor"], "FILE='blt.safetensor' is no file"),
+        (["account", "structured", *VALID["account"][1:]], "FILE='structured' is no file, and none of blt, "),
+        (["show", "production:b40"], "FILE='production:b40' must be one of"),
+        (["audit", "nowhere"], "RUN|ARTIFACT='nowhere' is no file"),
+        (["report", "."], "run='.' has no run.json"),
+        (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
+    ],
+)
+def test_what_is_not_there_is_called_as_the_usage_calls_it(tmp_path, arguments, message):
+    done = subprocess.run([COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"tff-mf: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def completed(words, *, at):
     complete = BashComplete(cli.cli, {}, "tff-mf", "_TFF_MF_COMPLETE")
     return [item.value for item in complete.get_completions(words, at)]
