@@ -23,7 +23,7 @@ class Layer:
         name: What it is called.
         gives: What it is for.
         missing: Packages that it needs, and that are not installed.
-        remedy: The command that installs them.
+        remedy: The command that installs them, or why this Python cannot have them.
     """
 
     name: str
@@ -75,10 +75,16 @@ def layers() -> list[Layer]:
             name=name,
             gives=gives,
             missing=tuple(package for package in packages if not _requires.is_installed(package)),
-            remedy=remedy,
+            remedy=_remedy(remedy),
         )
         for name, gives, packages, remedy in _LAYERS
     ]
+
+
+def _remedy(command: str) -> str:
+    if command == _requires.INSTALL_COMMAND and _requires.other_python():
+        return f"{_requires.other_python()}."
+    return f"To have it, run: {command}"
 
 
 def requirements_text() -> str:
@@ -98,7 +104,7 @@ def examine() -> list[Finding]:
     """
     found = {layer.name: layer for layer in layers()}
     mechanisms = found["mechanisms"]
-    text = f"not installed: {', '.join(mechanisms.missing)}. Run: {mechanisms.remedy}"
+    text = f"not installed: {', '.join(mechanisms.missing)}. {mechanisms.remedy}"
     first = [] if mechanisms.installed else [Finding(ok=False, text=text)]
     if not _any_of_tensorflow():
         return [*first, Finding(ok=True, text=f"Python {platform.python_version()}"), _working_folder()]

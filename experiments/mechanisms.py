@@ -103,8 +103,8 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
 
 
 def _check_exists(name: str, known: Sequence[str]) -> None:
-    meant = _validate.did_you_mean(name, known)
-    if meant != "." and "\0" not in name and not os.path.lexists(name):
+    if "\0" not in name and not os.path.lexists(name):
+        meant = _validate.did_you_mean(name, known)
         raise InputValueError(f"mechanism={name!r} is no file, and none of {', '.join(known)}{meant}")
 
 

@@ -12,8 +12,10 @@ from tff_mf.errors import InputValueError
 
 from . import _figures
 
-# Enough to see the structure, and a matrix of it is drawn in a second.
+# Enough to see the structure.
 _MOST_ROUNDS_DRAWN = 4096
+# More than a panel has dots. Colors of all entries take Matplotlib half a gigabyte a matrix.
+_MOST_CELLS = 1024
 # Relative to the largest entry: what is less is rounding, or nothing.
 _SMALLEST_DRAWN = 1e-12
 _LABELS = {"blt": "BLT (correlated noise)", "identity": "identity (independent noise)"}
@@ -104,8 +106,11 @@ def check_rounds(rounds: int) -> None:
 
 def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[float, str]) -> None:
     # The diagonal would drown the rest, so the scale is that of all but the largest hundredth.
-    limit = np.quantile(np.abs(matrix[np.tril_indices(len(matrix))]), 0.99) or 1.0
-    image = axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased")
+    limit = np.quantile(np.abs(matrix[np.tri(len(matrix), dtype=bool)]), 0.99) or 1.0
+    edges = (-0.5, len(matrix) - 0.5, len(matrix) - 0.5, -0.5)
+    image = axes.imshow(
+        _cells(matrix), extent=edges, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased"
+    )
     # What is beyond the scale is said to be so.
     figure.colorbar(image, ax=axes, shrink=0.85, extend="both" if np.abs(matrix).max() > limit else "neither")
     axes.set(title=name, xlabel="column", ylabel="round t")
@@ -113,6 +118,15 @@ def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping
     if ticks:
         _figures.ticks_at(axes.xaxis, ticks)
         _figures.ticks_at(axes.yaxis, {at: f"{at:,}" for at in ticks})
+
+
+def _cells(matrix: np.ndarray) -> np.ndarray:
+    """Returns means over squares of entries, so few that they are drawn in a moment; of a small matrix the entries."""
+    size = len(matrix)
+    starts = np.arange(0, size, -(-size // _MOST_CELLS))
+    counts = np.diff(starts, append=size)
+    sums = np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1)
+    return sums / np.outer(counts, counts)
 
 
 def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) -> None:

@@ -14,7 +14,6 @@ from typing import Protocol, TypeVar
 import click
 
 _SECONDS_BETWEEN_LINES = 15.0
-_SECONDS_BETWEEN_SEARCH_LINES = 2.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CLEARED_LINE = "\r\x1b[K"
 _LONGEST_BAR = 36
@@ -141,7 +140,7 @@ class _Search(Protocol):
 
 @contextlib.contextmanager
 def search() -> Iterator[Callable[[_Search], None]]:
-    """Yields a function to call after every iteration of an optimizer; a search below two seconds writes no lines."""
+    """Yields a function to call after every iteration of an optimizer; a search of a few seconds writes no lines."""
     if sys.stderr.isatty():
         with bar("optimize", None) as advance:
             yield lambda where: advance(1, f"{where.rounds} rounds, error {where.error:.6g}")
@@ -151,7 +150,7 @@ def search() -> Iterator[Callable[[_Search], None]]:
     def report(where: _Search) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last < _SECONDS_BETWEEN_SEARCH_LINES:
+        if now - last < _SECONDS_BETWEEN_LINES:
             return
         last = now
         print(

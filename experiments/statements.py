@@ -14,7 +14,8 @@ ANSWERS = "answers.json"
 REFUSED = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
 # What a line begins with that states nothing.
-REFUSALS = (REFUSED, TEST_ONLY, "NO ε IS STATED")
+UNANSWERED = "NO ε IS STATED"
+REFUSALS = (REFUSED, TEST_ONLY, UNANSWERED)
 
 _INFINITE = float("inf")
 
@@ -124,7 +125,7 @@ def refusal(claim: Claim) -> str:
     if wrong:
         return f"{REFUSED}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
     if claim.unanswered:
-        return f"NO ε IS STATED until these are answered in {ANSWERS}: {', '.join(claim.unanswered)}."
+        return f"{UNANSWERED} until these are answered in {ANSWERS}: {', '.join(claim.unanswered)}."
     return ""
 
 

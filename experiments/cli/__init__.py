@@ -14,7 +14,7 @@ import click
 
 from tff_mf.errors import InputError
 
-from . import _boundary, _group, _spelling
+from . import _boundary, _completion, _group, _spelling
 from ._group import Group
 from ._version import version_option
 
@@ -83,6 +83,7 @@ def main() -> NoReturn:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
     sys.unraisablehook = _raise_again
+    _completion.register()
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:

@@ -13,6 +13,7 @@ from tff_mf.errors import InputError, InputValueError
 from .. import runs
 from ..reports import _questions, _strict
 from ..statements import ANSWERS
+from . import _screens
 
 _DRAFT = "answers.draft.json"
 _OPEN = "-"
@@ -44,15 +45,15 @@ def ask(folder: pathlib.Path) -> pathlib.Path:
     if path.is_dir() or not os.access(folder, os.W_OK):
         raise InputValueError(f"answers={str(path)!r} cannot be written: it is a folder, or in one that is closed.")
     answers, draft = _earlier(folder), folder / _DRAFT
-    click.echo(
+    _say(
         f"{len(_questions.QUESTIONS)} questions; without all answers no ε is stated. Enter takes what is in brackets, "
-        f"or leaves a question open; {_OPEN} takes an answer back.",
-        err=True,
+        f"or leaves a question open; {_OPEN} takes an answer back."
     )
     asked: dict[str, Any] = {}
     try:
         for number, question in enumerate(_questions.QUESTIONS, start=1):
-            click.echo(f"\n{number}. {question.text}", err=True)
+            click.echo(err=True)
+            _say(f"{number}. {question.text}")
             asked[question.name] = _answer(question, answers[question.name])
     except (click.Abort, KeyboardInterrupt):
         if asked:
@@ -90,11 +91,17 @@ def write_form(folder: pathlib.Path, out: pathlib.Path) -> None:
     except OSError as error:
         raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
     for question in _questions.QUESTIONS:
-        click.echo(f"{question.name}: {question.text}", err=True)
+        _say(f"{question.name}: {question.text}", indent="  ")
     # A link to it, or the same path spelled otherwise, is the same file.
     there = own.exists() and out.samefile(own)
     then = "" if there else f", and copy it to {own}"
-    click.echo(f"written to {out}: put an answer in place of each null{then}; then tff-mf report {folder}", err=True)
+    _say(f"written to {out}: put an answer in place of each null{then}; then tff-mf report {folder}")
+
+
+def _say(text: str, *, indent: str = "") -> None:
+    """Writes a text to standard error, in lines that fit the terminal."""
+    for line in _screens.folded(text, indent=indent):
+        click.echo(line, err=True)
 
 
 def _answer(question: _questions.Question, default: Any) -> Any:

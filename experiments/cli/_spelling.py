@@ -57,10 +57,13 @@ def _names(text: str) -> list[str]:
 
 
 def _flag_of_value(before: str, quoted: str, sources: Mapping[str, str], context: click.Context) -> str:
-    """Returns `before`, which may end with `path=`, with the flag whose value follows in place of that."""
+    """Returns `before`, which may end with `path=`, with the flag or argument whose value follows in place of that."""
     found = _BY_VALUE.search(before)
     if found is None or found[1] in sources:
         return before
+    for argument in context.command.params:
+        if isinstance(argument, click.Argument) and repr(context.params.get(argument.name or "")) == quoted:
+            return f"{before[: found.start()]}{argument.human_readable_name}="
     flags = _flags(context)
     for name, value in context.params.items():
         if name in flags and value and repr(value) == quoted:

@@ -40,7 +40,7 @@ def doctor(requirements: bool, as_json: bool) -> None:
         for finding in findings:
             click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
         for layer in layers:
-            lacks = "" if layer.installed else f": lacks {', '.join(layer.missing)}. To have it, run: {layer.remedy}"
+            lacks = "" if layer.installed else f": lacks {', '.join(layer.missing)}. {layer.remedy}"
             click.echo(f"{'ok  ' if layer.installed else '–   '}  {layer.name} ({layer.gives}){lacks}")
     if not sound:
         raise SystemExit(1)

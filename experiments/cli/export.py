@@ -9,6 +9,11 @@ import click
 
 from . import _options
 
+_ANSWERS = (
+    "are given in the folder of the deployment's run, by `tff-mf report RUN --answer`: those of a simulation are about "
+    "other clients, and are not taken over"
+)
+
 
 @click.command()
 @click.argument("source", metavar="RUN|CONFIG")
@@ -75,7 +80,7 @@ def export(
 
 def _show(result: Mapping[str, Any]) -> None:
     from .. import digits
-    from ..statements import REFUSED, TEST_ONLY, upwards
+    from ..statements import REFUSED, TEST_ONLY, UNANSWERED, upwards
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
@@ -88,6 +93,7 @@ def _show(result: Mapping[str, Any]) -> None:
     _options.show(
         [
             ("guarantee", result["headline"]),
+            ("answers", _ANSWERS if result["headline"].startswith(UNANSWERED) else ""),
             ("planned ε", "not stated" if refused else planned),
             ("a round", f"{result['clients_per_round']} clients, noise multiplier σ {sigma}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),

@@ -22,13 +22,14 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     from .. import bundles, progress
 
     # What is wrong with a run or a folder is said before TensorFlow is loaded.
-    bundles.check_trained(pathlib.Path(run))
+    folder = pathlib.Path(run)
+    bundles.check_trained(folder)
     bundles.check_new_folder(pathlib.Path(out))
 
     from ..bundles import publishing
 
     with progress.bar("export-model", 3):
-        result = publishing.export_model(pathlib.Path(run), pathlib.Path(out))
+        result = publishing.export_model(folder, pathlib.Path(out))
     if as_json:
         _options.report({"out": out, **result}, as_json=True)
         return

@@ -207,9 +207,10 @@ def test_a_shell_that_empties_the_file_first_does_no_harm(run):
     done = shell("tff-mf report run --questions > run/answers.json", run.parent)
     assert done.returncode == 0
     assert json.loads((run / "answers.json").read_text()) == NONE
-    done = shell("tff-mf report run --questions --out form.json > answers.json", run.parent)
+    done = shell("COLUMNS=80 tff-mf report run --questions --out form.json > answers.json", run.parent)
     assert done.returncode == 0
-    assert "copy it to run/answers.json" in done.stderr
+    assert "copy it to run/answers.json" in " ".join(done.stderr.split())
+    assert max(map(len, done.stderr.splitlines())) <= 80
     assert json.loads((run.parent / "form.json").read_text()) == NONE
     done = shell("tff-mf report run > run/answers.json", run.parent)
     assert done.returncode == 2

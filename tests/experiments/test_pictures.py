@@ -121,6 +121,19 @@ def test_names_on_pictures_are_those_that_are_typed(tmp_path):
     assert "banded-toeplitz, 8 bands: n = 32, b = 8, k = 4" in texts(tmp_path / "y.svg")
 
 
+@pytest.mark.parametrize("most", [7, 16, 32])
+def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn, monkeypatch, most):
+    """All entries of 4,000 rounds took a minute and 1.6 GB."""
+    monkeypatch.setattr(plots, "_MOST_CELLS", most)
+    draw_mechanism(tmp_path / "x.png")
+    image = drawn[0].axes[0].get_images()[0]
+    matrix, side = tff_mf.Tree(32).encoder(32), -(-32 // most)
+    squares = [[matrix[i : i + side, j : j + side].mean() for j in range(0, 32, side)] for i in range(0, 32, side)]
+    np.testing.assert_allclose(image.get_array(), squares)
+    assert len(squares) <= most
+    assert tuple(image.get_extent()) == (-0.5, 31.5, 31.5, -0.5)
+
+
 def test_curves_differ_without_their_colours():
     names = [f"blt, buffers {count}" for count in range(40)] + list(_figures._PLACES)
     found = list(_figures.styles(names).values())

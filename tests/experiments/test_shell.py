@@ -239,6 +239,24 @@ def test_help_fits_and_breaks_no_flag(name, columns):
     assert {word.strip(".,;:()`") for word in words if word.startswith("--")} <= FLAGS
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "blt.safetensor"], "FILE='blt.safetensor' is no file"),
+        (["account", "structured", *VALID["account"][1:]], "FILE='structured' is no file, and none of blt, "),
+        (["show", "production:b40"], "FILE='production:b40' must be one of"),
+        (["audit", "nowhere"], "RUN|ARTIFACT='nowhere' is no file"),
+        (["report", "."], "run='.' has no run.json"),
+        (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
+    ],
+)
+def test_what_is_not_there_is_called_as_the_usage_calls_it(tmp_path, arguments, message):
+    done = subprocess.run([COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"tff-mf: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def completed(words, *, at):
     complete = BashComplete(cli.cli, {}, "tff-mf", "_TFF_MF_COMPLETE")
     return [item.value for item in complete.get_completions(words, at)]
@@ -264,10 +282,42 @@ def test_the_installed_command_prints_what_a_shell_needs(shell):
     assert done.stderr == ""
 
 
-def test_bash_itself_completes_a_preset():
-    script = (
-        f'eval "$(_TFF_MF_COMPLETE=bash_source {COMMAND})"; PATH={COMMAND.parent}:$PATH; '
-        "COMP_WORDS=(tff-mf train --preset mcm); COMP_CWORD=3; _tff_mf_completion tff-mf; echo ${COMPREPLY[@]}"
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["mcmahan2024-blt"], done.stderr
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory):
+    """What bash completes a line to, in a folder with files, by the script that the command prints."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("banded.safetensors", "two words.safetensors", "runs/train/run.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    source = subprocess.run(
+        [COMMAND], env={**os.environ, "_TFF_MF_COMPLETE": "bash_source"}, capture_output=True, text=True, check=True
+    ).stdout
+
+    def completes(line):
+        call = "_tff_mf_completion tff-mf; printf '%s\\n' \"${COMPREPLY[@]}\""
+        script = f"{source}\nCOMP_LINE=$1; COMP_POINT=${{#1}}; {call}"
+        environment = {**os.environ, "PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", line],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout.split("\n")[:-1]
+
+    return completes
+
+
+def test_bash_itself_completes_words_beside_files(bash):
+    assert bash("tff-mf train --preset mcm") == ["mcmahan2024-blt"]
+    assert bash("tff-mf show prod") == list(mechanisms.PRODUCTION)
+    # bash takes `production:b4` for three words, and puts what is completed in place of the last.
+    assert bash("tff-mf show production:b4") == ["b400"]
+    found = bash("tff-mf account ban")
+    assert found == ["banded", "banded-toeplitz", "banded-inverse", "banded.safetensors"]
+    assert bash("tff-mf show two") == [r"two\ words.safetensors"]
+    assert bash("tff-mf train --dataset sqlite:ru") == ["runs/"]
+    assert bash("tff-mf account x --adjacency ") == ["zero-out", "replace-one"]

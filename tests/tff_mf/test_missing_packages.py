@@ -95,6 +95,16 @@ def test_doctor_is_content_with_floor_1_alone_and_says_what_works():
     assert "training (" in shown.stdout
 
 
+def test_doctor_advises_no_pins_that_this_python_cannot_have():
+    finished = run(
+        f"from tff_mf import _requires\n_requires.PYTHON = (3, 0)\nsys.argv = ['tff-mf', 'doctor']\n{DOCTOR}"
+    )
+    assert finished.returncode == 0, finished.stderr
+    (line,) = (line for line in finished.stdout.splitlines() if "training (" in line)
+    assert "install tff-mf in an environment with Python 3.11" in line
+    assert "pip install" not in line
+
+
 def test_doctor_fails_where_what_is_installed_would_not_work():
     """TensorFlow without TFF: somebody has begun to install the pins."""
     begun = "del sys.modules['tensorflow']\nimport importlib.machinery, types\n"
