@@ -17,7 +17,7 @@ _SECONDS_BETWEEN_LINES = 15.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CLEARED_LINE = "\r\x1b[K"
 _LONGEST_BAR = 36
-_SHORTEST_BAR = 4
+_SHORTEST_BAR = 1
 # What click writes beside the bar: the gaps, the brackets, the percentage and the time that is left.
 _BESIDE_BAR = len("  []  100%  00:00:00  ")
 
@@ -55,6 +55,7 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
         label=label,
         item_show_func=lambda note: (note or "")[: max(0, room - longest)],
         width=longest,
+        show_eta=room > 0,
         file=sys.stderr,
     ) as shown:
         token = _advance.set(shown.update)

@@ -206,10 +206,10 @@ def seen(min_sep: int | None, max_participations: int) -> str:
 
     Example:
         >>> seen(None, 1), seen(0, 2)
-        ('observed nobody twice, at most 1 participations', 'observed min-sep 0, at most 2 participations')
+        ('observed nobody twice, at most 1 participation', 'observed min-sep 0, at most 2 participations')
     """
     apart = "nobody twice" if min_sep is None else f"min-sep {min_sep}"
-    return f"observed {apart}, at most {max_participations} participations"
+    return f"observed {apart}, at most {max_participations} participation{'' if max_participations == 1 else 's'}"
 
 
 def calibrated_to(epsilon: float, delta: float, cohort: int) -> str:

@@ -1,12 +1,15 @@
 """Bars on a terminal; without one, nothing but lines, and no control character."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 import types
 
 import pytest
@@ -34,9 +37,10 @@ PLAN = [
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 
 
-def on_a_terminal(program, cwd, *arguments):
+def on_a_terminal(program, cwd, *arguments, columns=0):
     """What a program writes to standard output, a pipe, and to standard error, a terminal."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, cwd=cwd) as process:
         os.close(theirs)
@@ -92,6 +96,37 @@ def test_rounds_and_lines_on_a_terminal(tmp_path):
     assert re.search(r"blt  \[#+-+\]   75%", shown)
     assert "\r\x1b[Kline 0\r\n" in shown
     assert re.search(r"compare  \[#+\]  100%", shown)
+
+
+WIDE = """
+import itertools, os, time
+os.environ.pop("COLUMNS", None)
+clock = itertools.count()
+time.time = lambda: float(next(clock))
+from tff_mf.experiments import progress
+with progress.bar("banded-toeplitz", 400) as advance:
+    for number in range(4):
+        advance(10, "accuracy 0.2500, and what else there is to say of it")
+    progress.say("word " * 30)
+with progress.bar("pydoc: reading modules", 2) as advance:
+    advance(1, "")
+with progress.search() as show:
+    class Where:
+        rounds, iteration, error = 2048, 3, 1234567.25
+    show(Where)
+"""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_no_bar_is_wider_than_the_terminal(tmp_path, columns):
+    """The terminal would wrap it, and the next one would be written below and not over it."""
+    _, shown = on_a_terminal(WIDE, tmp_path, columns=columns)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]+", shown)]
+    assert max(map(len, lines)) <= columns
+    assert sum(line.startswith("word word") for line in lines) > 1
+    bars = [line for line in lines if line.startswith("banded-toeplitz  [")]
+    assert any(re.search(r"\d\d:\d\d:\d\d", line) for line in bars)
+    assert columns < 80 or any("accuracy" in line for line in bars)
 
 
 def test_a_bar_that_is_interrupted_gives_the_cursor_back(tmp_path):

@@ -185,7 +185,7 @@ def test_summary_and_statement_say_what_ran(finished):
     assert summary["observed_max_participations"] == observed.max_participations
     assert f"ε≤{upwards(summary['epsilon'])} at δ=1e-06" in result.statement
     assert result.statement.startswith("Simulated: client-level zero-out DP, central: ")
-    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participations" in result.statement
+    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 

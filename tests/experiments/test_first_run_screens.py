@@ -1,0 +1,85 @@
+"""The screens of the page of commands that need TensorFlow, in the order of the page."""
+
+import re
+import shutil
+
+import pytest
+
+pytest.importorskip("tensorflow_federated")
+
+from click.testing import CliRunner
+
+from tff_mf.experiments.cli import cli
+
+from .test_screens import REPRS, TRAINING, columns, documented
+
+# What differs from run to run: noise and what is measured of it, hashes, times, and the patch release of Python.
+VARYING = (
+    (r"(?<=digest: )[0-9a-f]{64}", "…"),
+    (r"(?<=accuracy )[\d.]+", "…"),
+    (r"written in \d+ s|there already", "…"),
+    (r"(?<=Python 3\.11\.)\d+", "…"),
+)
+
+
+def printed(*arguments):
+    found = CliRunner().invoke(cli, list(arguments), catch_exceptions=False, standalone_mode=False)
+    assert not found.return_value, found.stderr
+    return found.stdout
+
+
+def settled(name, text):
+    """The words of a screen, without what differs from run to run."""
+    text = " ".join(text.split())
+    for pattern, instead in VARYING:
+        text = re.sub(pattern, instead, text)
+    return re.sub(r"[\d.e-]*\d[\d.e-]*( of another stream)?", "…", text) if name == "audit" else text
+
+
+@pytest.fixture(scope="module")
+def screens(small_data, tmp_path_factory):
+    """The folder, and for each command with a screen in the docs what it printed and what the docs have."""
+    folder, found = tmp_path_factory.mktemp("screens"), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "80")
+        shutil.copy(small_data, "scipy.sqlite")
+        for words, screen in documented():
+            if words[0] in TRAINING:
+                found[words[0]] = printed(*words), screen
+    return folder, found
+
+
+def test_the_screens_in_the_docs_are_what_is_printed(screens):
+    assert tuple(screens[1]) == TRAINING[:2] + TRAINING[2:]
+    for name, (text, screen) in screens[1].items():
+        assert settled(name, text) == settled(name, screen), name
+
+
+def test_they_fit_the_terminal_and_speak_in_words(screens, monkeypatch):
+    folder, found = screens
+    monkeypatch.chdir(folder)
+    for text, _ in found.values():
+        assert max(map(columns, text.splitlines())) <= 80
+        assert REPRS.search(text) is None
+    assert (folder / "runs/first/report.md").is_file()
+    for words in (
+        ["train", "--config", "runs/first/configuration.toml", "--show"],
+        ["train", "--preset", "mcmahan2024-blt", "--epsilon", "2", "--show"],
+        ["report", "runs/first", "--check"],
+        ["verify", "bundle", "--files-only"],
+        ["doctor"],
+    ):
+        lengths = {}
+        for width in (40, 80, 120):
+            monkeypatch.setenv("COLUMNS", str(width))
+            text = printed(*words)
+            assert width == 40 or longest(text) <= width, text
+            assert REPRS.search(text.replace("5[a]", "")) is None
+            lengths[width] = len(text.splitlines())
+        assert lengths[40] >= lengths[80] >= lengths[120]
+
+
+def longest(text):
+    """The widest line, but for words that are wider than any terminal is to be: paths, hashes and URLs."""
+    return max(columns(line) for line in text.splitlines() if max(map(len, line.split()), default=0) < 50)
