@@ -248,7 +248,7 @@ def _remedies(found: Signal) -> str:
     if found.cohort_needed is not None:
         each.append(f"a cohort of {found.cohort_needed:,} of at least {found.population_needed:,} clients")
     if found.epsilon_needed is not None:
-        each.append(f"ε = {upwards(found.epsilon_needed)}")
+        each.append(f"an ε of {upwards(found.epsilon_needed)}")
     if found.dimension_needed:
         each.append(f"{found.dimension_needed:,} parameters")
     return f"; {', or '.join(each)} would bring it to {LEARNS}" if each else ""
