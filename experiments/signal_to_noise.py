@@ -22,7 +22,7 @@ from .deployment import Deployment
 from .planning import Option
 from .privacy import PrivacyPlan
 from .settings import ModelConfig
-from .statements import level, upwards
+from .statements import upwards
 
 # Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
 LEARNS = 0.1
@@ -263,7 +263,7 @@ def _remedies(found: Signal) -> str:
     if found.cohort_needed is not None:
         each.append(f"a cohort of {found.cohort_needed:,} of at least {found.population_needed:,} clients")
     if found.epsilon_needed is not None:
-        each.append(level("epsilon", float(upwards(found.epsilon_needed))))
+        each.append(f"an ε of {upwards(found.epsilon_needed)}")
     if found.dimension_needed:
         each.append(f"{found.dimension_needed:,} parameters")
     return f"; {', or '.join(each)} would bring it to {LEARNS}" if each else ""

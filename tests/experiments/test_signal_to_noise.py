@@ -97,8 +97,8 @@ def test_what_is_advised_brings_the_noise_to_where_every_run_learned():
     assert mild.drowned
     assert ratio(cohort=30, epsilon=mild.epsilon_needed).noise_to_signal == least
     line = signal_to_noise.one_line(mild)
-    assert f"a cohort of {mild.cohort_needed:,} of at least {mild.population_needed:,} clients, or ε = " in line
-    assert float(line.split("ε = ")[1].split(",")[0]) >= mild.epsilon_needed
+    assert f"a cohort of {mild.cohort_needed:,} of at least {mild.population_needed:,} clients, or an ε of " in line
+    assert float(line.split("ε of ")[1].split(" ")[0].rstrip(",")) >= mild.epsilon_needed
     assert f"{mild.dimension_needed:,} parameters would bring it to 0.1" in line
 
 

@@ -245,3 +245,10 @@ def test_a_run_with_restarts_is_worse_than_one_restart_of_it():
 def test_bad_arguments_are_named(make, field):
     with pytest.raises(tff_mf.InputError, match=field):
         make()
+
+
+def test_figures_to_compare_are_infinite_where_they_cannot_be_computed():
+    """Next to no noise: dp-accounting's exponentials overflow, and no order above 1 is left."""
+    found = tff_mf.Guarantee(mu=1e30)
+    assert found.epsilon(1e-6) > 1e59
+    assert found.epsilon_by_pld(1e-6) == found.epsilon_from_zcdp(1e-6) == math.inf
