@@ -12,8 +12,8 @@ ARCHITECTURES = ("lstm", "conv")
 _MOST_VALUES = 2**29
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
 _LARGEST_SEED = 2**32 - 1
-# TensorFlow makes room for a whole batch at once.
-_MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**31 - 1, "evaluation_examples": 2**31 - 1}
+# TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
+_MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
 _ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})")
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
