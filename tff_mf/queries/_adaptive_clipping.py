@@ -164,7 +164,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         below = 0.5 + tf.math.divide_no_nan(global_state.count, records)
         exponent = self._clipping.learning_rate * (self._clipping.target_quantile - tf.clip_by_value(below, 0.0, 1.0))
         clip_norm = global_state.clip_norm * tf.exp(exponent)
-        return self._begin(tf.clip_by_value(clip_norm, _clipping.SMALLEST_CLIP_NORM, _clipping.LARGEST_CLIP_NORM))
+        return self._begin(tf.clip_by_value(clip_norm, _validate.SMALLEST_CLIP_NORM, _validate.LARGEST_CLIP_NORM))
 
     def derive_metrics(self, global_state: AdaptiveClippingState) -> collections.OrderedDict[str, tf.Tensor]:
         """Returns the figures of its base class, and the clip norm: post-processing of what was released."""
