@@ -10,6 +10,10 @@ ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
+# NumPy's and Python's generators, which TFF seeds, take 32 bits.
+_LARGEST_SEED = 2**32 - 1
+# TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
+_MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
 _ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})")
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
@@ -154,8 +158,11 @@ class TrainingSettings:
         for name in ("client_learning_rate", "server_learning_rate"):
             _validate.positive(name, getattr(self, name))
         for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
-            _validate.whole(name, getattr(self, name))
-        _validate.whole("seed", self.seed, at_least=0)
+            most = _MOST_EXAMPLES.get(name, _validate.MAX_WHOLE)
+            if _validate.whole(name, getattr(self, name)) > most:
+                raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
+        if _validate.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
+            raise InputValueError(f"seed={self.seed} must be at most {_LARGEST_SEED}.")
         if self.zeroing is not None:
             _validate.positive("zeroing", self.zeroing)
         for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):

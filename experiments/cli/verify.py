@@ -6,7 +6,11 @@ import pathlib
 
 import click
 
+from tff_mf.errors import InputValueError
+
 from . import _options
+
+_MOST_ROUNDS = 10_000
 
 
 @click.command()
@@ -28,7 +32,8 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
 
     from .. import bundles, progress
 
-    rounds = _validate.whole("rounds", rounds)
+    if _validate.whole("rounds", rounds) > _MOST_ROUNDS:
+        raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}: three already go through every graph.")
     folder = pathlib.Path(bundle)
     if files_only:
         found = bundles.refusals(folder, digest=digest)

@@ -25,15 +25,7 @@ OPTIONS: Mapping[tuple[str, str], str] = {
     ("--client-learning-rate", BEYOND): _RATE,
     ("--server-learning-rate", BEYOND): _RATE,
     ("--client-epochs", LARGEST): "as long as one waits",
-    ("--rounds", LARGEST): "as long as one waits",
-    **{
-        (flag, LARGEST): _NO_LIMIT
-        for flag in (
-            *("--batch-size", "--max-examples", "--evaluate-every", "--evaluation-examples", "--checkpoint-every"),
-            *("--restarts", "--jobs"),
-        )
-    },
-    ("--seed", LARGEST): "any 64 bits are a seed",
+    **{(flag, LARGEST): _NO_LIMIT for flag in (*("--evaluate-every", "--checkpoint-every", "--restarts", "--jobs"),)},
     ("--insecure-seed", LARGEST): "any 64 bits are a seed",
     ("--max-concurrent-clients", "-1"): "no bound, as the help says",
     ("--config", "empty"): _EMPTY,

@@ -173,6 +173,9 @@ def outcomes(chosen: Iterable[Case]) -> Iterator[Outcome]:
     # Loaded once, for all forks.
     import scipy.optimize  # noqa: F401
 
+    # Matplotlib starts processes to find fonts, once.
+    from tff_mf.experiments import _figures  # noqa: F401
+
     with tempfile.TemporaryDirectory() as scratch:
         template = pathlib.Path(scratch)
         prepare(template)

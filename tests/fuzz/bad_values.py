@@ -84,7 +84,7 @@ _VARIABLES: Mapping[str, Sequence[str]] = {
     "COLUMNS": ("abc", "0", "-1", "1", BEYOND),
     "TF_CPP_MIN_LOG_LEVEL": ("abc", "-1", BEYOND),
     "TERM": ("nonsense", ""),
-    "TFF_MF_CACHE": ("/proc/none", "/dev/full/x", "x" * 5000, "a\x1b[2Jb/" + "x" * 300),
+    "TFF_MF_CACHE": ("/proc/none", "/dev/full/x", "x" * 5000, "folder/" + "x" * 300),
     "XDG_CACHE_HOME": ("/proc/none", "/dev/full/x"),
 }
 _TABLES = (
