@@ -14,6 +14,7 @@ OPTIONS: Mapping[tuple[str, str], str] = {
     ("--restart-every", LARGEST): "noise that never starts anew, as in a run that is shorter",
     ("--population", LARGEST): "a population is only compared with δ and with cohorts",
     ("--max-participations", LARGEST): "`plan` counts what fits, and prints that",
+    ("--buffers", LARGEST): "those that do not lower the loss are left out, which the result says",
     ("--dimension", LARGEST): "multiplied with rows, and printed",
     ("--epsilon", BEYOND): _NOISE,
     ("--noise-multiplier", BEYOND): _NOISE,

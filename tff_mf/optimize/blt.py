@@ -104,8 +104,6 @@ def optimize_blt_result(
     began = time.perf_counter()
     made_for = MadeFor(rounds=rounds, participation=participation)
     wanted = None if buffers is None else _validate.whole("buffers", buffers)
-    if wanted is not None and wanted > max(1, rounds - 1):
-        raise InputValueError(f"buffers={wanted} is more than a mechanism of rounds={rounds} can use: take fewer.")
     objective = _validate.one_of("objective", objective, ("max", "rms"))
     _check_size(made_for)
 
