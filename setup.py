@@ -108,7 +108,7 @@ def description() -> str:
 
 
 def _named(link: re.Match[str]) -> str:
-    text, path = link.groups()
+    text, path = link[1], link[2].partition("#")[0]
     return f"`{path}`" if text == path else f"{text} (`{path}`)"
 
 

@@ -145,7 +145,11 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata, checkout):
     named = re.findall(r"\]\(([^)]+)\)", (checkout / "README.md").read_text())
     relative = [path for path in named if not path.startswith("https://")]
     assert relative
-    assert all((checkout / path).is_file() and f"`{path}`" in text for path in relative)
+    for path in relative:
+        file, _, _ = path.partition("#")
+        assert (checkout / file).is_file(), path
+        assert f"`{file}`" in text, path
+    assert ".md#" not in text
 
 
 def test_the_citation_has_what_its_format_demands_and_the_papers_of_the_metadata():

@@ -118,7 +118,7 @@ def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
 
 
 def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
-    clock = iter([0.0, 1.0, 2.5, 3.0, 5.0])
+    clock = iter([0.0, 8.0, 16.0, 20.0, 40.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     with progress.search() as report:
         for iteration in range(4):

@@ -31,6 +31,8 @@ def test_no_library_is_registered_on_the_screen(level, tmp_path):
     assert (tmp_path / "errors").read_bytes() == b""
 
 
+# README's line for verify is run in CI, and its output is looked through: tests/test_command_lines.py.
+@pytest.mark.long
 def test_a_bundle_is_verified_without_chatter(bundle, tmp_path):
     command = [COMMAND, "verify", bundle.folder, "--rounds", "1", "--digest", bundle.digest]
     with (tmp_path / "out").open("wb") as out, (tmp_path / "errors").open("wb") as errors:

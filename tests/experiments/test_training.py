@@ -282,8 +282,9 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left):
         *("--vocab-size", "100", "--max-examples", "4", "--evaluation-examples", "20", "--out", tmp_path / "run"),
     ]
     # Interrupts are ignored, as they are in what a shell runs in the background.
-    piped = "trap '' INT; " + " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 1"
-    last = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=240, check=True).stdout
+    piped = "trap '' INT; " + " ".join(map(str, command)) + f" 2>{tmp_path / 'stderr'} | tail -n 30"
+    shown = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=240, check=True).stdout
+    last = " ".join(shown.split())
     assert last.startswith("accuracy ")
     assert "ε≤6.000 at δ=1e-05" in last
     assert "of the clients that really train: ε≤" in last
