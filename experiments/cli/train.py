@@ -1,12 +1,15 @@
 """`tff-mf train`: one private training run."""
 
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .. import layers, presets
 from . import _options, _train_options, _types
+
+if TYPE_CHECKING:
+    from ..privacy import PrivacyPlan
 
 # Of the values that the column of values is made for.
 _LONGEST_VALUE = 16
@@ -77,12 +80,12 @@ def train(
     from tff_mf import _requires
 
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import _locks, progress, runs, settings, signal_to_noise
+    from .. import progress, runs, settings, signal_to_noise
 
     execution = settings.ExecutionSettings(
         checkpoint_every=checkpoint_every,
         resume=resume,
-        workers=tuple(address.strip() for address in workers.split(",") if address.strip()),
+        workers=_addresses(workers),
         restarts=restarts,
     )
     if resume:
@@ -102,14 +105,7 @@ def train(
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     data = runs.data_file(configuration.dataset)
-    if resume:
-        run_files.check_same(layer, path)
-    else:
-        with _locks.alone(path):
-            runs.check_new(path)
-            runs.keep_mechanism(path, privacy.mechanism)
-            run_files.write(layer, path)
-
+    _begin(layer, path, privacy, resume=resume)
     signal = signal_to_noise.of_run(
         privacy,
         chosen_settings.model,
@@ -134,6 +130,24 @@ def train(
         _options.paragraphs(accuracy, result.statement, result.summary["amplified_statement"], f"files: {path}")
     if not result.holds:
         raise SystemExit(1)
+
+
+def _addresses(workers: str) -> tuple[str, ...]:
+    """Returns the addresses in a list with commas."""
+    return tuple(address.strip() for address in workers.split(",") if address.strip())
+
+
+def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
+    """Writes what a run is set to do, or checks that one that goes on was begun with the same."""
+    from .. import _locks, run_files, runs
+
+    if resume:
+        run_files.check_same(layer, folder)
+        return
+    with _locks.alone(folder):
+        runs.check_new(folder)
+        runs.keep_mechanism(folder, privacy.mechanism)
+        run_files.write(layer, folder)
 
 
 def _show(preset: presets.Preset | None, layer: layers.Layer, *, as_json: bool) -> None:
