@@ -83,10 +83,7 @@ def train(
     from .. import progress, runs, settings, signal_to_noise
 
     execution = settings.ExecutionSettings(
-        checkpoint_every=checkpoint_every,
-        resume=resume,
-        workers=_addresses(workers),
-        restarts=restarts,
+        checkpoint_every=checkpoint_every, resume=resume, workers=_addresses(workers), restarts=restarts
     )
     if resume:
         configuration.training_settings()

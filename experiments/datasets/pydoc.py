@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from tff_mf.errors import InputTypeError, InputValueError
 
 from .. import progress as _progress
-from . import _cache, _sources
+from . import _cache, _sources, _tff_examples
 from ._extract import MIN_SENTENCES
 
 # To be raised whenever the same sources would give another file: it is part of what a cached file is known by.
@@ -32,8 +32,6 @@ FORMAT_VERSION = 1
 
 TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 
-# StackOverflow has a date with every example; a docstring has none.
-_NO_DATE = b"1970-01-01 00:00:00 UTC"
 _SECONDS_BETWEEN_LINES = 5.0
 _BATCH = 32  # files
 
@@ -303,9 +301,9 @@ def _write_examples(whole: str, scratch: str, clients: Sequence[_Client], progre
     by_name = {client.name: client for client in clients}
     shown = _shown(clients, len(clients), "writing clients", progress)
 
-    def dataset_of(name: str) -> _Examples:
+    def dataset_of(name: str) -> _tff_examples.Examples:
         next(shown, None)
-        return _Examples(by_name[name])
+        return _tff_examples.Examples(name, by_name[name].examples)
 
     before = tempfile.tempdir
     # TFF's writer keeps its half of the work in the system's folder for such, and leaves it there when interrupted.
@@ -339,44 +337,3 @@ def _make_readable(whole: str) -> None:
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(whole, 0o666 & ~mask)
-
-
-class _Examples:
-    """Stands in for a `tf.data.Dataset`: TFF's writer asks one for its element_spec and its elements, no more.
-
-    A real data set of every client takes several times as long as all the rest of the work.
-    """
-
-    def __init__(self, client: _Client):
-        self._client = client
-
-    @property
-    def element_spec(self) -> Mapping[str, object]:
-        from .sqlite import element_spec
-
-        return element_spec()
-
-    def __iter__(self) -> Iterator[Mapping[str, "_Value"]]:
-        import numpy as np
-
-        date, score, kind = _Value(_NO_DATE), _Value(np.zeros([], np.int64)), _Value(b"answer")
-        tags = _Value("|".join(self._client.name.split(".")).encode())
-        for title, text in self._client.examples:
-            yield {
-                "creation_date": date,
-                "score": score,
-                "tags": tags,
-                "title": _Value(title.encode()),
-                "tokens": _Value(text.encode()),
-                "type": kind,
-            }
-
-
-class _Value:
-    """Stands in for an eager tensor, of which TFF's writer wants the value."""
-
-    def __init__(self, value):
-        self._value = value
-
-    def numpy(self):
-        return self._value

@@ -69,14 +69,7 @@ def build(
         "kind": "realised" if realised else "planned",
         "headline": _planned_first(claim, realised),
         "statement": _verdict.statement(configuration, claim, realised),
-        "setting": {
-            "model": "central",
-            "trusted": answers["trusted"],
-            "simulation": configuration.simulation,
-            "cohort": configuration.cohort,
-            "clients_per_round": configuration.clients_per_round,
-            "population": _verdict.population(configuration, answers, evidence),
-        },
+        "setting": _setting(configuration, answers, evidence),
         "covered": _covered(configuration, answers),
         "unit": {"client": answers["unit"], "clients_of_one_person": answers["clients_of_one_person"]},
         "adjacency": configuration.adjacency,
@@ -151,6 +144,17 @@ def _accountant(
         if several is not None:
             result["epsilon_of_a_person"] = _figures.finite(claim.epsilon_of(several))
     return result
+
+
+def _setting(configuration: Configuration, answers: Mapping[str, Any], evidence: Evidence) -> dict[str, Any]:
+    return {
+        "model": "central",
+        "trusted": answers["trusted"],
+        "simulation": configuration.simulation,
+        "cohort": configuration.cohort,
+        "clients_per_round": configuration.clients_per_round,
+        "population": _verdict.population(configuration, answers, evidence),
+    }
 
 
 def _covered(configuration: Configuration, answers: Mapping[str, Any]) -> dict[str, Any]:
