@@ -29,7 +29,7 @@ def demo(out: str, as_json: bool) -> None:
     folder = runs.replaceable_folder(pathlib.Path(out))
 
     from .. import demo as comparison
-    from ..statements import upwards
+    from .. import digits
 
     summary = comparison.run_demo(comparison.DemoSettings(), folder)
     if as_json:
@@ -38,7 +38,7 @@ def demo(out: str, as_json: bool) -> None:
     click.echo(f"{'mechanism':10} {'accuracy':>9} {'noise multiplier':>17} {'server rate':>12}")
     for name, run in summary["mechanisms"].items():
         click.echo(
-            f"{name:10} {100 * run['accuracy']:>7.2f} % {upwards(run['noise_multiplier']):>17} "
+            f"{name:10} {100 * run['accuracy']:>7.2f} % {digits.downwards(run['noise_multiplier']):>17} "
             f"{run['server_learning_rate']:>12.3g}"
         )
     click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
