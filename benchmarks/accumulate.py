@@ -1,0 +1,85 @@
+"""What it costs that the server clips each update once more in `accumulate`: shares of a round, within one run.
+
+python benchmarks/accumulate.py [--clients N] [--rounds N]
+
+The LSTM of the papers, clients of `pydoc`, in a resident context. A round whose sum clips, a round with TFF's plain
+sum, and adding an update with and without the clip take turns, so that a change in the machine's load meets all.
+"""
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from resident import CLIENTS, Lstm, row, seconds_of, stepping
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.noise import _clipping
+
+CLIPPED, PLAIN = "round, sum that clips", "round, TFF's plain sum"
+UPDATES = {"passes": 0.5, "is scaled": 2.0}
+
+
+def aggregator(record_sum: tff.aggregators.UnweightedAggregationFactory | None) -> aggregators.MFAggregationFactory:
+    return aggregators.build_mf_aggregator(
+        tff_mf.BLT.production("b400"),
+        clip_norm=1.0,
+        noise_multiplier=0.1,
+        clients_per_round=CLIENTS,
+        record_aggregation_factory=record_sum,
+    )
+
+
+def added(shapes: Sequence[tuple[int, ...]], length: float | None) -> Callable[[], None]:
+    """Returns what adds an update to a sum: one of this length that is clipped before, or one that is not if None."""
+    size = sum(int(np.prod(shape)) for shape in shapes)
+    update = [tf.fill(shape, tf.constant((length or 0.5) / size**0.5, tf.float32)) for shape in shapes]
+    total = [tf.zeros(shape) for shape in shapes]
+
+    @tf.function(autograph=False)
+    def accumulate(total: list[tf.Tensor], update: list[tf.Tensor]) -> list[tf.Tensor]:
+        one = update if length is None else _clipping.clip_again(update, tf.constant(1.0)).leaves
+        return list(map(tf.add, total, one))
+
+    return lambda: [each.numpy().shape for each in accumulate(total, update)][:0]
+
+
+def shares(seconds: Mapping[str, Sequence[float]], name: str, base: str, times: int, of: str) -> str:
+    found = [
+        times * (one - other) / whole
+        for one, other, whole in zip(seconds[name], seconds[base], seconds[of], strict=True)
+    ]
+    return f"{statistics.median(found):.2%} ({min(found):.2%} to {max(found):.2%})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--rounds", type=int, default=12)
+    arguments = parser.parse_args()
+    lstm = Lstm(arguments.clients)
+    shapes = [np.shape(weight) for weight in lstm.task.initial_weights.trainable]
+    with aggregators.resident_context(max_concurrent_computation_calls=os.cpu_count() or 1):
+        sums = {CLIPPED: None, PLAIN: tff.aggregators.SumFactory()}
+        steps = {name: stepping(lstm.process(aggregator(each)), lstm.cohorts[0]) for name, each in sums.items()}
+        steps |= {name: added(shapes, length) for name, length in UPDATES.items()}
+        seconds = seconds_of({**steps, "is added": added(shapes, None)}, arguments.rounds, warmup=2)
+    row(f"{arguments.clients} clients, {lstm.task.parameters:,} parameters", "share of a round", "must be")
+    row("---", "---", "---")
+    for name in UPDATES:
+        milliseconds = 1000 * (statistics.median(seconds[name]) - statistics.median(seconds["is added"]))
+        cost = shares(seconds, name, "is added", 1, CLIPPED)
+        row(f"the clip of one update that {name}", f"{cost}, {milliseconds:.1f} ms", "≤ 5 %")
+        row(f"of all, if each {name}", shares(seconds, name, "is added", arguments.clients, CLIPPED), "≤ 5 %")
+    whole = shares(seconds, CLIPPED, PLAIN, 1, CLIPPED)
+    row("the two rounds' difference", f"{whole}, of {statistics.median(seconds[CLIPPED]):.2f} s", "≤ 5 %")
+
+
+if __name__ == "__main__":
+    main()
