@@ -5,9 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from ._resource_names import named_by_content
 from ._stage_graphs import StageGraph
 
 SIGNATURE = "serving_default"
+_ASSETS = "assets"
 
 
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
@@ -17,7 +19,8 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     signature alone is checked by nobody: called by it, or from another language, a scalar would be broadcast to the
     shape of what it is added to.
     """
-    imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph.graph_def, name=""), [])
+    named = named_by_content(graph.graph_def)
+    imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
     taken, given = (
         [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
     )
@@ -34,6 +37,8 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     module = tf.Module()
     module.stage = stage
     tf.saved_model.save(module, str(folder), signatures={SIGNATURE: stage})
+    # Empty, and needed by nobody: what has no hash in a manifest is nothing that a bundle should have.
+    (folder / _ASSETS).rmdir()
     return {
         "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
         "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 
 import click
 
@@ -11,6 +12,7 @@ from tff_mf.errors import InputValueError
 from . import _options
 
 _MOST_ROUNDS = 10_000
+_MOST_NAMES = 5
 
 
 @click.command()
@@ -24,11 +26,11 @@ _MOST_ROUNDS = 10_000
 )
 @_options.as_json
 def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_json: bool) -> None:
-    """Check a bundle: hashes, types, report, policy, and a few rounds of it against TFF.
+    """Check a bundle: its files, every graph against one that is built anew, and a few rounds against TFF.
 
     Exit status 1 if it must not be deployed; the file that is wrong is named.
     """
-    from tff_mf import _requires, _validate
+    from tff_mf import _validate
 
     from .. import bundles, progress
 
@@ -36,18 +38,16 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
         raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}: three already go through every graph.")
     folder = pathlib.Path(bundle)
     if files_only:
-        found = bundles.refusals(folder, digest=digest)
+        checked = bundles.check_files(folder, digest=digest)
     else:
-        # What is wrong with a file is said before TensorFlow is loaded.
-        found = bundles.refusals(folder, digest=digest)
-        if not found:
-            _requires.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-            from ..bundles import verification
+        from ..bundles import verification
 
-            with progress.bar("verify", 4 + 2 * rounds):
-                found = verification.verify(folder, rounds=rounds, digest=digest)
+        with progress.bar("verify", 8 + 2 * rounds):
+            checked = verification.verify(folder, rounds=rounds, digest=digest)
+    found = checked.refused
     if as_json:
-        click.echo(json.dumps({"verified": not found, "refused": [dataclasses.asdict(each) for each in found]}))
+        refused = [dataclasses.asdict(each) for each in found]
+        click.echo(json.dumps({"verified": not found, "refused": refused, "rests_on": dict(checked.rests_on)}))
     else:
         if found:
             _options.paragraphs(
@@ -56,6 +56,16 @@ def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_js
         else:
             ran = "only, nothing was run" if files_only else f"and {rounds} rounds in TensorFlow and in TFF"
             click.echo(f"verified: its files {ran}")
+            _options.show(_resting(checked.rests_on))
             click.echo(f"digest: {bundles.read_manifest(folder)[1]}")
     if found:
         raise SystemExit(1)
+
+
+def _resting(rests_on: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns a row for each thing that files rest on, with the files, or how many there are."""
+    rows = []
+    for kind in dict.fromkeys(rests_on.values()):
+        names = [name for name, value in rests_on.items() if value == kind]
+        rows.append((kind, ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} files"))
+    return rows
