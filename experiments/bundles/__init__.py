@@ -6,7 +6,9 @@ Nothing here imports TensorFlow Federated before it is needed: a server that run
 from ._checks import Refusal as Refusal
 from ._checks import refusals as refusals
 from ._folders import check_new_folder as check_new_folder
+from ._manifest import MANIFEST as MANIFEST
 from ._manifest import PLANNED as PLANNED
+from ._manifest import SIGNATURE as SIGNATURE
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
 from ._policy import ParticipationPolicy as ParticipationPolicy

@@ -10,6 +10,8 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 MANIFEST = "manifest.json"
+# Of the manifest, by OpenSSH; the one file of a bundle that no manifest names.
+SIGNATURE = "manifest.json.sig"
 PLANNED = "planned.json"
 PLANNED_TEXT = "planned.md"
 POLICY = "participation.json"
@@ -52,10 +54,10 @@ class Manifest:
 
 
 def file_hashes(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of every file of a bundle but its manifest, by its path in it."""
+    """Returns the SHA-256 of every file of a bundle but its manifest and the signature of that, by its path in it."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
     found = {path.relative_to(folder).as_posix(): path for path in paths}
-    return {name: _hash(path) for name, path in found.items() if name != MANIFEST}
+    return {name: _hash(path) for name, path in found.items() if name not in (MANIFEST, SIGNATURE)}
 
 
 def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:
