@@ -5,14 +5,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from ._resource_names import named_by_content
 from ._stage_graphs import StageGraph
 
 SIGNATURE = "serving_default"
+_ASSETS = "assets"
 
 
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     """Writes a stage as a SavedModel with one signature, and returns types of its inputs and outputs."""
-    imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph.graph_def, name=""), [])
+    named = named_by_content(graph.graph_def)
+    imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
     taken, given = (
         [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
     )
@@ -28,6 +31,8 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     module = tf.Module()
     module.stage = stage
     tf.saved_model.save(module, str(folder), signatures={SIGNATURE: stage})
+    # Empty, and needed by nobody: what has no hash in a manifest is nothing that a bundle should have.
+    (folder / _ASSETS).rmdir()
     return {
         "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
         "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},

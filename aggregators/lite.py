@@ -3,10 +3,14 @@
 import dataclasses
 import os
 import re
+from collections.abc import Iterator
 
 import tensorflow as tf
+from flatbuffers import flexbuffers
+from tensorflow.lite.python import schema_py_generated as schema
 
 _REASON_LENGTH = 500
+_FLEX = b"Flex"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,7 @@ class LiteModel:
 def convert_to_lite(saved_model: str | os.PathLike[str]) -> LiteModel:
     """Returns a SavedModel converted for TensorFlow Lite, with the operations that it needs TensorFlow for.
 
-    It runs where the Flex delegate is linked in, as in TensorFlow's own Python package. What cannot be converted is no
+    The same SavedModel always gives the same file. It runs where the Flex delegate is linked in, as in TensorFlow's own Python package. What cannot be converted is no
     error: the result says why.
 
     Args:
@@ -35,10 +39,31 @@ def convert_to_lite(saved_model: str | os.PathLike[str]) -> LiteModel:
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
     converter.experimental_enable_resource_variables = True
     try:
-        return LiteModel(content=converter.convert())
+        content = converter.convert()
     # The converter raises whatever its parts raise, and whatever it is, there is no file.
     except Exception as error:
         return LiteModel(content=None, reason=_reason(str(error)))
+    return LiteModel(content=_in_order(content))
+
+
+def _in_order(content: bytes) -> bytes:
+    """Returns a model with the attributes of each Flex operation in order: the converter writes them in any."""
+    for options in _flex_options(schema.Model.GetRootAs(content, 0)):
+        written = flexbuffers.GetRoot(options).AsVector[1].AsStringBytes
+        ordered = tf.compat.v1.NodeDef.FromString(written).SerializeToString(deterministic=True)
+        # As long as before, so that no offset changes; wherever the same bytes stand, they are the same attributes.
+        if len(ordered) != len(written):
+            raise ValueError("TensorFlow Lite wrote an operation that is another one once it is written again.")
+        content = content.replace(written, ordered)
+    return content
+
+
+def _flex_options(model: schema.Model) -> Iterator[bytes]:
+    for graph in (model.Subgraphs(index) for index in range(model.SubgraphsLength())):
+        for operator in (graph.Operators(index) for index in range(graph.OperatorsLength())):
+            code = model.OperatorCodes(operator.OpcodeIndex()).CustomCode()
+            if code is not None and code.startswith(_FLEX):
+                yield operator.CustomOptionsAsNumpy().tobytes()
 
 
 def _reason(message: str) -> str:

@@ -3,7 +3,8 @@
 Nothing here imports TensorFlow Federated before it is needed: a server that runs a bundle does not have it.
 """
 
-from ._checks import Refusal as Refusal
+from ._checks import check_files as check_files
+from ._checks import checked_copy as checked_copy
 from ._checks import refusals as refusals
 from ._folders import check_new_folder as check_new_folder
 from ._manifest import MANIFEST as MANIFEST
@@ -13,6 +14,8 @@ from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
 from ._policy import ParticipationPolicy as ParticipationPolicy
 from ._policy import read_policy as read_policy
+from ._results import Refusal as Refusal
+from ._results import Verification as Verification
 from ._source import Source as Source
 from ._source import read_source as read_source
 from ._trained import check_trained as check_trained

@@ -1,39 +1,80 @@
 """Checks the files of a bundle against each other, without TensorFlow."""
 
-import dataclasses
+import contextlib
+import math
+import os
 import pathlib
+import tempfile
+from collections.abc import Iterator
 
 import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
-from .. import reports
+from .. import reports, run_files
 from ..reports import _strict
 from ..reports._configuration import CONFIGURATION, MECHANISM, file_hash
-from ._manifest import MANIFEST, PLANNED, PLANNED_TEXT, POLICY, Manifest, file_hashes, read_manifest
+from ._entries import copied
+from ._manifest import (
+    MANIFEST,
+    MOST_MANIFEST_BYTES,
+    PLANNED,
+    PLANNED_TEXT,
+    POLICY,
+    SIGNATURE,
+    VOCABULARY,
+    Manifest,
+    manifest_file,
+)
 from ._policy import read_policy
+from ._results import CHECKED, DIGEST, Refusal, Verification
+from ._source import deployed_again, read_source
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """Why a bundle must not be deployed.
-
-    Attributes:
-        file: The file that is wrong.
-        reason: What is wrong with it.
-    """
-
-    file: str
-    reason: str
+_MOST_SIGNATURE_BYTES = 2**16
+# What both were calculated from the same settings: by another release of a library, perhaps.
+_SAME_NUMBER = 1e-9
+# What follows from run.json and the artifact, and is compared with it here.
+_FOLLOWING = (MECHANISM, run_files.CONFIGURATION, PLANNED, PLANNED_TEXT, POLICY)
 
 
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
     """Returns why the files of a bundle must not be deployed; nothing if they may.
 
-    Formal guarantee: if nothing is returned, every file is the one that the manifest names by its SHA-256, and there is
-    no other; the report is the one that follows from `run.json` and from the artifact beside it; and what
-    the device's policy allows is covered by the participation schema of that report. Whoever writes a whole bundle anew
-    is found out by its `digest` alone, which `tff-mf export` printed.
+    Formal guarantee: that of `checked_copy`. Whoever writes a whole bundle anew is found out by its `digest` alone,
+    which `tff-mf export` printed; graphs are not looked into.
+
+    Args:
+        folder: The bundle.
+        digest: The bundle's digest, if it is known from elsewhere.
+
+    Raises:
+        InputValueError: If the folder holds no bundle, or the digest is none.
+    """
+    return check_files(folder, digest=digest).refused
+
+
+def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verification:
+    """Returns what `refusals` does, and what each file then rests on.
+
+    Raises:
+        InputValueError: If the folder holds no bundle, or the digest is none.
+    """
+    with checked_copy(folder, digest=digest) as (copy, refused):
+        return Verification(refused=refused, rests_on={} if copy is None else resting(copy))
+
+
+@contextlib.contextmanager
+def checked_copy(
+    folder: pathlib.Path, *, digest: str | None = None
+) -> Iterator[tuple[pathlib.Path | None, list[Refusal]]]:
+    """Yields a copy of a bundle whose files were checked, in a temporary folder of the caller's own, or why not.
+
+    Whoever reads the copy reads what was checked, whatever becomes of `folder` meanwhile.
+
+    Formal guarantee: if there is a copy, every file in it is the one that the manifest names by SHA-256 and size, and
+    there was no other file, no folder, no link and nothing that others may write; the report is the one that follows
+    from `run.json` and from the artifact beside it; `configuration.toml` asks for the same run; and what the device's
+    policy allows is covered by the participation schema of that report.
 
     Args:
         folder: The bundle.
@@ -44,24 +85,35 @@ def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal
     """
     if digest is not None:
         _validate.digest("digest", digest)
-    if not (folder / MANIFEST).is_file():
+    if not folder.is_dir():
+        raise InputValueError(f"bundle={str(folder)!r} is no folder: name the one that tff-mf export wrote.")
+    if not os.path.lexists(folder / MANIFEST):
         raise InputValueError(f"bundle={str(folder)!r} has no {MANIFEST}: it is no bundle of tff-mf export.")
+    with tempfile.TemporaryDirectory(prefix="tff-mf-verify-") as own:
+        copy = pathlib.Path(own) / "bundle"
+        copy.mkdir()
+        found = _copied(folder, copy, digest)
+        yield (None if found else copy), found
+
+
+def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> list[Refusal]:
     try:
-        manifest, found = read_manifest(folder)
+        manifest, found, content = manifest_file(folder)
     except InputValueError as error:
         return [Refusal(file=MANIFEST, reason=str(error))]
     if digest is not None and digest != found:
         return [Refusal(file=MANIFEST, reason=f"the bundle's digest is {found}, not the {digest} that was given")]
-    return _changed(folder, manifest) or _inconsistent(folder, manifest)
+    known = {MANIFEST: MOST_MANIFEST_BYTES, SIGNATURE: _MOST_SIGNATURE_BYTES}
+    changed = copied(folder, manifest.files, copy, known=known)
+    # As it was when its digest was compared.
+    (copy / MANIFEST).write_bytes(content)
+    return changed or _inconsistent(copy, manifest)
 
 
-def _changed(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
-    found, listed = file_hashes(folder), manifest.files
-    reasons = {name: "is not in the manifest" for name in found if name not in listed}
-    reasons |= {name: "is missing" for name in listed if name not in found}
-    changed = "was changed: its SHA-256 is not that of the manifest"
-    reasons |= {name: changed for name in listed if name in found and found[name] != listed[name]}
-    return [Refusal(file=name, reason=reason) for name, reason in sorted(reasons.items())]
+def resting(copy: pathlib.Path) -> dict[str, str]:
+    """Returns what each file of a bundle rests on if its graphs are not built again."""
+    manifest, _, _ = manifest_file(copy)
+    return {name: CHECKED if name in _FOLLOWING else DIGEST for name in (*sorted(manifest.files), MANIFEST)}
 
 
 def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
@@ -85,7 +137,35 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         weaker = str(error)
     if weaker:
         found.append(Refusal(file=POLICY, reason=weaker))
-    return [*found, *_report(folder)]
+    return [*found, *_report(folder)] or _settings(folder)
+
+
+def _settings(folder: pathlib.Path) -> list[Refusal]:
+    """Compares the settings as they were given with what they became in `run.json`."""
+    try:
+        settings, privacy, _ = deployed_again(folder)
+    except InputError as error:
+        text = str(error)
+        return [Refusal(file=VOCABULARY if VOCABULARY in text else CONFIGURATION, reason=text)]
+    file = folder / run_files.CONFIGURATION
+    try:
+        given = read_source(folder, insecure_seed=privacy.insecure_seed)
+        text = file.read_text(encoding="utf-8")
+    except (InputError, OSError, ValueError) as error:
+        return [Refusal(file=file.name, reason=str(error))]
+    if text != run_files.as_toml(given.configuration.values):
+        return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
+    for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
+        for name in vars(stated):
+            if not _same(getattr(stated, name), getattr(asked, name)):
+                return [Refusal(file=file.name, reason=f"asks for another {name} than {CONFIGURATION} has")]
+    return []
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_SAME_NUMBER)
+    return one == other
 
 
 def _report(folder: pathlib.Path) -> list[Refusal]:

@@ -5,6 +5,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 
@@ -33,6 +34,15 @@ def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
         raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def set_modes(folder: pathlib.Path) -> None:
+    """Gives a folder and all that is in it modes by which nobody but their owner can write, whatever the umask is.
+
+    What only its owner can read stays so.
+    """
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 def _sync(path: pathlib.Path) -> None:

@@ -1,15 +1,20 @@
-"""Makes a bundle: everything that a server and its devices need, and a manifest of it."""
+"""Makes a bundle: everything that a server and its devices need, and a manifest of it.
+
+Two exports of one source are equal to the byte, wherever, whenever and beside whatever they run; a test keeps it so.
+Therefore graphs are built in a process of their own, from the files that are in the bundle by then.
+"""
 
 import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 
 from tff_mf import _validate
 
-from ... import aggregators
-from .. import learning_process, progress, reporting, reports, run_files, task
-from ._folders import new_folder
-from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
+from .. import progress, reporting, reports, run_files
+from ._folders import new_folder, set_modes
+from ._manifest import VOCABULARY, Manifest, file_entries, write_manifest
+from ._own_process import graphs
 from ._policy import ParticipationPolicy, write_policy
 from ._source import Source
 
@@ -31,13 +36,30 @@ def export(source: Source, out: pathlib.Path, *, round_minutes: float, populatio
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         _validate.whole("population", population)
-    with new_folder(out) as aside, aggregators.tff_session():
-        return _write(source, aside, policy, population)
+    with new_folder(out) as aside:
+        return write(source, aside, policy, population, reporting.versions())
 
 
-def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, population: int | None) -> str:
+def write(
+    source: Source,
+    folder: pathlib.Path,
+    policy: ParticipationPolicy,
+    population: int | None,
+    versions: Mapping[str, str],
+) -> str:
+    """Writes the files of a bundle to an empty folder, and returns its digest.
+
+    Args:
+        source: What is deployed.
+        folder: The folder.
+        policy: What devices keep to.
+        population: Number of devices that can take part, if known.
+        versions: What the bundle is said to be made with.
+
+    Raises:
+        InputError: If the source cannot be exported.
+    """
     settings, privacy = source.settings, source.privacy
-    versions = reporting.versions()
     reports.write_configuration(
         folder,
         privacy,
@@ -45,28 +67,16 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
         sampler=SAMPLER,
         population=population,
         settings=dataclasses.asdict(settings),
-        versions=versions,
+        # It would name the folder that is written to.
+        command=(),
+        versions=dict(versions),
     )
     reports.write(folder, realised=False)
     run_files.write(source.configuration, folder)
     write_policy(folder, policy)
-    vocabulary = list(source.vocabulary)
-    (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
-    progress.step("process")
-    language_task = learning_process.build_task(settings, vocabulary)
-    process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
-    progress.step("graphs")
-    exported = aggregators.export_process(
-        process,
-        folder,
-        initial_weights=language_task.initial_weights,
-        batch_size=settings.batch_size,
-        client_epochs=settings.client_epochs,
-        max_examples=settings.max_examples,
-    )
-    aggregators.export_computation(
-        task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="examples"
-    )
+    words = json.dumps(list(source.vocabulary), ensure_ascii=False)
+    (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
+    exported = graphs(folder)
     progress.step("manifest")
     manifest = Manifest(
         process=exported["process"],
@@ -76,8 +86,9 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
         local_data={name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
         test_only=privacy.insecure,
         versions=versions,
-        files=file_hashes(folder),
+        files=file_entries(folder),
     )
     digest = write_manifest(folder, manifest)
+    set_modes(folder)
     progress.step()
     return digest

@@ -16,8 +16,8 @@ from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
 from .. import runs
-from . import _ssh_keygen
-from ._manifest import MANIFEST, SIGNATURE
+from . import _entries, _ssh_keygen
+from ._manifest import MANIFEST, MOST_MANIFEST_BYTES, SIGNATURE
 
 NAMESPACE = "tff-mf-bundle"
 
@@ -112,13 +112,14 @@ def sign(folder: pathlib.Path, key: pathlib.Path, *, digest: str) -> str:
         digest: The bundle's digest, as it was when the bundle was written: nothing else is signed.
 
     Raises:
-        InputError: If `ssh-keygen` is missing or too old, the key cannot sign, the manifest has another digest, or the
-            signature cannot be written; the bundle is then whole, and not signed.
+        SignatureError: If the manifest has another digest, or is none.
+        InputError: If `ssh-keygen` is missing or too old, the key cannot sign, or the signature cannot be written; the
+            bundle is then whole, and not signed.
     """
+    manifest = _of_bundle(folder, MANIFEST, MOST_MANIFEST_BYTES)
+    if _stated_digest(manifest) != digest:
+        raise SignatureError(MANIFEST, "was changed since it was written, and is not signed")
     try:
-        manifest = _of_bundle(folder / MANIFEST, MANIFEST, _LARGEST)
-        if _stated_digest(manifest) != digest:
-            raise SignatureError(MANIFEST, "was changed since it was written")
         signature, by = _sign(manifest, key, NAMESPACE)
         runs.write_atomically(folder / SIGNATURE, signature)
         # As the other files of a bundle: written by nobody but its owner, whatever the umask is.
@@ -151,10 +152,10 @@ def check(folder: pathlib.Path, trust: Trust) -> Signed:
     files = {name: _of_operator(name, path, folder) for name, path in given.items() if path is not None}
     if not os.path.lexists(folder / MANIFEST):
         raise InputValueError(f"bundle={str(folder)!r} has no {MANIFEST}: it is no bundle of tff-mf export.")
-    manifest = _of_bundle(folder / MANIFEST, MANIFEST, _LARGEST)
+    manifest = _of_bundle(folder, MANIFEST, MOST_MANIFEST_BYTES)
     name = SIGNATURE if trust.signature is None else str(trust.signature)
     if trust.signature is None:
-        signature = _of_bundle(folder / SIGNATURE, SIGNATURE, _LARGEST_SIGNATURE)
+        signature = _of_bundle(folder, SIGNATURE, _LARGEST_SIGNATURE)
     else:
         signature = _read("signature", trust.signature, _LARGEST_SIGNATURE)
     with tempfile.TemporaryDirectory(prefix="tff-mf-") as scratch:
@@ -228,26 +229,13 @@ def _of_operator(name: str, path: pathlib.Path, folder: pathlib.Path) -> bytes:
     return content
 
 
-def _of_bundle(path: pathlib.Path, name: str, at_most: int) -> bytes:
-    """Returns the content of a file that nobody vouches for yet: no link is followed, and no pipe waited for."""
+def _of_bundle(folder: pathlib.Path, name: str, at_most: int) -> bytes:
+    if not os.path.lexists(folder / name):
+        raise SignatureError(name, "is missing: the bundle is not signed")
     try:
-        # Before it is opened, which may do something to a device, and after, when nobody can change it any more.
-        _require_regular(path.lstat(), name)
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            _require_regular(os.fstat(file.fileno()), name)
-            content = file.read(at_most + 1)
-    except FileNotFoundError as error:
-        raise SignatureError(name, "is missing: the bundle is not signed") from error
-    except OSError as error:
-        raise SignatureError(name, f"cannot be read: {error.strerror or error}") from error
-    if len(content) > at_most:
-        raise SignatureError(name, f"has more than {at_most} bytes")
-    return content
-
-
-def _require_regular(status: os.stat_result, name: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise SignatureError(name, "is no regular file")
+        return _entries.read(folder, name, at_most)
+    except InputValueError as error:
+        raise SignatureError(name, str(error).removeprefix(f"{name} ")) from error
 
 
 def _read(name: str, path: pathlib.Path, at_most: int) -> bytes:
@@ -270,4 +258,4 @@ def _stated_digest(manifest: bytes) -> str:
     try:
         return _validate.digest("digest", json.loads(manifest)["digest"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SignatureError(MANIFEST, "is signed, and is no manifest of tff-mf export") from error
+        raise SignatureError(MANIFEST, "is no manifest of tff-mf export, whoever signed it") from error

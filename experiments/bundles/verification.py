@@ -1,44 +1,46 @@
-"""Runs a bundle as a coordinator would, in plain TensorFlow, and what it was made from in TFF: both must agree."""
+"""Exports a bundle again, compares every file, and runs what is equal: whether a bundle is what it says."""
 
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+import tempfile
+from collections.abc import Iterator
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-
+from tff_mf import _requires
 from tff_mf.errors import InputError
-from tff_mf.noise import _keys
 
-from ... import aggregators
-from .. import learning_process, progress
-from ._checks import Refusal, refusals
-from ._manifest import MANIFEST, Manifest, read_manifest
-from ._source import deployed_again
-from .stages import INITIAL, Stages, Tensors
+from .. import layers, progress, reporting, reports, run_files
+from ..reports._configuration import MECHANISM
+from . import building
+from ._checks import checked_copy, resting
+from ._manifest import MANIFEST, VOCABULARY, read_manifest
+from ._policy import ParticipationPolicy, read_policy
+from ._results import CHECKED, DIGEST, REBUILT, Refusal, Verification
+from ._source import Source, deployed_again
 
-# Sums are in another order, and TensorFlow Lite has kernels of its own: relative to the largest number of a tensor.
-_TOLERANCE = 1e-5
-_LITE_TOLERANCE = 1e-3
-_NORM_ROUNDING = 1e-6
-_SCALES = (1.0, 1e2, 1e4, 1e8, np.inf)
-_CLIENTS = 3
-_KEYS = "__noise__keys"
-_WEIGHTS = "__global_model_weights__"
-
-_Examples = dict[str, np.ndarray]
+# What everything else is made of.
+_GIVEN = {
+    reports.CONFIGURATION: DIGEST,
+    VOCABULARY: DIGEST,
+    MECHANISM: CHECKED,
+    run_files.CONFIGURATION: CHECKED,
+}
 
 
-def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) -> list[Refusal]:
-    """Returns why a bundle must not be deployed; nothing if it may.
+def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) -> Verification:
+    """Returns why a bundle must not be deployed, if it must not, and what each of its files rests on.
 
-    First come the files (see `refusals`), then the types of every SavedModel and of TFF's forms, and whether a device's
-    work clips, from models that make updates as large as they can be. Then the bundle runs: clients, two sums that are
-    merged, and the server's update with keys of its own. The learning process is built anew from `run.json`, the
-    artifact and the vocabulary, must start from the same model, and is run by TFF with the same keys and examples.
-    After every round the whole state must be the same, rows of noise and model, up to rounding: so the graphs add the
-    noise of the artifact and divide as `run.json` says.
+    First come the files (see `refusals`). Then the bundle is exported again, from `run.json`, `configuration.toml`, the
+    artifact and the vocabulary, and every file must be equal to the byte. Graphs that are equal are run for some
+    rounds, in TensorFlow and in TFF, as a second line of defence.
+
+    Formal guarantee: if nothing is refused, every file that rests on "rebuilt" is what `tff-mf export` makes here of
+    `run.json`, the settings, the artifact and the vocabulary, and no graph, form or model of the bundle was loaded or
+    executed that is not. Everything is read from a copy that is made while hashes are taken. Whether `run.json`, the
+    artifact and the vocabulary are the ones that were meant, the bundle's digest tells, or a signature, and nothing
+    else.
+
+    A bundle that was made with other versions of the packages than those here may have other graphs. It is refused,
+    naming the versions to verify it with; if its digest is given and is right, it is not, and what could not be built
+    again rests on the digest only, and is not run.
 
     Args:
         folder: The bundle.
@@ -48,175 +50,82 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     Raises:
         InputValueError: If the folder holds no bundle.
     """
-    found = refusals(folder, digest=digest)
-    if found:
-        return found
-    progress.step("types")
-    manifest, _ = read_manifest(folder)
-    try:
-        settings, privacy, vocabulary = deployed_again(folder)
-    except InputError as error:
-        return [Refusal(file="run.json", reason=str(error))]
-    stages = Stages(folder)
-    found = [*_types(folder, manifest, stages)]
-    if found:
-        return found
-    progress.step("clipping")
-    data = _examples(manifest, len(vocabulary), min(rounds, privacy.rounds))
-    clipping = _clipping(manifest, stages, data[0][0], settings.clip_norm)
-    if clipping:
-        return clipping
-    progress.step("rounds in TensorFlow")
-    states, lite = _plain(manifest, stages, data)
-    if lite:
-        return [Refusal(file=manifest.lite["path"], reason=lite)]
-    keys = next(value for name, value in states[-1].items() if name.endswith(_KEYS))
-    again = stages.update(states[0], stages.report(stages.zero()))[0]
-    name = next(name for name in again if name.endswith(_KEYS))
-    if not privacy.insecure and np.array_equal(again[name][0], keys[0]):
-        return [Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: no noise is secret")]
-    progress.step("rounds in TFF")
-    with _keys.repeated(keys):
-        language_task = learning_process.build_task(settings, vocabulary)
-        process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
-    if not _starts_from(states[0], language_task.initial_weights):
-        return [Refusal(file=INITIAL, reason="is another model than the seed of run.json makes")]
-    reason = _compared(manifest, states, _original(process, states[0], data, manifest))
-    return [Refusal(file=manifest.stages["update"]["path"], reason=reason)] if reason else []
+    with checked_copy(folder, digest=digest) as (copy, found):
+        if copy is None:
+            return Verification(refused=found)
+        _requires.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+        progress.step("export again")
+        with tempfile.TemporaryDirectory(prefix="tff-mf-export-") as again:
+            try:
+                rebuild(copy, pathlib.Path(again))
+            except InputError as error:
+                reason = f"cannot be exported again: {error}"
+                return Verification(refused=[Refusal(file=reports.CONFIGURATION, reason=reason)])
+            different = list(differing(copy, pathlib.Path(again)))
+        rests_on = _resting(copy, different)
+        if different and not (digest and _other_versions(copy)):
+            return Verification(refused=[_refusal(copy, name) for name in different])
+        if not different:
+            # Takes ten seconds to import.
+            from . import _rounds
+
+            found = _rounds.run(copy, rounds)
+        return Verification(refused=found, rests_on=rests_on)
 
 
-def _starts_from(state: Mapping[str, np.ndarray], weights: tff.learning.models.ModelWeights) -> bool:
-    """Returns whether a state has this model; TFF's order of the state's tensors is that of the weights."""
-    found = [value for name, value in state.items() if _WEIGHTS in name]
-    expected = [np.asarray(weight) for weight in (*weights.trainable, *weights.non_trainable)]
-    return len(found) == len(expected) and all(map(np.array_equal, found, expected))
+def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
+    """Exports a bundle again, from its settings, artifact and vocabulary.
+
+    Args:
+        bundle: A copy of the bundle, whose files were checked.
+        to: An empty folder.
+
+    Raises:
+        InputError: If a file that it is made of is damaged.
+    """
+    settings, privacy, vocabulary = deployed_again(bundle)
+    run = reports.read_configuration(bundle)
+    layer = layers.Layer.of(layers.read_toml(bundle / run_files.CONFIGURATION)["run"], run_files.CONFIGURATION)
+    source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, configuration=layer)
+    policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
+    building.write(source, to, policy, run.population, run.versions)
 
 
-def _types(folder: pathlib.Path, manifest: Manifest, stages: Stages) -> Iterator[Refusal]:
-    for stage, described in manifest.stages.items():
-        taken, given = stages.types(stage)
-        for kind, found in (("inputs", taken), ("outputs", given)):
-            if found != described[kind]:
-                yield Refusal(file=described["path"], reason=f"has other {kind} than {MANIFEST} says")
-    for name, type_spec in manifest.forms.items():
-        path = f"forms/{name}.pb"
-        try:
-            computation = _deserialized((folder / path).read_bytes())
-        except Exception as error:
-            yield Refusal(file=path, reason=f"is no computation of TFF: {error}")
-            continue
-        if str(computation.type_signature) != type_spec:
-            yield Refusal(file=path, reason=f"has another type than {MANIFEST} says")
+def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:
+    """Yields the files of a bundle that are not equal to those of another; the manifest, if it alone is.
+
+    Args:
+        bundle: The bundle, whose files have the hashes of its manifest.
+        again: The other one.
+    """
+    manifest, rebuilt = read_manifest(bundle)[0], read_manifest(again)[0]
+    names = sorted(manifest.files.keys() | rebuilt.files.keys())
+    different = [name for name in names if manifest.files.get(name) != rebuilt.files.get(name)]
+    yield from different
+    if not different and (bundle / MANIFEST).read_bytes() != (again / MANIFEST).read_bytes():
+        yield MANIFEST
 
 
-def _deserialized(content: bytes) -> tff.Computation:
-    message = type(tff.framework.serialize_computation(tff.tensorflow.computation(lambda: 0)))
-    return tff.framework.deserialize_computation(message.FromString(content))
+def _resting(copy: pathlib.Path, different: list[str]) -> dict[str, str]:
+    return {
+        name: DIGEST if name in different or (different and name == MANIFEST) else _GIVEN.get(name, REBUILT)
+        for name in resting(copy)
+    }
 
 
-def _examples(manifest: Manifest, words: int, rounds: int) -> list[list[_Examples]]:
-    """Returns examples of random words for each round and client."""
-    generator = np.random.default_rng(0)
-    types = {name: spec for name, spec in manifest.stages["work"]["inputs"].items() if name.startswith("examples__")}
-    count = (manifest.local_data["batch_size"] or 1) + 1
-
-    def one() -> _Examples:
-        return {
-            name: generator.integers(1, words + 1, size=(count, *spec["shape"][1:])).astype(spec["dtype"])
-            for name, spec in types.items()
-        }
-
-    return [[one() for _ in range(_CLIENTS)] for _ in range(rounds)]
+def _other_versions(copy: pathlib.Path) -> str:
+    """Returns what a bundle was made with that is of another version here; an empty text if nothing is."""
+    made, here = reports.read_configuration(copy).versions, reporting.versions()
+    return ", ".join(
+        f"{name} {version} (here: {here.get(name, 'none')})"
+        for name, version in made.items()
+        if here.get(name) != version
+    )
 
 
-def _clipping(manifest: Manifest, stages: Stages, examples: _Examples, clip_norm: float) -> list[Refusal]:
-    """Returns the works that send more than the clip norm, of models that are scaled up until they overflow."""
-    sent = _arrays(stages.prepare(stages.initialize()))
-    works = {manifest.stages["work"]["path"]: stages.work}
-    if manifest.lite["path"]:
-        works[manifest.lite["path"]] = stages.lite_work
-    found = []
-    for path, work in works.items():
-        for scale in _SCALES:
-            with np.errstate(invalid="ignore", over="ignore"):
-                scaled = {
-                    name: value * np.float32(scale) if "__trainable__" in name else value
-                    for name, value in sent.items()
-                }
-            update = _arrays(work(examples, scaled)).values()
-            norm = float(np.sqrt(sum(np.sum(np.square(value, dtype=np.float64)) for value in update)))
-            # Written so that NaN is refused too.
-            if not norm <= clip_norm * (1 + _NORM_ROUNDING):
-                found.append(Refusal(file=path, reason=f"sends an update of norm {norm}, above clip_norm={clip_norm}"))
-                break
-    return found
-
-
-def _plain(manifest: Manifest, stages: Stages, data: list[list[_Examples]]) -> tuple[list[dict[str, np.ndarray]], str]:
-    """Returns the state before each round and after the last, and how TensorFlow Lite differs, if it does."""
-    state: Tensors = stages.initialize()
-    states, lite = [_arrays(state)], ""
-    for cohort in data:
-        sent = stages.prepare(state)
-        sums = [stages.zero(), stages.zero()]
-        for index, examples in enumerate(cohort):
-            update = stages.work(examples, sent)
-            sums[index % 2] = stages.accumulate(sums[index % 2], update)
-            if manifest.lite["path"] and not lite:
-                lite = _difference(stages.lite_work(examples, sent), _arrays(update), _LITE_TOLERANCE)
-        state, _ = stages.update(state, stages.report(stages.merge(*sums)))
-        states.append(_arrays(state))
-        progress.step()
-    return states, lite
-
-
-def _original(
-    process: tff.learning.templates.LearningProcess,
-    start: Mapping[str, np.ndarray],
-    data: list[list[_Examples]],
-    manifest: Manifest,
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the state after each round of the process in TFF."""
-    names = list(manifest.stages["initialize"]["outputs"])
-    local = manifest.local_data
-    with aggregators.resident_context():
-        weights = [start[name] for name in names if _WEIGHTS in name]
-        state = process.initialize()
-        state = process.set_model_weights(state, tff.learning.models.ModelWeights(weights, []))
-        for cohort in data:
-            datasets = []
-            for examples in cohort:
-                dataset = tf.data.Dataset.from_tensor_slices(tuple(examples.values()))
-                dataset = dataset.repeat(local["client_epochs"]).take(local["max_examples"] or -1)
-                datasets.append(dataset.batch(local["batch_size"]))
-            state = process.next(state, datasets).state
-            leaves = tff.structure.flatten(tff.structure.from_container(state, recursive=True))
-            yield dict(zip(names, map(np.asarray, leaves), strict=True))
-            progress.step()
-
-
-def _compared(
-    manifest: Manifest, states: list[dict[str, np.ndarray]], original: Iterator[dict[str, np.ndarray]]
-) -> str:
-    for number, (found, expected) in enumerate(zip(states[1:], original, strict=True), start=1):
-        difference = _difference(found, expected, _TOLERANCE)
-        if difference:
-            return f"does in round {number} something else than what run.json says: {difference}"
-    return ""
-
-
-def _difference(found: Mapping[str, Any], expected: Mapping[str, np.ndarray], tolerance: float) -> str:
-    for name, value in expected.items():
-        other = np.asarray(found[name])
-        if value.dtype.kind != "f":
-            same = np.array_equal(other, value)
-        else:
-            scale = max(1e-6, float(np.abs(value).max(initial=0)))
-            same = other.shape == value.shape and bool(np.all(np.abs(other - value) <= tolerance * scale))
-        if not same:
-            return f"{name} differs"
-    return ""
-
-
-def _arrays(tensors: Tensors) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in tensors.items()}
+def _refusal(copy: pathlib.Path, name: str) -> Refusal:
+    reason = "is not what tff-mf export makes of run.json, its settings, the artifact and the vocabulary"
+    other = _other_versions(copy)
+    if other:
+        reason += f"; the bundle says that it was made with {other}: verify it with those, or give its digest"
+    return Refusal(file=name, reason=reason)

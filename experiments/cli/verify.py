@@ -11,10 +11,10 @@ import click
 
 from tff_mf.errors import InputValueError
 
-from . import _boundary, _options, _screens
+from . import _options, _screens
 
 if TYPE_CHECKING:
-    from ..bundles import Refusal
+    from ..bundles import Refusal, Verification
     from ..bundles.signatures import Signed, Trust
 
 _MOST_ROUNDS = 10_000
@@ -52,7 +52,7 @@ def verify(
     files_only: bool,
     as_json: bool,
 ) -> None:
-    """Check a bundle: signature, hashes, types, report, policy, and a few rounds of it against TFF.
+    """Check a bundle: who made it, its files, every graph against one that is built anew, and a few rounds against TFF.
 
     The first line says what protects against somebody who can write the whole bundle: a digest from elsewhere, a
     signature, or nothing. Exit status 1 if the bundle must not be deployed; the file that is wrong is named.
@@ -72,9 +72,10 @@ def verify(
     else:
         # What was signed has this digest: what is read of the manifest from here on is the same, or is refused.
         held = digest if signed is None else signed.digest
-        found, rests_on = _checked(folder, rounds, held, files_only=files_only)
+        checked = _checked(folder, rounds, held, files_only=files_only)
+        found = checked.refused
         matches = digest is not None and all(each.file != bundles.MANIFEST for each in found)
-        result = _result(folder, found, signed=signed, digest=matches, rests_on=rests_on)
+        result = _result(folder, found, signed=signed, digest=matches, rests_on=checked.rests_on)
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -119,23 +120,15 @@ def _signed(folder: pathlib.Path, trust: "Trust | None", digest: str | None) -> 
     return signed, [bundles.Refusal(file=bundles.MANIFEST, reason=reason)]
 
 
-def _checked(
-    folder: pathlib.Path, rounds: int, held: str | None, *, files_only: bool
-) -> "tuple[list[Refusal], Mapping[str, str]]":
-    """Returns why a bundle is refused, and what each of its files rests on."""
-    from tff_mf import _requires
-
+def _checked(folder: pathlib.Path, rounds: int, held: str | None, *, files_only: bool) -> "Verification":
     from .. import bundles, progress
 
-    # What is wrong with a file is said before TensorFlow is loaded.
-    found = bundles.refusals(folder, digest=held)
-    if found or files_only:
-        return found, {}
-    _requires.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    if files_only:
+        return bundles.check_files(folder, digest=held)
     from ..bundles import verification
 
-    with progress.bar("verify", 4 + 2 * rounds):
-        return verification.verify(folder, rounds=rounds, digest=held), {}
+    with progress.bar("verify", 8 + 2 * rounds):
+        return verification.verify(folder, rounds=rounds, digest=held)
 
 
 def _result(
@@ -168,8 +161,7 @@ def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, ran:
         yield protection
     yield from _resting(result["rests_on"])
     for each in result["refused"]:
-        # Whoever made the bundle named its files.
-        yield _boundary.line(f"refused: {each['file']}: {each['reason']}")
+        yield f"refused: {each['file']}: {each['reason']}"
     if result["verified"]:
         yield f"verified: its files {ran}"
         yield f"digest: {result['digest']}"

@@ -185,24 +185,24 @@ FOOLED = {
     "revocations that are none": (lambda release: release.revoke("SHA256:4lrHGCHFVl4EAF4aUrWXjL\n"), "no signature of"),
     "a link to a signature": (
         lambda release: exchanged(release, lambda path: path.symlink_to(path.parent.parent / "elsewhere.sig")),
-        "no regular file",
+        "not a file",
     ),
-    "a pipe": (lambda release: exchanged(release, os.mkfifo), "no regular file"),
-    "a folder": (lambda release: exchanged(release, os.mkdir), "no regular file"),
+    "a pipe": (lambda release: exchanged(release, os.mkfifo), "not a file"),
+    "a folder": (lambda release: exchanged(release, os.mkdir), "not a file"),
     "a link to what never ends": (
         lambda release: exchanged(release, lambda path: path.symlink_to("/dev/zero")),
-        "no regular file",
+        "not a file",
     ),
-    "a large signature": (lambda release: release.signature.open("a").write(2**16 * "\n"), "more than 65536 bytes"),
+    "a large signature": (lambda release: release.signature.open("a").write(2**16 * "\n"), "at most 65536 are read"),
 }
 WRONG_MANIFESTS = {
     "a link for a manifest": (
         lambda release: release.manifest.rename(release.folder.parent / "m") and release.manifest.symlink_to("../m"),
-        "no regular file",
+        "not a file",
     ),
     "a pipe for a manifest": (
         lambda release: release.manifest.unlink() or os.mkfifo(release.manifest),
-        "no regular file",
+        "not a file",
     ),
     "something else that was signed": (
         lambda release: release.manifest.write_text('{"digest": "yes"}') and release.sign(),
@@ -413,7 +413,7 @@ def test_a_manifest_that_is_exchanged_after_its_signature_was_checked_is_refused
 
 def _anew(folder):
     manifest, _ = bundles.read_manifest(folder)
-    return dataclasses.replace(manifest, files=_manifest.file_hashes(folder))
+    return dataclasses.replace(manifest, files=_manifest.file_entries(folder))
 
 
 def test_an_older_bundle_that_was_signed_is_still_signed(bundle, signed_bundle):

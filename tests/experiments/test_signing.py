@@ -230,9 +230,8 @@ def test_the_program_gets_what_it_needs_of_the_environment_and_no_more(tmp_path,
 
 def test_nothing_is_signed_but_what_was_written(tmp_path, folder):
     key = new_key(tmp_path / "own")
-    with pytest.raises(InputValueError, match="was changed since it was written") as refused:
+    with pytest.raises(signatures.SignatureError, match=r"manifest\.json: was changed since it was written"):
         signatures.sign(folder, key, digest=64 * "b")
-    assert "The bundle is whole, and not signed; to sign it: ssh-keygen -Y sign -f" in str(refused.value)
     assert not (folder / "manifest.json.sig").exists()
     signatures.sign(folder, key, digest=DIGEST)
     assert is_signed_by(folder, key)
