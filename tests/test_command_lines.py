@@ -46,6 +46,7 @@ class _Entry:
     typed: str = ""
     serves: bool = False
     long: str = ""
+    needs: str = ""
     writes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -241,7 +242,11 @@ def shell(tmp_path_factory) -> Iterator[_Shell]:
 @pytest.mark.parametrize("page", [page for page in _pages() if _lines(page)])
 def test_the_command_lines_of_a_page_run_in_order(page, shell, request):
     for line in _lines(page):
-        if _entry_of(page, line).long and not request.config.getoption("--long"):
+        entry = _entry_of(page, line)
+        if entry.long and not request.config.getoption("--long"):
+            continue
+        if entry.needs and shutil.which(entry.needs, path=os.defpath) is None:
+            print(f"not run, without {entry.needs}: {line}")
             continue
         start = time.monotonic()
         shell.run(page, line)

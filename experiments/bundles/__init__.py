@@ -7,7 +7,9 @@ from ._checks import check_files as check_files
 from ._checks import checked_copy as checked_copy
 from ._checks import refusals as refusals
 from ._folders import check_new_folder as check_new_folder
+from ._manifest import MANIFEST as MANIFEST
 from ._manifest import PLANNED as PLANNED
+from ._manifest import SIGNATURE as SIGNATURE
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
 from ._policy import ParticipationPolicy as ParticipationPolicy

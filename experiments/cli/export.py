@@ -27,14 +27,26 @@ _ANSWERS = (
 )
 @click.option("--population", type=int, help="Number of devices that can take part, for the report.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
+@click.option(
+    "--sign",
+    metavar="KEY",
+    help="Sign the bundle with an SSH key: a private one, or the public one of a key that an agent has.",
+)
 @_options.as_json
 def export(
-    source: str, out: str, round_minutes: float, population: int | None, insecure_seed: int | None, as_json: bool
+    source: str,
+    out: str,
+    round_minutes: float,
+    population: int | None,
+    insecure_seed: int | None,
+    sign: str | None,
+    as_json: bool,
 ) -> None:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
 
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts anew, with the whole
     cohort and all of its noise. The digest that is printed stands for the whole bundle: keep it, for `tff-mf verify`.
+    So does the signature of --sign, by OpenSSH's ssh-keygen, which becomes manifest.json.sig in the bundle.
     """
     from tff_mf import _requires, _validate
 
@@ -44,8 +56,12 @@ def export(
         _validate.whole("population", population)
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles, progress
+    from ..bundles import signatures
 
     bundles.check_new_folder(pathlib.Path(out))
+    key = None if sign is None else pathlib.Path(sign)
+    if key is not None:
+        signatures.check_key(key)
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
 
     from ..bundles import building
@@ -53,6 +69,7 @@ def export(
     folder = pathlib.Path(out)
     with progress.bar("export", 4):
         digest = building.export(found, folder, round_minutes=round_minutes, population=population)
+    signed_with = None if key is None else signatures.sign(folder, key, digest=digest)
     manifest, _ = bundles.read_manifest(folder)
     headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
     policy = bundles.read_policy(folder)
@@ -71,11 +88,15 @@ def export(
         "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,
+        "signature": None if key is None else bundles.SIGNATURE,
+        "signed_with": signed_with,
     }
     if as_json:
         _options.report(result, as_json=True)
     else:
         _show(result)
+        if signed_with is not None:
+            click.echo(f"signature: {bundles.SIGNATURE}, {signed_with}")
 
 
 def _show(result: Mapping[str, Any]) -> None:

@@ -2,17 +2,25 @@
 
 import dataclasses
 import json
+import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tff_mf.errors import InputValueError
 
-from . import _options
+from . import _options, _screens
+
+if TYPE_CHECKING:
+    from ..bundles import Refusal, Verification
+    from ..bundles.signatures import Signed, Trust
 
 _MOST_ROUNDS = 10_000
-_MOST_NAMES = 5
+_MOST_NAMED = 3
+_UNPROTECTED = "nothing protects against somebody who can write the whole bundle"
+_TO_BE_PROTECTED = "give --digest as tff-mf export printed it, or --signers and --identity"
 
 
 @click.command()
@@ -20,52 +28,165 @@ _MOST_NAMES = 5
 @click.option(
     "--digest", metavar="HEX", help="The digest that tff-mf export printed: a bundle that was rewritten has another."
 )
+@click.option(
+    "--signers",
+    metavar="FILE",
+    help="Whose signatures are believed: OpenSSH's file of allowed signers, and none of the bundle's files.",
+)
+@click.option("--identity", metavar="NAME", help="Who must have signed, as --signers calls them.")
+@click.option("--signature", metavar="FILE", help="The signature, if it is not manifest.json.sig in the bundle.")
+@click.option("--revoked", metavar="FILE", help="Keys that are believed no more: public keys, one a line, or a KRL.")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Rounds to run in TensorFlow and in TFF.")
 @click.option(
     "--files-only", is_flag=True, help="Check files against each other, and run nothing: needs no TensorFlow."
 )
 @_options.as_json
-def verify(bundle: str, digest: str | None, rounds: int, files_only: bool, as_json: bool) -> None:
-    """Check a bundle: its files, every graph against one that is built anew, and a few rounds against TFF.
+def verify(
+    bundle: str,
+    digest: str | None,
+    signers: str | None,
+    identity: str | None,
+    signature: str | None,
+    revoked: str | None,
+    rounds: int,
+    files_only: bool,
+    as_json: bool,
+) -> None:
+    """Check a bundle: who made it, its files, every graph against one that is built anew, and a few rounds against TFF.
 
-    Exit status 1 if it must not be deployed; the file that is wrong is named.
+    The first line says what protects against somebody who can write the whole bundle: a digest from elsewhere, a
+    signature, or nothing. Exit status 1 if the bundle must not be deployed; the file that is wrong is named.
     """
     from tff_mf import _validate
 
-    from .. import bundles, progress
+    from .. import bundles
 
     if _validate.whole("rounds", rounds) > _MOST_ROUNDS:
         raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}: three already go through every graph.")
+    if digest is not None:
+        _validate.digest("digest", digest)
     folder = pathlib.Path(bundle)
-    if files_only:
-        checked = bundles.check_files(folder, digest=digest)
+    signed, found = _signed(folder, _trust(signers, identity, signature, revoked), digest)
+    if found:
+        result = _result(folder, found, signed=signed)
     else:
-        from ..bundles import verification
-
-        with progress.bar("verify", 8 + 2 * rounds):
-            checked = verification.verify(folder, rounds=rounds, digest=digest)
-    found = checked.refused
+        # What was signed has this digest: what is read of the manifest from here on is the same, or is refused.
+        held = digest if signed is None else signed.digest
+        checked = _checked(folder, rounds, held, files_only=files_only)
+        found = checked.refused
+        matches = digest is not None and all(each.file != bundles.MANIFEST for each in found)
+        result = _result(folder, found, signed=signed, digest=matches, rests_on=checked.rests_on)
     if as_json:
-        refused = [dataclasses.asdict(each) for each in found]
-        click.echo(json.dumps({"verified": not found, "refused": refused, "rests_on": dict(checked.rests_on)}))
+        click.echo(json.dumps(result))
     else:
-        if found:
-            _options.paragraphs(
-                *(f"refused: {each.file}: {each.reason}" for each in found), f"{bundle} must not be deployed"
-            )
-        else:
-            ran = "only, nothing was run" if files_only else f"and {rounds} rounds in TensorFlow and in TFF"
-            click.echo(f"verified: its files {ran}")
-            _options.show(_resting(checked.rests_on))
-            click.echo(f"digest: {bundles.read_manifest(folder)[1]}")
+        asked = digest is not None or signers is not None
+        ran = "only, nothing was run" if files_only else f"and {rounds} rounds in TensorFlow and in TFF"
+        for text in _lines(folder, result, asked=asked, ran=ran):
+            click.echo("\n".join(_screens.folded(text, indent="  ")))
     if found:
         raise SystemExit(1)
 
 
-def _resting(rests_on: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Returns a row for each thing that files rest on, with the files, or how many there are."""
-    rows = []
-    for kind in dict.fromkeys(rests_on.values()):
-        names = [name for name, value in rests_on.items() if value == kind]
-        rows.append((kind, ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} files"))
-    return rows
+def _trust(signers: str | None, identity: str | None, signature: str | None, revoked: str | None) -> "Trust | None":
+    if signers is None or identity is None:
+        for flag, value in {"--identity": identity, "--signature": signature, "--revoked": revoked}.items():
+            if value is not None and signers is None:
+                raise click.UsageError(f"{flag} goes with --signers.")
+        if signers is not None:
+            raise click.UsageError("--identity is missing: --signers says whose keys they are, and not who must sign.")
+        return None
+    from ..bundles.signatures import Trust
+
+    files = {"signature": signature, "revoked": revoked}
+    paths = {name: pathlib.Path(value) for name, value in files.items() if value is not None}
+    return Trust(signers=pathlib.Path(signers), identity=identity, **paths)
+
+
+def _signed(folder: pathlib.Path, trust: "Trust | None", digest: str | None) -> "tuple[Signed | None, list[Refusal]]":
+    """Returns who signed a bundle, if anybody has to have, and why it is refused, if it is."""
+    from .. import bundles
+
+    if trust is None:
+        return None, []
+    from ..bundles import signatures
+
+    try:
+        signed = signatures.check(folder, trust)
+    except signatures.SignatureError as error:
+        return None, [bundles.Refusal(file=error.file, reason=error.reason)]
+    if digest in (None, signed.digest):
+        return signed, []
+    reason = f"the bundle's digest is {signed.digest}, not the {digest} that was given"
+    return signed, [bundles.Refusal(file=bundles.MANIFEST, reason=reason)]
+
+
+def _checked(folder: pathlib.Path, rounds: int, held: str | None, *, files_only: bool) -> "Verification":
+    from .. import bundles, progress
+
+    if files_only:
+        return bundles.check_files(folder, digest=held)
+    from ..bundles import verification
+
+    with progress.bar("verify", 8 + 2 * rounds):
+        return verification.verify(folder, rounds=rounds, digest=held)
+
+
+def _result(
+    folder: pathlib.Path,
+    found: "list[Refusal]",
+    *,
+    signed: "Signed | None",
+    digest: bool = False,
+    rests_on: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Returns what there is to say; `digest` is whether the bundle has the one that was given."""
+    from .. import bundles
+
+    return {
+        "verified": not found,
+        "protected_by": {
+            "digest": digest,
+            "signature": None if signed is None else {"identity": signed.identity, "key": signed.key},
+        },
+        "rests_on": dict(rests_on or {}),
+        "refused": [dataclasses.asdict(each) for each in found],
+        "digest": None if found else bundles.read_manifest(folder)[1],
+    }
+
+
+def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, ran: str) -> Iterator[str]:
+    """Yields what people read: first what the bundle as a whole rests on, then its files, and whether it is refused."""
+    protection = _protection(folder, result["protected_by"], asked=asked)
+    if protection:
+        yield protection
+    yield from _resting(result["rests_on"])
+    for each in result["refused"]:
+        yield f"refused: {each['file']}: {each['reason']}"
+    if result["verified"]:
+        yield f"verified: its files {ran}"
+        yield f"digest: {result['digest']}"
+    else:
+        yield f"{folder} must not be deployed"
+
+
+def _protection(folder: pathlib.Path, by: Mapping[str, Any], *, asked: bool) -> str:
+    from .. import bundles
+
+    names = ["the digest that was given"] if by["digest"] else []
+    if by["signature"]:
+        names.append(f"a signature of {by['signature']['identity']}, {by['signature']['key']}")
+    if names:
+        return f"protected by {' and by '.join(names)}"
+    if asked:
+        # What was asked for is refused, which is said in the line after this one.
+        return ""
+    unchecked = "; the signature in it was not checked" if os.path.lexists(folder / bundles.SIGNATURE) else ""
+    return f"{_UNPROTECTED}: {_TO_BE_PROTECTED}{unchecked}"
+
+
+def _resting(rests_on: Mapping[str, str]) -> Iterator[str]:
+    """Yields a line for all files that rest on the same."""
+    for what in dict.fromkeys(rests_on.values()):
+        files = [name for name, each in rests_on.items() if each == what]
+        shown = ", ".join(files) if len(files) <= _MOST_NAMED else f"{len(files)} files"
+        yield f"{what}: {shown}"

@@ -1,0 +1,127 @@
+"""Calls OpenSSH's `ssh-keygen`: which one, with what of the environment, and for how long."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+from tff_mf.errors import InputValueError, MissingDependencyError
+
+_PROGRAM = "ssh-keygen"
+_NEEDED = "OpenSSH 8.2 or newer (the package is called openssh-client or openssh-clients in most systems)"
+_LONGEST_REASON = 300
+_SECONDS = 60
+# Somebody types a passphrase, or touches a security key.
+_SECONDS_TO_ANSWER = 300
+_SECONDS_TO_END = 5
+# Dates in a file of signers are those of the local time zone, here as in a shell.
+_KEPT = ("TZ",)
+_KEPT_TO_ASK = (
+    *("HOME", "PATH", "TERM", "SSH_AUTH_SOCK", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "SSH_SK_PROVIDER"),
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
+)
+
+
+def run(
+    arguments: Sequence[str], folder: pathlib.Path, *, content: bytes = b"", asks: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Runs `ssh-keygen` in a folder, without a shell, and returns its status and what it printed.
+
+    Args:
+        arguments: Those of the program.
+        folder: Where it runs, so that arguments and messages have names of files without their folder.
+        content: What it reads from standard input.
+        asks: Whether it may ask for a passphrase or for an agent's keys: it then has the terminal, if there is one,
+            in place of `content`, and those variables of the environment that OpenSSH asks by.
+
+    Raises:
+        MissingDependencyError: If there is no such program, or it has no signatures yet.
+        InputValueError: If it does not end in time.
+    """
+    program = _program()
+    kept = (*_KEPT, *_KEPT_TO_ASK) if asks else _KEPT
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    seconds = _SECONDS_TO_ANSWER if asks else _SECONDS
+    with _terminal() if asks else contextlib.nullcontext(subprocess.PIPE) as keyboard:
+        process = subprocess.Popen(
+            [program, *arguments],
+            cwd=folder,
+            env={**environment, "LC_ALL": "C"},
+            stdin=keyboard,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            out, err = process.communicate(None if asks else content, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            waited = f"{_PROGRAM} did not end within {seconds} s"
+            hint = ": put the key into an agent by ssh-add, which asks beforehand." if asks else "; try again."
+            raise InputValueError(waited + hint) from error
+        finally:
+            _end(process)
+    found = subprocess.CompletedProcess(arguments, process.returncode, _text(out), _text(err))
+    if "option -- Y" in found.stderr:
+        raise MissingDependencyError(f"{program} is too old for signatures: they need {_NEEDED}.")
+    return found
+
+
+def good_key(found: subprocess.CompletedProcess[str], namespace: str, identity: str | None = None) -> str | None:
+    """Returns type and fingerprint of the key that `ssh-keygen` found a good signature of; `None` if it found none.
+
+    Args:
+        found: What it answered to `-Y verify`, or without an identity to `-Y check-novalidate`.
+        namespace: What the signature has to be for.
+        identity: Who has to have signed.
+    """
+    by = "" if identity is None else f" for {re.escape(identity)}"
+    line = re.fullmatch(rf'Good "{re.escape(namespace)}" signature{by} with (\S+) key (SHA256:\S+)\n', found.stdout)
+    return f"{line[1]} {line[2]}" if line and found.returncode == 0 else None
+
+
+def said(found: subprocess.CompletedProcess[str]) -> str:
+    """Returns what `ssh-keygen` wrote to standard error, in one line."""
+    return "; ".join(filter(None, map(str.strip, found.stderr.splitlines())))[:_LONGEST_REASON]
+
+
+def _program() -> str:
+    # A relative entry of PATH might lead into the very bundle that is to be checked.
+    places = [each for each in os.get_exec_path() if os.path.isabs(each)]
+    found = shutil.which(_PROGRAM, path=os.pathsep.join(places))
+    if found is None:
+        raise MissingDependencyError(f"Signatures need {_PROGRAM}, which is in no folder of PATH: install {_NEEDED}.")
+    return found
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[int]:
+    """Yields the terminal of this process for reading, and where there is none what has nothing to read."""
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program that still runs; it is killed only if need be, since it then leaves the terminal without echo."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _text(printed: bytes) -> str:
+    return printed.decode("utf-8", errors="replace")

@@ -1,0 +1,261 @@
+"""Detached signatures of bundles, by OpenSSH's `ssh-keygen -Y`, which operators have.
+
+What is signed is the content of `manifest.json`. It names every other file by its SHA-256, so that a signature of it is
+one of the whole bundle. `ssh-keygen` decides what is a valid signature of whom; no cryptography is done here.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import stat
+import tempfile
+
+from tff_mf import _validate
+from tff_mf.errors import InputError, InputValueError
+
+from .. import runs
+from . import _entries, _ssh_keygen
+from ._manifest import MANIFEST, MOST_MANIFEST_BYTES, SIGNATURE
+
+NAMESPACE = "tff-mf-bundle"
+
+# Nothing that is signed to try a key is the signature of a bundle.
+_TRIED = "tff-mf-key-check"
+_SIGNERS, _REVOKED = "allowed_signers", "revoked_keys"
+_LARGEST = 2**24
+_LARGEST_SIGNATURE = 2**16
+_CERTIFICATE = "-CERT"
+_PRIVATE = b"PRIVATE KEY-----"
+_OTHERS = 0o077
+_MODE = 0o644
+
+
+class SignatureError(InputValueError):
+    """A bundle that is not signed by whom it has to be.
+
+    Attributes:
+        file: The file that is wrong.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(f"{file}: {reason}")
+        self.file, self.reason = file, reason
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trust:
+    """Whose signature is believed. None of the files may be one of the bundle, whose writer would then vouch for it.
+
+    Attributes:
+        signers: File of the keys that may sign, in OpenSSH's format of allowed signers.
+        identity: Who has to have signed: `signers` says by which keys.
+        revoked: File of keys that are believed no more: public keys, one a line, or OpenSSH's key revocation list.
+        signature: The signature's file; that in the bundle, `manifest.json.sig`, if not given.
+
+    Example:
+        >>> Trust(signers=pathlib.Path("allowed_signers"), identity="release@example.org").revoked is None
+        True
+        >>> Trust(signers=pathlib.Path("allowed_signers"), identity="")
+        Traceback (most recent call last):
+        tff_mf.errors.InputValueError: identity='' names nobody: give a name that is in the file of signers.
+    """
+
+    signers: pathlib.Path
+    identity: str
+    revoked: pathlib.Path | None = None
+    signature: pathlib.Path | None = None
+
+    def __post_init__(self) -> None:
+        _validate.instance("signers", self.signers, pathlib.Path, "name OpenSSH's file of allowed signers")
+        _validate.instance("identity", self.identity, str, "give a name that is in the file of signers")
+        if not self.identity.strip() or not self.identity.isprintable():
+            raise InputValueError(
+                f"identity={self.identity!r} names nobody: give a name that is in the file of signers."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signed:
+    """Who signed a bundle, and which.
+
+    Attributes:
+        identity: Who did, by the file of signers.
+        key: Type and SHA-256 fingerprint of the key, as `ssh-keygen -l` has it.
+        digest: The digest that the signed manifest states: what is read of the manifest later has to have the same.
+    """
+
+    identity: str
+    key: str
+    digest: str
+
+
+def check_key(key: pathlib.Path) -> None:
+    """Raises unless a key can sign here and now; a passphrase is asked for if there is a terminal to ask at.
+
+    Raises:
+        InputError: If `ssh-keygen` is missing or too old, or the key cannot sign.
+    """
+    _sign(b"", key, _TRIED)
+
+
+def sign(folder: pathlib.Path, key: pathlib.Path, *, digest: str) -> str:
+    """Signs a bundle, and returns type and fingerprint of the key that it is signed with.
+
+    The signature becomes the file `manifest.json.sig` of the bundle, whose digest stays what it is.
+
+    Args:
+        folder: The bundle.
+        key: File of a private key, or of a public one whose private one an agent has.
+        digest: The bundle's digest, as it was when the bundle was written: nothing else is signed.
+
+    Raises:
+        SignatureError: If the manifest has another digest, or is none.
+        InputError: If `ssh-keygen` is missing or too old, the key cannot sign, or the signature cannot be written; the
+            bundle is then whole, and not signed.
+    """
+    manifest = _of_bundle(folder, MANIFEST, MOST_MANIFEST_BYTES)
+    if _stated_digest(manifest) != digest:
+        raise SignatureError(MANIFEST, "was changed since it was written, and is not signed")
+    try:
+        signature, by = _sign(manifest, key, NAMESPACE)
+        runs.write_atomically(folder / SIGNATURE, signature)
+        # As the other files of a bundle: written by nobody but its owner, whatever the umask is.
+        (folder / SIGNATURE).chmod(_MODE)
+    except (InputError, OSError) as error:
+        for left in folder.glob(f".{SIGNATURE}.*"):
+            left.unlink()
+        by_hand = shlex.join(["ssh-keygen", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(folder / MANIFEST)])
+        raise InputValueError(f"{error} The bundle is whole, and not signed; to sign it: {by_hand}") from error
+    return by
+
+
+def check(folder: pathlib.Path, trust: Trust) -> Signed:
+    """Returns who signed a bundle, of which nothing but the manifest and its signature is read.
+
+    Formal guarantee: what is returned is by `ssh-keygen`, from one reading of `manifest.json`: a key that the file of
+    signers gives to `trust.identity` for bundles, that is valid now and was not revoked, signed the very bytes that
+    have the returned digest. Whoever reads the manifest later and finds the same digest, reads what was signed. Keys
+    that a certificate vouches for are not believed.
+
+    Args:
+        folder: The bundle.
+        trust: Whose signature is believed.
+
+    Raises:
+        SignatureError: If the bundle is not signed by `trust.identity`.
+        InputError: If `ssh-keygen` is missing or too old, a file of `trust` cannot be used, or the folder is no bundle.
+    """
+    given = {"signers": trust.signers, "revoked": trust.revoked}
+    files = {name: _of_operator(name, path, folder) for name, path in given.items() if path is not None}
+    if not os.path.lexists(folder / MANIFEST):
+        raise InputValueError(f"bundle={str(folder)!r} has no {MANIFEST}: it is no bundle of tff-mf export.")
+    manifest = _of_bundle(folder, MANIFEST, MOST_MANIFEST_BYTES)
+    name = SIGNATURE if trust.signature is None else str(trust.signature)
+    if trust.signature is None:
+        signature = _of_bundle(folder, SIGNATURE, _LARGEST_SIGNATURE)
+    else:
+        signature = _read("signature", trust.signature, _LARGEST_SIGNATURE)
+    with tempfile.TemporaryDirectory(prefix="tff-mf-") as scratch:
+        place = pathlib.Path(scratch)
+        (place / _SIGNERS).write_bytes(files["signers"])
+        (place / SIGNATURE).write_bytes(signature)
+        if "revoked" in files:
+            (place / _REVOKED).write_bytes(files["revoked"])
+        arguments = ["-Y", "verify", "-n", NAMESPACE, "-f", _SIGNERS, "-I", trust.identity, "-s", SIGNATURE]
+        arguments += ["-r", _REVOKED] if "revoked" in files else []
+        found = _ssh_keygen.run(arguments, place, content=manifest)
+    key = _ssh_keygen.good_key(found, NAMESPACE, trust.identity)
+    if key is None:
+        why = _ssh_keygen.said(found) or f"no key of {trust.identity} in {trust.signers} that is valid made it"
+        raise SignatureError(name, f"is no signature of {MANIFEST} by {trust.identity}: {why}")
+    if key.split()[0].endswith(_CERTIFICATE):
+        raise SignatureError(name, f"is by a certificate: only a key that {trust.signers} itself names is believed")
+    return Signed(identity=trust.identity, key=key, digest=_stated_digest(manifest))
+
+
+def _sign(content: bytes, key: pathlib.Path, namespace: str) -> tuple[bytes, str]:
+    _check_file(key)
+    with tempfile.TemporaryDirectory(prefix="tff-mf-") as scratch:
+        place = pathlib.Path(scratch)
+        (place / MANIFEST).write_bytes(content)
+        asked = ["-Y", "sign", "-f", str(key.absolute()), "-n", namespace, MANIFEST]
+        made = _ssh_keygen.run(asked, place, asks=True)
+        path = place / SIGNATURE
+        # Some failures end with status 0, and with no signature.
+        if made.returncode or not path.is_file():
+            raise InputValueError(f"sign={str(key)!r} cannot sign: {_remedy(_ssh_keygen.said(made), key)}.")
+        signature = path.read_bytes()
+        again = ["-Y", "check-novalidate", "-n", namespace, "-s", SIGNATURE]
+        found = _ssh_keygen.good_key(_ssh_keygen.run(again, place, content=content), namespace)
+    if found is None:
+        raise InputValueError(f"sign={str(key)!r} cannot sign: ssh-keygen does not take its own signature.")
+    if found.split()[0].endswith(_CERTIFICATE):
+        raise InputValueError(f"sign={str(key)!r} is a certificate: name the key itself, which is what signers are.")
+    return signature, found
+
+
+def _check_file(key: pathlib.Path) -> None:
+    content = _read("sign", key, _LARGEST)
+    if _PRIVATE in content and stat.S_IMODE(key.stat().st_mode) & _OTHERS:
+        raise InputValueError(f"sign={str(key)!r} may be read by others than its owner: chmod 600 it.")
+
+
+def _remedy(said: str, key: pathlib.Path) -> str:
+    """Returns why a key did not sign, by what `ssh-keygen` said, and what to do."""
+    name = shlex.quote(str(key))
+    if "incorrect passphrase" in said:
+        return "its passphrase is missing or wrong; type it where there is a terminal, or ssh-add the key to an agent"
+    if "load public key" in said and _PRIVATE in key.read_bytes():
+        return f"its public key is not beside it; write it: ssh-keygen -y -f {name} > {name}.pub"
+    if "load public key" in said:
+        return "it is no key that ssh-keygen can read"
+    if "No private key found" in said:
+        return "it is a public key, and no agent (SSH_AUTH_SOCK) has the private one; name that, or ssh-add it"
+    return said or "ssh-keygen does not say why"
+
+
+def _of_operator(name: str, path: pathlib.Path, folder: pathlib.Path) -> bytes:
+    """Returns the content of a file that decides what is believed."""
+    if pathlib.Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise InputValueError(
+            f"{name}={str(path)!r} is a file of the bundle itself: take one that its writer cannot write."
+        )
+    content = _read(name, path, _LARGEST)
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise InputValueError(f"{name}={str(path)!r} may be written by everybody: chmod o-w it.")
+    return content
+
+
+def _of_bundle(folder: pathlib.Path, name: str, at_most: int) -> bytes:
+    if not os.path.lexists(folder / name):
+        raise SignatureError(name, "is missing: the bundle is not signed")
+    try:
+        return _entries.read(folder, name, at_most)
+    except InputValueError as error:
+        raise SignatureError(name, str(error).removeprefix(f"{name} ")) from error
+
+
+def _read(name: str, path: pathlib.Path, at_most: int) -> bytes:
+    """Returns the content of a file that somebody named; links are followed, as of secrets that are mounted."""
+    try:
+        if not path.exists():
+            raise InputValueError(f"{name}={str(path)!r} does not exist.")
+        if not path.is_file():
+            raise InputValueError(f"{name}={str(path)!r} is no file.")
+        with path.open("rb") as file:
+            content = file.read(at_most + 1)
+    except OSError as error:
+        raise InputValueError(f"{name}={str(path)!r} cannot be read: {error.strerror or error}.") from error
+    if len(content) > at_most:
+        raise InputValueError(f"{name}={str(path)!r} has more than {at_most} bytes: name another file.")
+    return content
+
+
+def _stated_digest(manifest: bytes) -> str:
+    try:
+        return _validate.digest("digest", json.loads(manifest)["digest"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SignatureError(MANIFEST, "is no manifest of tff-mf export, whoever signed it") from error
