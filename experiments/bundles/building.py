@@ -8,6 +8,7 @@ from tff_mf import _validate
 
 from ... import aggregators
 from .. import learning_process, progress, reporting, reports, run_files, task
+from . import runner
 from ._folders import new_folder
 from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
 from ._policy import ParticipationPolicy, write_policy
@@ -51,6 +52,7 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     run_files.write(source.configuration, folder)
     write_policy(folder, policy)
     vocabulary = list(source.vocabulary)
+    (folder / "runner.py").write_bytes(pathlib.Path(runner.__file__).read_bytes())
     (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
     progress.step("process")
     language_task = learning_process.build_task(settings, vocabulary)
