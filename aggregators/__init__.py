@@ -7,6 +7,7 @@ _requires.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorf
 from ._clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
 from ._connection import WorkerLostError as WorkerLostError  # noqa: E402
 from ._noise_rounds import rounds_drawn as rounds_drawn  # noqa: E402
+from ._record_sums import distribute_aggregate_form as distribute_aggregate_form  # noqa: E402
 from ._transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
 from ._values import ResidentValue as ResidentValue  # noqa: E402
 from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402

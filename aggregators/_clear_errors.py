@@ -10,7 +10,7 @@ from tff_mf.errors import InputValueError
 
 # What `tff_mf.noise` asserts in the graph, as TensorFlow prints it.
 _PAST_THE_END = re.compile(r"The [^\[\]]+ is defined for \d+ rounds, and all of them have run\.")
-_REMEDY = " Nothing of this round was released. Train with a mechanism of more rounds, or with restart_every."
+_REMEDY = " Nothing of this round was released. Train with more rounds, a mechanism of more rounds, or restart_every."
 
 
 class NoRoundsLeftError(InputValueError):

@@ -11,7 +11,12 @@ SIGNATURE = "serving_default"
 
 
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
-    """Writes a stage as a SavedModel with one signature, and returns types of its inputs and outputs."""
+    """Writes a stage as a SavedModel with one signature, and returns types of its inputs and outputs.
+
+    Formal guarantee: the graph fails unless every input has the rank and the dimensions that are returned here. A
+    signature alone is checked by nobody: called by it, or from another language, a scalar would be broadcast to the
+    shape of what it is added to.
+    """
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph.graph_def, name=""), [])
     taken, given = (
         [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
@@ -23,7 +28,8 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
 
     @tf.function(input_signature=specs, autograph=False)
     def stage(*values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return dict(zip(graph.outputs, tf.nest.flatten(function(*values)), strict=True))
+        checked = [tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)]
+        return dict(zip(graph.outputs, tf.nest.flatten(function(*checked)), strict=True))
 
     module = tf.Module()
     module.stage = stage

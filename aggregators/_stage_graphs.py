@@ -89,22 +89,42 @@ def node_name(tensor: str) -> str:
     return tensor.removeprefix("^").split(":")[0]
 
 
-def without_large_constants(graph: StageGraph, prefix: str) -> tuple[StageGraph, dict[str, np.ndarray]]:
-    """Returns a graph with an input in the place of every large constant, and what to feed there."""
+def without_large_constants(
+    graph: StageGraph, prefix: str, known: Mapping[str, np.ndarray] | None = None
+) -> tuple[StageGraph, dict[str, np.ndarray]]:
+    """Returns a graph with an input in the place of every large constant, and what to feed there.
+
+    Args:
+        graph: The graph.
+        prefix: What such inputs are called, with a number behind it.
+        known: What others are fed by names of that kind: the same constant is fed by the same name.
+    """
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
-    given, values = dict(graph.inputs), {}
+    given, values = dict(graph.inputs), dict(known or {})
     for node in graph_def.node:
         if node.op != "Const" or node.attr["value"].tensor.ByteSize() < _LARGE_BYTES:
             continue
-        name = f"{prefix}{SEPARATOR}{len(values)}"
-        values[name] = tf.make_ndarray(node.attr["value"].tensor)
-        shape = node.attr["value"].tensor.tensor_shape
+        value = tf.make_ndarray(node.attr["value"].tensor)
+        name = _name_of(value, {each: values[each] for each in values.keys() - given.keys()})
+        name = name or f"{prefix}{SEPARATOR}{len(values)}"
+        values[name] = value
         kept = node.name
         node.Clear()
-        _placeholder(node, kept, tf.as_dtype(values[name].dtype), tf.TensorShape(shape))
+        _placeholder(node, kept, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
         given[name] = f"{kept}:0"
-    return StageGraph(graph_def=graph_def, inputs=given, outputs=graph.outputs), values
+    fed = {name: value for name, value in values.items() if name in given}
+    return StageGraph(graph_def=graph_def, inputs=given, outputs=graph.outputs), fed
+
+
+def _name_of(value: np.ndarray, known: Mapping[str, np.ndarray]) -> str | None:
+    """Returns the first name of the same value, to the bit."""
+    content = _content(value)
+    return next((name for name in sorted(known) if _content(known[name]) == content), None)
+
+
+def _content(value: np.ndarray) -> tuple[np.dtype, tuple[int, ...], bytes]:
+    return value.dtype, value.shape, value.tobytes()
 
 
 def _placeholder(node: tf.compat.v1.NodeDef, name: str, dtype: tf.DType, shape: tf.TensorShape) -> None:

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
-from . import _checkpoint_file, _forms, _saved_models, lite
+from . import _checkpoint_file, _forms, _record_sums, _saved_models, lite
 from ._stage_graphs import (
     SEPARATOR,
     Label,
@@ -25,11 +25,15 @@ from ._stage_graphs import (
     with_inputs_for,
     without_large_constants,
 )
+from .factory import MFAggregationFactory
 
 INITIAL = "server/initial.safetensors"
 LITE = "device/work.tflite"
 _WEIGHTS = ("state", "global_model_weights")
-_SECRETS = tuple(f"{SEPARATOR}noise{SEPARATOR}{part}" for part in ("keys", "rows"))
+_CONSTANT = "constant"
+_NOISE = f"{SEPARATOR}noise"
+_FINGERPRINT = f"{_NOISE}{SEPARATOR}fingerprint"
+_SECRETS = tuple(f"{_NOISE}{SEPARATOR}{part}" for part in ("keys", "rows"))
 _MAP_REDUCE = ("prepare", "work", "zero", "accumulate", "merge", "report", "update")
 _DISTRIBUTE_AGGREGATE = (
     *("server_prepare", "server_to_client_broadcast", "client_work"),
@@ -55,6 +59,7 @@ def export_process(
     batch_size: int,
     client_epochs: int = 1,
     max_examples: int | None = None,
+    aggregator: MFAggregationFactory | None = None,
 ) -> dict[str, Any]:
     """Writes a learning process as TFF's forms and as SavedModels that plain TensorFlow runs, stage by stage.
 
@@ -62,12 +67,18 @@ def export_process(
     |---|---|
     | `forms/map_reduce/*.pb`, `forms/distribute_aggregate/*.pb` | TFF's computations, serialized |
     | `server/{initialize,prepare,zero,accumulate,merge,report,update}/` | SavedModels for the server |
-    | `server/initial.safetensors` | what `initialize` is fed: the initial model, and matrices of the mechanism |
+    | `server/replay/` | with `aggregator`: SavedModel from the keys of past rounds to the state of the noise |
+    | `server/initial.safetensors` | what `initialize` (and `replay`) is fed: the initial model, matrices |
     | `device/work/` | SavedModel for the device: from examples, and what the server sent, to a clipped update |
     | `device/work.tflite` | the same for TensorFlow Lite, where that can convert it |
 
     Inputs and outputs are called `state__…`, `sent__…`, `examples__…`, `update__…`, `sum__…`, `report__…` and
     `metrics__…`. A device trains on the examples it feeds, in that order, at most `max_examples` of them, in batches.
+
+    Every stage fails for an input of another type or shape than it names. `accumulate` clips what it is given, whatever
+    a device sent; of the sum, `sum__…__clipped` and `sum__…__zeroed` count the values that it scaled or made zero. They
+    are for the operator alone: `report` drops them. `replay` takes `keys`, and of `initial.safetensors` what its inputs
+    name; its result has the names and the values of the state's noise, so that a stored state needs its keys alone.
 
     Formal guarantee: the server's graphs are those of `process`: one chain of `update`, each fed the state that the
     one before returned, draws a fresh key in every call and has the guarantee of the aggregator. A state that is fed
@@ -81,6 +92,7 @@ def export_process(
         batch_size: Examples in a batch of a device.
         client_epochs: Passes over its examples that a device makes.
         max_examples: Examples that a device uses at most in one round, over all passes; None for all.
+        aggregator: The aggregator in the process, whose noise `replay` draws again; without it there is no such stage.
 
     Returns:
         A description, as JSON: the types of every stage and form, bytes of every graph, and why there is no file for
@@ -88,27 +100,33 @@ def export_process(
 
     Raises:
         InputTypeError: If the process is none of TFF's learning processes, or has a part that is no tensor.
-        InputValueError: If the model's batches have no first dimension that is free, sums are secure, or clients are
-            sent what is computed from noise.
+        InputValueError: If the model's batches have no first dimension that is free, sums are secure or do not clip,
+            clients are sent what is computed from noise, or `aggregator` is another one than that of the process.
     """
     _validate.instance("process", process, tff.learning.templates.LearningProcess, "such as federated averaging's")
     batch_size = _validate.whole("batch_size", batch_size)
     client_epochs = _validate.whole("client_epochs", client_epochs)
     max_examples = None if max_examples is None else _validate.whole("max_examples", max_examples)
+    if aggregator is not None:
+        _validate.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
     folder = pathlib.Path(folder)
     as_written = _forms.as_written()
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(process.next, as_written)
     if form.securely_aggregates_tensors:
         raise InputValueError("process has secure sums, which a SavedModel cannot have; export it without them.")
-    aggregate_form = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(process.next)
+    aggregate_form = _record_sums.distribute_aggregate_form(process.next)
     forms = _write_forms(folder / "forms" / "map_reduce", form, _MAP_REDUCE)
     forms |= _write_forms(folder / "forms" / "distribute_aggregate", aggregate_form, _DISTRIBUTE_AGGREGATE)
 
     graphs = {name: _graph(name, getattr(form, name)) for name in _MAP_REDUCE if name != "work"}
+    _check_clips(graphs["accumulate"])
     _check_secrets_stay(graphs["prepare"])
     work = _on_examples(form.work, batch_size=batch_size, client_epochs=client_epochs, max_examples=max_examples)
     start = tff.backends.mapreduce.get_state_initialization_computation(process.initialize, as_written)
     graphs["initialize"], fed = _initialization(start, initial_weights)
+    if aggregator is not None:
+        graphs["replay"], constants = _replay(aggregator, graphs["initialize"], fed, initial_weights)
+        fed |= constants
     stages = {}
     # Before anything is in it: no file of it is ever open to others.
     _checkpoint_file.close(folder / "server")
@@ -199,6 +217,39 @@ def _check_secrets_stay(prepare: StageGraph) -> None:
             raise InputValueError(f"process sends its clients what it computes from {name}, which is secret.")
 
 
+def _check_clips(accumulate: StageGraph) -> None:
+    """Raises if a sum does not clip: a server that runs the stages has nothing else that bounds what a device sends."""
+    if not any(name.endswith(f"{SEPARATOR}clipped") for name in accumulate.outputs):
+        raise InputValueError(
+            "process has a sum that does not clip, so that its stages would trust every device: export one with the "
+            "aggregator of build_mf_aggregator, without adaptive_clipping, whose clip norm a sum does not see."
+        )
+
+
+def _replay(
+    aggregator: MFAggregationFactory,
+    initialize: StageGraph,
+    fed: Mapping[str, np.ndarray],
+    initial_weights: tff.learning.models.ModelWeights,
+) -> tuple[StageGraph, dict[str, np.ndarray]]:
+    """Returns the graph from keys to the state of the noise, and what else it is fed."""
+    (fingerprint,) = (name for name in initialize.outputs if name.endswith(_FINGERPRINT))
+    if _value(initialize, fingerprint).astype("<i8").tobytes().hex() != aggregator.fingerprint:
+        raise InputValueError("aggregator is another one than that of process: pass the one that it was built with.")
+    dimension = sum(int(np.size(weight)) for weight in initial_weights.trainable)
+    computation = aggregator.replay_computation(dimension=dimension)
+    noise = fingerprint.removesuffix(_FINGERPRINT) + _NOISE
+    constants = {name: value for name, value in fed.items() if name.startswith(f"{_CONSTANT}{SEPARATOR}")}
+    return without_large_constants(stage_graph(computation, inputs="keys", outputs=noise), _CONSTANT, constants)
+
+
+def _value(graph: StageGraph, output: str) -> np.ndarray:
+    """Returns an output that depends on no input."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.import_graph_def(graph.graph_def, name="")
+        return session.run(graph.outputs[output])
+
+
 def _initialization(
     computation: tff.Computation, initial_weights: tff.learning.models.ModelWeights
 ) -> tuple[StageGraph, dict[str, np.ndarray]]:
@@ -214,7 +265,7 @@ def _initialization(
         given = f"model{name.removeprefix(prefix)}"
         fed[given] = weight
         passed[name] = given, tf.TensorSpec(weight.shape, weight.dtype)
-    graph, constants = without_large_constants(with_inputs_for(graph, passed), "constant")
+    graph, constants = without_large_constants(with_inputs_for(graph, passed), _CONSTANT)
     return graph, {**fed, **constants}
 
 

@@ -11,6 +11,7 @@ import tensorflow_privacy as tfp
 import tff_mf
 from tff_mf import _validate, noise, queries
 from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.noise import _clipping
 
 from . import _dividing, _record_sums, _transfers
 
@@ -40,8 +41,12 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         restart_every: Number of rounds after which noise starts anew, or `None`; see `queries.RestartedQuery`.
         adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        record_aggregation_factory: Sums the clipped values: `tff.aggregators.SumFactory()`, also if `None`, or
-            `tff.aggregators.SecureSumFactory` with constant thresholds. Other sums may enlarge a clipped value.
+        record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips once more,
+            whatever a client sends (with `adaptive_clipping`, TFF's plain one, which does not);
+            `tff.aggregators.SumFactory()` for that plain one; or `tff.aggregators.SecureSumFactory` with constant
+            thresholds. Other sums may enlarge a clipped value.
+        rounds: Number of rounds of the run: the graph of the round after them fails, whatever the mechanism. `None` for
+            as many as the mechanism, or its restarts, can run.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -59,10 +64,10 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         adaptive_clipping: queries.AdaptiveClipping | None = None,
         insecure_seed: int | None = None,
         record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+        rounds: int | None = None,
     ) -> None:
-        if record_aggregation_factory is None:
-            record_aggregation_factory = tff.aggregators.SumFactory()
-        _record_sums.check(record_aggregation_factory)
+        if record_aggregation_factory is not None:
+            _record_sums.check(record_aggregation_factory)
         self._mechanism = mechanism
         self._clip_norm = clip_norm
         self._noise_multiplier = noise_multiplier
@@ -73,6 +78,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         self._adaptive_clipping = adaptive_clipping
         self._insecure_seed = insecure_seed
         self._record_aggregation_factory = record_aggregation_factory
+        self._rounds = rounds
         # Built once for one number, so that a bad argument is refused here and not when a model is known.
         self._query(_ONE_NUMBER)
 
@@ -119,9 +125,28 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
             dimension: Number of coordinates of the values, over all their tensors together.
         """
+        return self.replay_computation(dimension=dimension)(keys)
+
+    def replay_computation(self, *, dimension: int) -> tff.Computation:
+        """Returns what `replay` runs, from keys int64 `[rounds, 2]` to the state of the noise: for an export.
+
+        Args:
+            dimension: Number of coordinates of the values, over all their tensors together.
+
+        Raises:
+            InputTypeError: If `dimension` is no whole number.
+            InputValueError: If it is below 1.
+
+        Example:
+            >>> import tff_mf
+            >>> blt = tff_mf.BLT.production("b400")
+            >>> factory = build_mf_aggregator(blt, clip_norm=1.0, noise_multiplier=7.379, clients_per_round=6500)
+            >>> str(factory.replay_computation(dimension=3).type_signature.result.rows[0])
+            'float32[3]'
+        """
         # Keys are those since the last restart, which left nothing of the noise before it.
-        query = self._query(tf.TensorSpec([dimension], tf.float32))
-        return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))(keys)
+        query = self._query(tf.TensorSpec([_validate.whole("dimension", dimension)], tf.float32))
+        return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))
 
     def create(self, value_type: tff.Type, weight_type: tff.Type | None = None) -> tff.templates.AggregationProcess:
         """Returns the process that aggregates values of `value_type`, a structure of float tensors.
@@ -145,16 +170,24 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         query = tfp.NormalizedQuery(
             self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self._clients_per_round
         )
-        record_sum = _record_sums.UnmeasuredSum(self._record_aggregation_factory)
-        process = tff.aggregators.DifferentiallyPrivateFactory(query, record_sum).create(value_type)
+        process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum()).create(value_type)
         _transfers.watch(process.initialize.type_signature.result)
         return process
 
+    def _record_sum(self) -> tff.aggregators.UnweightedAggregationFactory:
+        """Returns the sum of the clients' clipped values: one that clips again wherever the server can."""
+        if self._record_aggregation_factory is not None:
+            return _record_sums.UnmeasuredSum(self._record_aggregation_factory)
+        if self._adaptive_clipping is not None:
+            # That clip norm is in the state, which no sum sees.
+            return tff.aggregators.SumFactory()
+        return _record_sums.ClippingSum(_clipping.checked_clip_norm(self._clip_norm))
+
     def _query(self, record_specs: object) -> _Query:
         query = self._query_of_a_stream(record_specs)
-        if self._restart_every is None:
-            return query
-        return queries.RestartedQuery(query, restart_every=self._restart_every)
+        if self._restart_every is not None:
+            return queries.RestartedQuery(query, restart_every=self._restart_every, rounds=self._rounds)
+        return query if self._rounds is None else query.limited_to(self._rounds)
 
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {
@@ -183,6 +216,7 @@ def build_mf_aggregator(
     adaptive_clipping: queries.AdaptiveClipping | None = None,
     insecure_seed: int | None = None,
     record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+    rounds: int | None = None,
 ) -> MFAggregationFactory:
     """Returns the aggregator of a mechanism, or of an artifact's path: the `model_aggregator=` to swap in.
 
@@ -212,4 +246,5 @@ def build_mf_aggregator(
         adaptive_clipping=adaptive_clipping,
         insecure_seed=insecure_seed,
         record_aggregation_factory=record_aggregation_factory,
+        rounds=rounds,
     )

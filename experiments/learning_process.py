@@ -36,6 +36,7 @@ def build_process(
     language_task: task.Task,
     *,
     loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
+    limited: bool = False,
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
     """Returns the learning process of a run, and the aggregator in it that adds the noise.
 
@@ -48,6 +49,8 @@ def build_process(
         language_task: The model.
         loop: How a client goes over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for what leaves TFF. They give the
             same model to the bit.
+        limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for what is
+            run without this package, which counts the rounds of a training itself.
     """
     mean = aggregators.build_mf_aggregator(
         privacy.mechanism,
@@ -55,6 +58,7 @@ def build_process(
         noise_multiplier=privacy.noise_multiplier_as_run,
         clients_per_round=privacy.clients_per_round,
         insecure_seed=privacy.insecure_seed,
+        rounds=privacy.rounds if limited else None,
     )
     shared = {
         "server_optimizer_fn": _server_optimizer(settings, privacy.rounds),

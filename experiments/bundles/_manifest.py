@@ -16,10 +16,8 @@ POLICY = "participation.json"
 VOCABULARY = "vocabulary.json"
 TOKENIZE = "device/tokenize"
 LITE = "device/work.tflite"
-STAGES = {
-    **{name: f"server/{name}" for name in ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update")},
-    "work": "device/work",
-}
+_SERVER = ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update", "replay")
+STAGES = {**{name: f"server/{name}" for name in _SERVER}, "work": "device/work"}
 
 _VERSION = 1
 _CHUNK_BYTES = 2**20

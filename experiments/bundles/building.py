@@ -56,7 +56,9 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
     progress.step("process")
     language_task = learning_process.build_task(settings, vocabulary)
-    process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
+    process, mean = learning_process.build_process(
+        settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True
+    )
     progress.step("graphs")
     exported = aggregators.export_process(
         process,
@@ -65,6 +67,7 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
         batch_size=settings.batch_size,
         client_epochs=settings.client_epochs,
         max_examples=settings.max_examples,
+        aggregator=mean,
     )
     aggregators.export_computation(
         task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="examples"

@@ -78,7 +78,9 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     progress.step("rounds in TFF")
     with _keys.repeated(keys):
         language_task = learning_process.build_task(settings, vocabulary)
-        process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
+        process, _ = learning_process.build_process(
+            settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True
+        )
     if not _starts_from(states[0], language_task.initial_weights):
         return [Refusal(file=INITIAL, reason="is another model than the seed of run.json makes")]
     reason = _compared(manifest, states, _original(process, states[0], data, manifest))

@@ -176,7 +176,7 @@ def compiles(process):
         return output.state, tff.federated_zip((output.result, output.measurements))
 
     map_reduce = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round)
-    distribute_aggregate = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(one_round)
+    distribute_aggregate = aggregators.distribute_aggregate_form(one_round)
     return isinstance(map_reduce, tff.backends.mapreduce.MapReduceForm) and isinstance(
         distribute_aggregate, tff.backends.mapreduce.DistributeAggregateForm
     )

@@ -53,7 +53,7 @@ def test_it_says_what_is_in_it(bundle):
     manifest, digest = bundles.read_manifest(bundle.folder)
     assert digest == bundle.digest
     assert set(manifest.stages) == {
-        *("initialize", "prepare", "work", "zero", "accumulate", "merge", "report", "update")
+        *("initialize", "prepare", "work", "zero", "accumulate", "merge", "report", "update", "replay")
     }
     assert manifest.lite["path"] == "device/work.tflite"
     assert len(manifest.forms) == 12

@@ -1,5 +1,7 @@
 """Bounds a client's contribution to a sum, whatever the client sends. TensorFlow."""
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,9 +9,24 @@ from tff_mf import _validate
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
-# Above the rounding of a clipped record's norm, which `clip_record` derives.
-_ROUNDING = 1e-6
+# `clip_record` derives both from the rounding of norms and products.
+_PASSING = 1 - 3e-7
+_SCALED = 1 / (1 + 1e-6)
 _SMALLEST_NORMAL = 2.0**-126
+
+
+class Clipped(NamedTuple):
+    """A record within the bound, and what was done for that.
+
+    Attributes:
+        leaves: The record: float64 where a leaf was, float32 otherwise.
+        scaled: Whether it was scaled down, bool `[]`.
+        zeroed: Whether it was made zero, since a value is not finite or float32 cannot scale it, bool `[]`.
+    """
+
+    leaves: list[tf.Tensor]
+    scaled: tf.Tensor
+    zeroed: tf.Tensor
 
 
 def checked_clip_norm(value: object) -> np.float32:
@@ -27,14 +44,23 @@ def checked_clip_norm(value: object) -> np.float32:
 def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor]:
     """Returns the leaves scaled so that their joint L2 norm is at most `clip_norm`, in the type they are summed in.
 
-    Formal guarantee: the joint L2 norm of the result, in exact arithmetic, is at most `clip_norm` for every input of
-    up to 2³² values and in whatever order the norm is added up. The squares of float32 values are exact in float64,
-    and their sum rounds by a relative 2⁻²¹ at most, the norm by half of that; a value read as float32, the factor
-    and the product round by 2⁻²⁴ each. Together that is less than the 1e-6 which the bound is lowered by.
+    Formal guarantee: the joint L2 norm of the result, in exact arithmetic, is at most ζ = `clip_norm` for every input
+    of up to 2³² values and in whatever order the norm is added up, and clipping the result once more returns it bit
+    for bit. The squares of float32 values are exact in float64, and their sum rounds by a relative 2⁻²¹ at most, so
+    that the norm is computed to 2⁻²²; a float64 value read as float32, the factor and the product round by 2⁻²⁴ each.
+
+    - A record passes unchanged if its computed norm is at most ζ(1 − 3e-7). Its norm then is at most ζ, since 3e-7 is
+      above 2⁻²² + 2⁻²⁴: the norm, and values read as float32.
+    - Any other is scaled by ζ/(1 + 1e-6) over the computed norm, and its norm is at most ζ, since 1e-6 is above
+      2⁻²² + 2·2⁻²⁴. Once more its computed norm is at most ζ(1 − 3e-7), since 1e-6 is above 3e-7 + 2·2⁻²² + 3·2⁻²⁴ =
+      9.56e-7: two norms, the factor and the product, and a float64 value read as float32. So it passes.
+
+    Values that float32 holds in part or not at all (below 2⁻¹²⁶) add at most 2¹⁶·2⁻¹²⁶ to a norm, a relative 1e-13 of
+    the smallest clip norm. A leaf of 16 bits is exact in float32, which is what it is clipped, sent and summed in.
 
     A record with a value that is not finite (in float32) becomes zero: passed on, one NaN would void the model and,
     as no noise hides it, tell everyone that this client took part. So does one whose norm is above the clip norm
-    times 2¹²⁶, which float32 cannot scale. Records up to a relative 1e-6 below the clip norm pass unchanged.
+    times 2¹²⁶, which float32 cannot scale.
 
     Args:
         leaves: Tensors of the types in `LEAF_TYPES` and of any shape: one client's record.
@@ -48,10 +74,28 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
         >>> [leaf.numpy().round(3) for leaf in clip_record([tf.constant([3.0]), tf.constant([4.0])], tf.constant(1.0))]
         [array([0.6], dtype=float32), array([0.8], dtype=float32)]
     """
-    is_finite, scale = _scale(leaves, clip_norm)
-    return [
-        tf.where(is_finite, wide * tf.cast(scale, wide.dtype), tf.zeros_like(wide)) for wide in map(_widened, leaves)
+    return clip(leaves, clip_norm).leaves
+
+
+def clip(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> Clipped:
+    """Returns what `clip_record` does, and which of its three cases it was.
+
+    Example:
+        >>> clipped = clip([tf.constant([3.0, float("nan")])], tf.constant(1.0))
+        >>> clipped.leaves[0].numpy(), bool(clipped.scaled), bool(clipped.zeroed)
+        (array([0., 0.], dtype=float32), False, True)
+    """
+    norm = _norm(leaves)
+    passed, factor = _passed(norm, clip_norm), _factor(norm, clip_norm)
+    # Written so that the norm may be NaN.
+    counted = passed | (factor > 0)
+    wide = [tf.cast(leaf, summed_type(leaf.dtype)) for leaf in leaves]
+    bounded = [
+        # No product where a record passes: it would flush values that float32 holds in part.
+        tf.where(passed, leaf, tf.where(counted, leaf * tf.cast(factor, leaf.dtype), tf.zeros_like(leaf)))
+        for leaf in wide
     ]
+    return Clipped(bounded, counted & ~passed, ~counted)
 
 
 def finite(leaves: list[tf.Tensor]) -> tf.Tensor:
@@ -61,8 +105,7 @@ def finite(leaves: list[tf.Tensor]) -> tf.Tensor:
 
 def passes(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tf.Tensor:
     """Returns whether `clip_record` leaves the record as it is, bool `[]`."""
-    is_finite, scale = _scale(leaves, clip_norm)
-    return is_finite & (scale >= 1.0)
+    return _passed(_norm(leaves), clip_norm)
 
 
 def add(total: tf.Tensor, noise: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -82,15 +125,12 @@ def _norm(leaves: list[tf.Tensor]) -> tf.Tensor:
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(value)) for value in values]))
 
 
-def _scale(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns whether all values are finite, and if so what to multiply them with, float32 `[]`."""
-    norm = _norm(leaves)
-    factor = tf.minimum(tf.cast(clip_norm, tf.float64) / ((1.0 + _ROUNDING) * norm), 1.0)
+def _passed(norm: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
+    return norm <= _PASSING * tf.cast(clip_norm, tf.float64)
+
+
+def _factor(norm: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
+    """Returns what to multiply a record with that does not pass, float32 `[]`: 0, or NaN, if there is nothing."""
+    factor = _SCALED * tf.cast(clip_norm, tf.float64) / norm
     # Rounded to a number that float32 holds in part, a factor might grow by half.
-    return tf.math.is_finite(norm), tf.cast(
-        tf.where(factor < _SMALLEST_NORMAL, tf.zeros_like(factor), factor), tf.float32
-    )
-
-
-def _widened(leaf: tf.Tensor) -> tf.Tensor:
-    return tf.cast(leaf, summed_type(leaf.dtype))
+    return tf.cast(tf.where(factor < _SMALLEST_NORMAL, tf.zeros_like(factor), factor), tf.float32)

@@ -77,6 +77,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
             if insecure_seed >= _INT64_LIMIT:
                 raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
         self._insecure_seed = insecure_seed
+        self._limit = mechanism.max_rounds
         drawn = repr((type(self).__name__, float(self._stddev), insecure_seed))
         self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
 
@@ -89,6 +90,19 @@ class NoiseStream(abc.ABC, Generic[_M]):
         bound = copy.copy(self)
         bound._fingerprint = hashlib.sha256(self._fingerprint + setting.encode()).digest()
         return bound
+
+    def limited_to(self, rounds: int) -> Self:
+        """Returns the same stream for `rounds` rounds: the graph refuses the one after them, and `replay` more keys.
+
+        The noise is the same, and so is the fingerprint: a stream of more rounds goes on where this one ended.
+
+        Raises:
+            InputTypeError: If `rounds` is no whole number.
+            InputValueError: If it is below 1, or more than the mechanism is defined for.
+        """
+        limited = copy.copy(self)
+        limited._limit = self._mechanism.check(_validate.whole("rounds", rounds))
+        return limited
 
     @property
     def fingerprint(self) -> bytes:
@@ -121,7 +135,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return NoiseState(
             fingerprint=_fingerprint.words(self._fingerprint),
             round=tf.zeros([], tf.int64),
-            keys=_past.no_keys(self._mechanism.max_rounds),
+            keys=_past.no_keys(self._limit),
             rows=tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self._row_count)),
             coefficients=self._coefficients(),
         )
@@ -147,8 +161,8 @@ class NoiseStream(abc.ABC, Generic[_M]):
             state = state._replace(round=tf.identity(state.round))
         # TensorFlow can be told to strip assertions from its graphs: then the noise is NaN, and so is the release.
         valid = tf.reduce_all(tf.equal(state.fingerprint, _fingerprint.words(self._fingerprint)))
-        if self._mechanism.max_rounds is not None:
-            valid &= state.round < self._mechanism.max_rounds
+        if self._limit is not None:
+            valid &= state.round < self._limit
         return self._advance(self._key(state.round), state, tf.where(valid, self._stddev, np.float32(np.nan)))
 
     def replay(self, keys: tf.Tensor) -> NoiseState:
@@ -160,6 +174,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
         Raises:
             InputValueError: If `keys` is of another shape or type, or has more rounds than the mechanism.
+            tf.errors.InvalidArgumentError: From the graph, past the last round of the stream.
         """
         keys = tf.convert_to_tensor(keys)
         if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != _keys.KEY_WORDS:
@@ -191,7 +206,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def _advance(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, NoiseState]:
         row, rows = self._step(_keys.standard_normal(key, self._dimension) * stddev, state)
-        keys = _past.with_key(state.keys, state.round, key, self._mechanism.max_rounds)
+        keys = _past.with_key(state.keys, state.round, key, self._limit)
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
 
     def _drawn(self, key: tf.Tensor) -> tf.Tensor:
@@ -218,11 +233,13 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return _keys.insecure_key(self._insecure_seed, step)
 
     def _limit_checks(self, step: tf.Tensor) -> list[tf.Operation]:
-        limit = self._mechanism.max_rounds
-        if limit is None:
+        if self._limit is None:
             return []
-        message = f"The {self._mechanism.kind} mechanism is defined for {limit} rounds, and all of them have run."
-        check = tf.debugging.assert_less(step, tf.constant(limit, tf.int64), message=message)
+        mechanism = f"{self._mechanism.kind} mechanism"
+        # Of fewer rounds than the mechanism has, it was made for a run.
+        defined = mechanism if self._limit == self._mechanism.max_rounds else f"run of this {mechanism}"
+        message = f"The {defined} is defined for {self._limit} rounds, and all of them have run."
+        check = tf.debugging.assert_less(step, tf.constant(self._limit, tf.int64), message=message)
         return [] if check is None else [check]
 
 

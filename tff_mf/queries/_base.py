@@ -84,6 +84,12 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         bound._stream = self._stream.bound_to(setting)
         return bound
 
+    def limited_to(self, rounds: int) -> Self:
+        """Returns the same query, whose graph refuses the round after `rounds`: see `NoiseStream.limited_to`."""
+        limited = copy.copy(self)
+        limited._stream = self._stream.limited_to(rounds)
+        return limited
+
     @property
     def fingerprint(self) -> bytes:
         """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""

@@ -1,5 +1,7 @@
 """Noise that starts anew after every so many rounds, and what that guarantees."""
 
+from typing import Any
+
 import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
@@ -25,6 +27,8 @@ class RestartedQuery(tfp.RestartQuery):
     Args:
         query: The query; its mechanism is defined for `restart_every` rounds at least.
         restart_every: Number of rounds from a restart to the next, at least 1.
+        rounds: Number of rounds of the whole run, over all restarts: the graph refuses the one after them. None for
+            any number.
 
     Source: Kairouz et al. (2021), appendix D.
 
@@ -40,15 +44,36 @@ class RestartedQuery(tfp.RestartQuery):
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If `restart_every` is below 1, or more rounds than the mechanism has.
+        InputValueError: If a number of rounds is below 1, or `restart_every` more rounds than the mechanism has.
     """
 
-    def __init__(self, query: MatrixFactorizationQuery, *, restart_every: int) -> None:
+    def __init__(self, query: MatrixFactorizationQuery, *, restart_every: int, rounds: int | None = None) -> None:
         if not isinstance(query, MatrixFactorizationQuery):
             raise InputTypeError(f"query={query!r} must be a query of tff_mf: restarts are accounted by its mechanism.")
         self._restart_every = query.mechanism.check(_validate.whole("restart_every", restart_every))
+        self._rounds = None if rounds is None else _validate.whole("rounds", rounds)
         query = query.bound_to(f"restart_every={self._restart_every}")
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
+
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
+        """Returns what the query does, and a state that has begun anew after the last round before a restart.
+
+        Raises:
+            tf.errors.InvalidArgumentError: From the graph, past the last round of the run or of the mechanism, or for a
+                state of other noise.
+        """
+        if self._rounds is None:
+            return super().get_noised_result(sample_state, global_state)
+        done, inner = global_state.indicator_state, global_state.inner_query_state
+        message = f"The restarted run is defined for {self._rounds} rounds, and all of them have run."
+        check = tf.debugging.assert_less(done, self._rounds, message=message)
+        with tf.control_dependencies([] if check is None else [check]):
+            # All that draws noise reads this number, and so after the check.
+            noise = inner.noise._replace(round=tf.identity(inner.noise.round))
+        checked = global_state._replace(inner_query_state=inner._replace(noise=noise))
+        results, state, event = super().get_noised_result(sample_state, checked)
+        # As in `NoiseStream.next`: where assertions are stripped from a graph, the release is NaN.
+        return tf.nest.map_structure(lambda leaf: _or_nan(done < self._rounds, leaf), results), state, event
 
     @property
     def insecure(self) -> bool:
@@ -71,3 +96,7 @@ class RestartedQuery(tfp.RestartQuery):
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
         return self._inner_query.guarantee(rounds, participation, restart_every=self._restart_every).dp_event()
+
+
+def _or_nan(valid: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
+    return tf.where(valid, leaf, tf.constant(float("nan"), leaf.dtype))
