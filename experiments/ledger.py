@@ -23,6 +23,7 @@ from ._ledger_lines import cohort_digest as cohort_digest
 from ._ledger_lines import read_ledger as read_ledger
 from ._ledger_sequence import LedgerSequence
 from ._report_counts import ReportCounts as ReportCounts
+from ._report_counts import read_counts as read_counts
 
 LEDGER = "ledger.jsonl"
 CONFIGURATION = "run.json"

@@ -216,9 +216,9 @@ def checked(update: Any, types: Types) -> dict[str, np.ndarray]:
         raise RefusedUpdateError("missing leaf" if types.keys() - update.keys() else "extra leaf")
     found = {}
     for name, spec in types.items():
-        value = update[name]
-        value = value.numpy() if type(value).__module__.startswith("tensorflow") else value
-        if not isinstance(value, np.ndarray) or value.dtype != np.dtype(spec["dtype"]):
+        value = update[name].numpy() if hasattr(update[name], "numpy") else update[name]
+        value = np.asarray(value) if isinstance(value, np.generic) else value
+        if type(value) is not np.ndarray or value.dtype != np.dtype(spec["dtype"]):
             raise RefusedUpdateError("dtype")
         if list(value.shape) != spec["shape"]:
             raise RefusedUpdateError("shape")
@@ -492,10 +492,14 @@ class RoundSum:
                 raise RefusedUpdateError("duplicate")
             self._added = self._stages.accumulate(self._added, read())
         except RefusedUpdateError as error:
-            self.refused[str(error)] += 1
-            return str(error)
+            return self.refuse(str(error))
         self.counted.add(device)
         return ""
+
+    def refuse(self, reason: str) -> str:
+        """Counts a report that is not even looked at, and returns the reason, one of `REASONS`."""
+        self.refused[reason] += 1
+        return reason
 
     def total(self) -> dict[str, Any]:
         """Returns the sum."""
