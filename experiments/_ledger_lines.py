@@ -12,6 +12,7 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 from ._ledger_sequence import LedgerSequence
+from ._report_counts import ReportCounts, read_counts
 
 VERSION = 1
 _KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
@@ -28,6 +29,8 @@ _KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "restarted": {"round": int},
     "ended": {"rounds": int},
 }
+# What an entry may lack: only a server with devices has reports to count, and no earlier release did.
+_OPTIONAL = {"released": {"reports"}}
 
 
 def cohort_digest(clients: Sequence[str]) -> str:
@@ -72,6 +75,7 @@ class LedgerRecord:
         divisors: What noised sums were divided by, without repetition.
         clip_norms: Clip norms, without repetition.
         restarts: Rounds in which noise started anew.
+        reports: For rounds whose reports were counted, what became of them; for the operator alone.
         ended: Whether the run said that it ended.
         run: Which run it is, of all that were ever begun; empty if the first line is missing.
         configuration: Hash of what the run was set to do when it began, if the ledger names it.
@@ -89,6 +93,7 @@ class LedgerRecord:
     divisors: list[float]
     clip_norms: list[float]
     restarts: list[int]
+    reports: dict[int, ReportCounts]
     ended: bool
     run: str
     configuration: str | None
@@ -134,6 +139,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         divisors=sorted({entry["divisor"] for entry in begun}),
         clip_norms=sorted({entry["clip_norm"] for entry in begun}),
         restarts=_restarts(entries),
+        reports={entry["round"]: read_counts(entry["reports"]) for entry in entries if "reports" in entry},
         ended=bool(entries) and entries[-1]["kind"] == "ended",
         run=entries[0]["run"] if entries else "",
         configuration=entries[0].get("configuration") if entries else None,
@@ -187,7 +193,7 @@ def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS or first != (kind == "opened"):
         return False
-    if set(entry) != {"kind", *_KINDS[kind]}:
+    if set(entry) - _OPTIONAL.get(kind, set()) != {"kind", *_KINDS[kind]}:
         return False
     fits = all(
         isinstance(entry[name], types) and not isinstance(entry[name], bool) for name, types in _KINDS[kind].items()
@@ -197,6 +203,11 @@ def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
 
 def _in_range(entry: dict[str, Any]) -> bool:
     """Returns whether the numbers of an entry are some that a run can have."""
+    if "reports" in entry:
+        try:
+            read_counts(entry["reports"])
+        except InputValueError:
+            return False
     counted = all(entry.get(name, 1) >= 1 for name in ("round", "attempt")) and entry.get("clients", 0) >= 0
     return counted and all(abs(entry.get(name, 1)) <= sys.float_info.max for name in ("divisor", "clip_norm"))
 

@@ -18,6 +18,7 @@ class LedgerSequence:
         position: The round that was begun last; 0 if none was.
         released: The last round that was released; all before it were. 0 if none was.
         attempts: How often each round was begun.
+        clients: Clients of the round that was begun last.
         ended: Whether no entry can follow.
     """
 
@@ -25,6 +26,7 @@ class LedgerSequence:
         self.position = 0
         self.released = 0
         self.attempts: Counter[int] = Counter()
+        self.clients = 0
         self.ended = False
 
     def refusal(self, entry: Mapping[str, Any]) -> str:
@@ -46,6 +48,7 @@ class LedgerSequence:
         if kind == "begin":
             self.position = entry["round"]
             self.attempts[entry["round"]] += 1
+            self.clients = entry["clients"]
         elif kind == "released":
             self.released = max(self.released, entry["round"])
         elif kind == "ended":
@@ -77,6 +80,9 @@ class LedgerSequence:
                 f"attempt {entry['attempt']} of round {number} was released, and attempt {self.attempts[number]} was "
                 "begun last"
             )
+        counted = entry["reports"]["counted"] if "reports" in entry else 0
+        if counted > self.clients:
+            return f"round {number} counts {counted} reports of {self.clients} clients: a client counts once"
         return ""
 
     def _restart(self, entry: Mapping[str, Any]) -> str:

@@ -22,6 +22,8 @@ from ._ledger_lines import LedgerRecord as LedgerRecord
 from ._ledger_lines import cohort_digest as cohort_digest
 from ._ledger_lines import read_ledger as read_ledger
 from ._ledger_sequence import LedgerSequence
+from ._report_counts import ReportCounts as ReportCounts
+from ._report_counts import read_counts as read_counts
 
 LEDGER = "ledger.jsonl"
 CONFIGURATION = "run.json"
@@ -91,22 +93,31 @@ class Ledger:
         }
         self._append("begin", round=round_number, **entry)
 
-    def released(self, round_number: int) -> None:
+    def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Notes that the round may be seen from now on; to be called before anything of it leaves the server.
+
+        Args:
+            round_number: The round, counted from 1.
+            reports: What became of its devices' reports, if they were counted.
 
         Raises:
             InputValueError: If it was released before, was never begun, or a round before it is not released.
         """
-        self._append("released", round=round_number, attempt=self._sequence.attempts[round_number])
+        about = {} if reports is None else {"reports": reports.as_json()}
+        self._append("released", round=round_number, attempt=self._sequence.attempts[round_number], **about)
 
-    def released_until(self, round_number: int) -> None:
+    def released_until(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Notes of all rounds to this one that may be seen from now on, if that was not noted before.
+
+        Args:
+            round_number: The round, counted from 1.
+            reports: What became of the reports of this round, if they were counted.
 
         Raises:
             InputValueError: If one of them was never begun, or its attempt was given up.
         """
         for number in range(self._sequence.released + 1, round_number + 1):
-            self.released(number)
+            self.released(number, reports=reports if number == round_number else None)
 
     def restarted(self, round_number: int) -> None:
         """Notes that noise starts anew in this round, counted from 1, which is begun next."""

@@ -68,9 +68,9 @@ class RunLog:
         if round_number not in rounds:
             bisect.insort(rounds, round_number)
 
-    def released_until(self, round_number: int) -> None:
+    def released_until(self, round_number: int, *, reports: ledger.ReportCounts | None = None) -> None:
         """Writes down that all rounds to this one may be seen from now on; see `Ledger.released_until`."""
-        self._book.released_until(round_number)
+        self._book.released_until(round_number, reports=reports)
 
     def ended(self) -> None:
         """Writes down that no round will follow."""

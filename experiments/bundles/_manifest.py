@@ -25,6 +25,7 @@ VOCABULARY = "vocabulary.json"
 INITIAL = "server/initial.safetensors"
 TOKENIZE = "device/tokenize"
 LITE = "device/work.tflite"
+RUNNER = "runner.py"
 _SERVER = ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update", "replay")
 STAGES = {**{name: f"server/{name}" for name in _SERVER}, "work": "device/work"}
 FORMS = (
@@ -35,7 +36,7 @@ FORMS = (
 )
 # Every file of every bundle, but for the one of TensorFlow Lite, which some have.
 FILES = (
-    *(CONFIGURATION, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, VOCABULARY, INITIAL),
+    *(CONFIGURATION, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, VOCABULARY, INITIAL, RUNNER),
     *(f"forms/{name}.pb" for name in FORMS),
     *(
         f"{folder}/{name}"

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from tff_mf import _validate
 
 from .. import progress, reporting, reports, run_files
+from . import runner
 from ._folders import new_folder, set_modes
-from ._manifest import VOCABULARY, Manifest, file_entries, write_manifest
+from ._manifest import RUNNER, VOCABULARY, Manifest, file_entries, write_manifest
 from ._own_process import graphs
 from ._policy import ParticipationPolicy, write_policy
 from ._source import Source
@@ -74,6 +75,7 @@ def write(
     reports.write(folder, realised=False)
     run_files.write(source.configuration, folder)
     write_policy(folder, policy)
+    (folder / RUNNER).write_bytes(pathlib.Path(runner.__file__).read_bytes())
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
     exported = graphs(folder)

@@ -9,7 +9,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from ... import aggregators
-from .. import progress, task, training
+from .. import progress, reports, task, training
 from ._folders import new_folder
 from ._manifest import VOCABULARY
 from ._source import deployed_again
@@ -33,7 +33,8 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
     | `vocabulary.json`, `report.json`, `report.md` | the words it knows, and what the training guarantees |
 
     Formal guarantee: what is written depends on the run's released model, its report and its vocabulary alone: no
-    rows of noise, no keys, and no optimizer's state are read.
+    rows of noise, no keys, and no optimizer's state are read, and of the report's exact counts of devices' reports
+    nothing is written.
 
     Args:
         run: Folder of a run that has ended.
@@ -53,7 +54,8 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
 
 def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     settings, _, vocabulary = deployed_again(run)
-    report = (run / REPORT).read_bytes()
+    report = reports.published(json.loads((run / REPORT).read_text(encoding="utf-8")))
+    as_json, as_markdown = reports.as_text(report), reports.markdown(report)
     keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
     weights = safetensors.numpy.load_file(run / training.MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
@@ -68,12 +70,16 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     progress.step("model")
     tf.saved_model.save(module, str(folder / SAVED_MODEL), signatures={"serving_default": predict})
     (folder / SAVED_MODEL / _INSIDE).mkdir()
-    (folder / SAVED_MODEL / _INSIDE / REPORT).write_bytes(report)
+    for path, text in (
+        (folder / SAVED_MODEL / _INSIDE / REPORT, as_json),
+        (folder / REPORT, as_json),
+        (folder / REPORT_TEXT, as_markdown),
+    ):
+        path.write_text(text, encoding="utf-8")
     aggregators.export_computation(
         task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="words"
     )
-    for name in (REPORT, REPORT_TEXT, VOCABULARY):
-        shutil.copyfile(run / name, folder / name)
+    shutil.copyfile(run / VOCABULARY, folder / VOCABULARY)
     progress.step("TensorFlow Lite")
     lite = aggregators.convert_to_lite(folder / SAVED_MODEL)
     progress.step()
@@ -81,7 +87,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
         (folder / LITE).write_bytes(lite.content)
     return {
         "parameters": keras_model.count_params(),
-        "headline": json.loads(report)["headline"],
+        "headline": report["headline"],
         "lite": None if lite.content is None else LITE,
         "lite_reason": lite.reason or None,
     }

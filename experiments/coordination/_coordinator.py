@@ -1,21 +1,20 @@
 """The server of a deployment: rounds, a state that is stepped once, and a ledger."""
 
-import asyncio
 import dataclasses
-import json
 import math
 import pathlib
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from tff_mf.errors import InputValueError
 
-from ... import aggregators
 from .. import _locks, ledger, reporting, reports, run_log, runs
-from ..bundles import ParticipationPolicy, read_policy, refusals
+from ..bundles import ParticipationPolicy, read_policy, refusals, runner
 from ..bundles._manifest import VOCABULARY
 from ..bundles.stages import Stages, Tensors
 from ._devices import Fleet, Report
@@ -28,7 +27,6 @@ _COPIED = (reporting.CONFIGURATION, "mechanism.safetensors", "answers.json", VOC
 _WAIT_HOURS = 0.25
 _PATIENCE_HOURS = 24.0 * 30
 _MINUTES = 60
-_SUMS = 2
 
 OnRound = Callable[[int], None]
 
@@ -39,15 +37,17 @@ class Tally:
 
     Attributes:
         rounds: Rounds that were finished.
-        reports: Reports that count.
+        reports: Reports that count, those that were scaled or zeroed among them.
         refused_devices: Devices that the server did not let take part: sooner, or more often, than the policy says.
-        refused_reports: Reports for another round, of a device that was not chosen, or a second one.
+        refused_reports: Reports that do not count.
+        reasons: Those by their reason, one of `runner.REASONS`.
     """
 
     rounds: int = 0
     reports: int = 0
     refused_devices: int = 0
     refused_reports: int = 0
+    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
 
 
 class Coordinator:
@@ -59,6 +59,8 @@ class Coordinator:
     from then on; so that no round that was shown is ever run again, whenever the process is killed. Rounds that were
     not shown may be: with a fresh key, and other devices. Only one process at a time can hold `out`, and a state that
     is older than the ledger is refused. A device takes part only if its own record and the server's log allow it.
+    No report of a device ends a run: what is not an update of this bundle, for this round and in its time, is refused
+    by a name and counted, and what is one is clipped by the bundle's graphs.
 
     Args:
         bundle: A bundle of `tff-mf export`.
@@ -104,41 +106,78 @@ class Coordinator:
         return tally
 
     def _run_rounds(self, on_round: OnRound) -> tuple[Tally, Tensors]:
-        states = aggregators.CheckpointManager(self._out / _STATE)
-        start = self._stages.initialize()
-        saved, _ = asyncio.run(states.load_latest({"state": start, "progress": ""}))
+        states = runner.StateStore(self._out / _STATE, self._stages)
+        done, about = self._saved(states)
         begun, tally = self._out / ledger.LEDGER, Tally()
         if begun.exists() and ledger.read_ledger(begun).ended:
-            if saved is None:
+            if about is None:
                 raise InputValueError(f"out={str(self._out)!r} holds a deployment that has ended.")
             # Only what comes after the last round is missing.
-            return tally, saved["state"]
-        progress = json.loads(saved["progress"]) if saved else {"round": 0, "hour": 0.0}
-        state, done, hour = saved["state"] if saved else start, progress["round"], progress["hour"]
+            return tally, states.load(done)
         with run_log.open_run_log(self._out) as book:
-            if saved and progress.get("run") != book.run:
+            if about and about.get("run") != book.run:
                 raise InputValueError(
                     f"out={str(self._out)!r} has the state of another deployment: going on would release what its "
                     "devices sent, of which this one's log knows nothing. Put the deployment's own newest state back."
                 )
             self._check_not_older(book.last_released, done)
             # The process may have been stopped between the state and the ledger's word for it.
-            book.released_until(done)
+            book.released_until(done, reports=ledger.read_counts(about["reports"]) if about else None)
+            state = states.load(done) if about else self._stages.initialize()
+            hour = about["hour"] if about else 0.0
             for number in range(done + 1, self._run.rounds + 1):
-                chance = np.random.default_rng([self._seed, number])
-                sent = self._stages.prepare(state)
-                chosen, hour = self._choose(number, hour, book.past, chance, tally)
-                book.begin(number, chosen, divisor=self._run.divisor or 1, clip_norm=self._run.clip_norm)
-                total = self._total(number, chosen, self._fleet.train(chosen, number, hour, sent, chance), tally)
-                state, _ = self._stages.update(state, self._stages.report(total))
-                hour += self._policy.round_minutes / _MINUTES * chance.uniform(0.5, 1.0)
-                kept = {"state": state, "progress": json.dumps({"run": book.run, "round": number, "hour": hour})}
-                asyncio.run(states.save(kept, number))
-                book.released_until(number)
+                state, hour = self._round(number, state, hour, states, book, tally)
                 tally.rounds += 1
                 on_round(number)
             book.ended()
         return tally, state
+
+    def _saved(self, states: runner.StateStore) -> tuple[int, dict[str, Any] | None]:
+        """Returns the round of the newest state, and what was kept with it; round 0 if there is none."""
+        rounds = states.rounds()
+        if not rounds:
+            return 0, None
+        try:
+            return rounds[-1], states.read(rounds[-1])[1]
+        except runner.RefusedError as error:
+            raise InputValueError(f"out={str(self._out)!r}: {error}") from error
+
+    def _round(
+        self, number: int, state: Tensors, hour: float, states: runner.StateStore, book: run_log.RunLog, tally: Tally
+    ) -> tuple[Tensors, float]:
+        """Runs one round to where its model may be shown, and returns the state and the hour after it."""
+        chance = np.random.default_rng([self._seed, number])
+        sent = self._stages.prepare(state)
+        chosen, hour = self._choose(number, hour, book.past, chance, tally)
+        book.begin(number, chosen, divisor=self._run.divisor or 1, clip_norm=self._run.clip_norm)
+        total = runner.RoundSum(self._stages, chosen)
+        for report in self._fleet.train(chosen, number, hour, sent, chance):
+            self._take(total, report, number)
+        counts = total.counts()
+        state, _ = self._stages.update(state, self._stages.report(total.total()))
+        hour += self._policy.round_minutes / _MINUTES * chance.uniform(0.5, 1.0)
+        states.save(state, number, {"run": book.run, "hour": hour, "reports": counts})
+        book.released_until(number, reports=ledger.read_counts(counts))
+        tally.reports += counts["counted"]
+        tally.refused_reports += sum(total.refused.values())
+        tally.reasons += total.refused
+        return state, hour
+
+    def _take(self, total: runner.RoundSum, report: object, number: int) -> None:
+        """Adds a report, or counts why not; what it claims of itself may be anything."""
+        if not isinstance(report, Report):
+            total.refuse("damaged")
+        elif type(report.round_number) is not int or report.round_number != number:
+            total.refuse("another round")
+        elif type(report.minutes) not in (int, float) or not report.minutes <= self._policy.round_minutes:
+            total.refuse("late")
+        else:
+            update, types = report.update, self._stages.update_types
+            is_file = isinstance(update, pathlib.Path)
+            total.take(
+                report.device,
+                lambda: runner.read_update(update, types)[0] if is_file else runner.checked(update, types),
+            )
 
     def _choose(
         self, number: int, hour: float, past: Mapping[str, Sequence[int]], chance: np.random.Generator, tally: Tally
@@ -160,19 +199,6 @@ class Coordinator:
                 return [allowed[index] for index in chosen], hour + waited
             waited += _WAIT_HOURS
         raise RuntimeError(f"Round {number} found no {self._run.clients_per_round} devices in {_PATIENCE_HOURS} hours.")
-
-    def _total(self, number: int, chosen: list[str], arrived: list[Report], tally: Tally) -> Tensors:
-        """Returns the sum of the reports that count: for this round, of a device that was chosen, and its first."""
-        sums: list[Tensors] = [self._stages.zero() for _ in range(_SUMS)]
-        missing = set(chosen)
-        for index, report in enumerate(arrived):
-            if report.round_number != number or report.device not in missing:
-                tally.refused_reports += 1
-                continue
-            missing.remove(report.device)
-            tally.reports += 1
-            sums[index % _SUMS] = self._stages.accumulate(sums[index % _SUMS], report.update)
-        return self._stages.merge(*sums)
 
     def _check_not_older(self, last: int, done: int) -> None:
         if last > done:

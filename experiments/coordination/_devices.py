@@ -6,7 +6,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,14 @@ class Report:
     Attributes:
         device: The device.
         round_number: The round, counted from 1.
-        update: Its clipped update.
+        update: Its clipped update, or the file that it sent.
+        minutes: When it arrives, in minutes since the round began.
     """
 
     device: str
     round_number: int
-    update: Mapping[str, Any]
+    update: Mapping[str, Any] | pathlib.Path
+    minutes: float = 0.0
 
 
 class Fleet:
@@ -115,7 +117,7 @@ class Fleet:
         hour: float,
         sent: Mapping[str, Any],
         chance: np.random.Generator,
-    ) -> list[Report]:
+    ) -> Iterable[Report]:
         """Returns what arrives at the server in a round: reports of chosen devices, and late ones of rounds before."""
         arrived, self._late = self._late, []
         fates = chance.random(len(chosen))

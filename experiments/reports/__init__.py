@@ -15,8 +15,10 @@ from ._configuration import file_hash as file_hash
 from ._configuration import read_configuration as read_configuration
 from ._configuration import run_folder as run_folder
 from ._configuration import write_configuration as write_configuration
+from ._device_reports import published as published
 from ._earlier import differences as differences
 from ._earlier import other_version as other_version
+from ._files import as_text as as_text
 from ._files import write as write
 from ._findings import Assumption as Assumption
 from ._findings import Finding as Finding

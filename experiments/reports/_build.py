@@ -15,6 +15,7 @@ from . import _figures, _verdict
 from ._assumptions import assess
 from ._audited import AUDIT, read_audit
 from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash, read_configuration
+from ._device_reports import DEVICE_REPORTS, device_findings, device_reports, published
 from ._evidence import METRICS, Evidence, gather
 from ._findings import NOTE, Finding
 from ._questions import ANSWERS, QUESTIONS, read_answers
@@ -63,6 +64,7 @@ def build(
     )
     findings += audit_findings + ([] if realised else [_A_PLAN])
     findings += summary_findings(folder, configuration, evidence, _verdict.critical(findings)) if realised else []
+    findings += device_findings(evidence)
     claim = _verdict.claim(configuration, answers, figures, findings, realised, evidence)
     report = {
         "report": VERSION,
@@ -101,6 +103,8 @@ def build(
         },
         "ledger_head": evidence.ledger.head if evidence.ledger else None,
     }
+    counts = device_reports(evidence)
+    report |= {} if counts is None else {DEVICE_REPORTS: counts}
     report["digest"] = digest(report)
     return report
 
@@ -115,8 +119,12 @@ def _tuning(runs: int | None) -> str:
 
 
 def digest(report: Mapping[str, Any]) -> str:
-    """Returns the hash of all of a report but the hash itself."""
-    rest = {name: value for name, value in report.items() if name != "digest"}
+    """Returns the hash of all of a report that may be published, but the hash itself.
+
+    Counts of devices' reports are not hashed here, so that a report has one digest with them and without. They follow
+    from the ledger, whose last hash is in the report.
+    """
+    rest = {name: value for name, value in published(report).items() if name != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 

@@ -71,7 +71,8 @@ def differences(stored: Mapping[str, Any], recomputed: Mapping[str, Any]) -> lis
     """Returns the fields in which two reports differ, but for the digest and for the release that wrote them."""
     kept = json.loads(json.dumps(recomputed))
     said = _of_release(stored, kept)
-    return [name for name in kept if name != "digest" and _exact(said.get(name)) != _exact(kept[name])]
+    names = [*kept, *(name for name in said if name not in kept)]
+    return [name for name in names if name != "digest" and _exact(said.get(name)) != _exact(kept.get(name))]
 
 
 def other_version(stored: Mapping[str, Any]) -> str:

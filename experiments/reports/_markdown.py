@@ -5,11 +5,13 @@ from typing import Any
 
 from ..statements import upwards as upwards
 from . import _appendix, _run_text
+from ._device_reports import DEVICE_REPORTS
 from ._layout import below, bullets, paragraph, section, spaced, table, up, words
 
 
 def markdown(report: Mapping[str, Any]) -> str:
     """Returns a report as Markdown, for a terminal of 80 columns too: what was found first, what was set last."""
+    counted = report.get(DEVICE_REPORTS)
     sections = [
         f"# Privacy report ({report['kind']})",
         paragraph(f"**{report['headline']}**"),
@@ -23,6 +25,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         section("What is not covered", bullets(report["covered"]["not_covered"])),
         section("What only the operator knows", _questions(report["questions"])),
         section("The run", bullets(_run_text.run(report))),
+        *([section("Reports of devices", bullets(_run_text.device_reports(counted)))] if counted else []),
         section("Mechanism and noise", bullets(_run_text.mechanism(report))),
         section("Audit of the noise", bullets(_run_text.audit(report["audit"]))),
         section("Quality of the model", [paragraph(_quality(report["utility"]))]),

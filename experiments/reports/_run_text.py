@@ -41,6 +41,19 @@ def mechanism(report: Mapping[str, Any]) -> list[str]:
     return [*lines, *_noise(report["setting"], report["rounds"], noise)]
 
 
+def device_reports(counted: Mapping[str, Any]) -> list[str]:
+    """Returns what became of the reports of devices, for an operator."""
+    refused = [f"{number} {reason}" for reason, number in counted["refused"].items()]
+    return [
+        f"Of {counted['came']} reports in {counted['rounds']} rounds {counted['counted']} were counted. Of those "
+        f"{counted['clipped']} were above the clip norm, and scaled to it; {counted['zeroed']} were not finite, and "
+        "count as zero.",
+        f"Refused: {', '.join(refused) or 'none'}.",
+        f"Rounds without an update: {counted['rounds_without_updates']}.",
+        _sentence(counted["note"]),
+    ]
+
+
 def audit(found: Any) -> list[str]:
     """Returns what the audit of a run came to."""
     if not isinstance(found, Mapping):

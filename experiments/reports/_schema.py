@@ -4,6 +4,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._report_counts import REASONS
+from ._device_reports import DEVICE_REPORTS
+
+_COUNTS = ("came", "counted", "clipped", "zeroed")
 _NUMBER = {"type": ["number", "null"]}
 _WHOLE = {"type": ["integer", "null"]}
 _TEXT = {"type": ["string", "null"]}
@@ -122,6 +126,19 @@ SCHEMA: dict[str, Any] = {
         files={"type": "object"},
         ledger_head=_TEXT,
         digest={"type": "string"},
+    ),
+    "additionalProperties": False,
+}
+# Only of a run whose ledger counts the reports of its devices.
+SCHEMA["properties"][DEVICE_REPORTS] = {
+    **_object(
+        **{name: {"type": "integer"} for name in ("rounds", "rounds_without_updates", *_COUNTS)},
+        refused={
+            "type": "object",
+            "properties": {reason: {"type": "integer"} for reason in REASONS},
+            "additionalProperties": False,
+        },
+        note={"type": "string"},
     ),
     "additionalProperties": False,
 }

@@ -1,6 +1,8 @@
 import dataclasses
 import logging.handlers
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +46,71 @@ def bundle(small_data, tmp_path_factory) -> Bundle:
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
     return Bundle(folder=root / "bundle", config=config, digest=digest, warnings=warnings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """A deployment whose server was killed, and what each of its processes ended with."""
+
+    folder: pathlib.Path
+    rounds: int
+    devices: int
+    ends: list[int]
+
+
+# Imports once, and runs each server in a process of its own, which it kills when it is told to by the ledger.
+SERVERS = """
+import json, os, pathlib, random, signal, sys, time
+for name in ("tensorflow_federated", "tensorflow_privacy"):
+    sys.modules[name] = None
+import tensorflow as tf
+from tff_mf.experiments import bundles, coordination, ledger
+bundle, out = map(pathlib.Path, sys.argv[1:3])
+kills, released, devices = json.loads(sys.argv[3]), out / "ledger.jsonl", int(sys.argv[4])
+
+def serve():
+    from tff_mf.experiments.bundles.stages import Stages
+    # Optimizing such small graphs in every call takes longer than running them.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    stages = Stages(bundle)
+    texts = ["of the function", "a value is the array", "returns an array of values"]
+    names = [f"device{index}" for index in range(devices)]
+    examples = {name: stages.tokenize(texts[: 1 + index % 3]) for index, name in enumerate(names)}
+    kinds = [*coordination.MALFORMED, *coordination.POISONING]
+    fleet = coordination.HostileFleet(
+        out.parent / "devices.jsonl", examples=examples, policy=bundles.read_policy(bundle), work=stages.lite_work,
+        settings=coordination.DeviceSettings(dropout=0.2, late=0.05),
+        hostile=dict(zip(names[::4], kinds)), files=out.parent / "files",
+    )
+    coordination.Coordinator(bundle, out, fleet).run()
+
+for target in [*kills, None]:
+    child = os.fork()
+    if not child:
+        try:
+            serve()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    if target is not None:
+        while not released.exists() or released.read_text().count('"released"') < target:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                sys.exit("a server ended before it was killed")
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    print("ended", status, flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def deployment(bundle, tmp_path_factory) -> Deployment:
+    """A deployment without TFF, of which a fifth of the devices is hostile, and whose server was killed three times."""
+    root, devices = tmp_path_factory.mktemp("deployment"), 80
+    with (root / "log").open("w") as log, (root / "errors").open("w") as errors:
+        command = [sys.executable, "-c", SERVERS, bundle.folder, root / "run", "[17, 101, 186]", str(devices)]
+        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
+    ends = [int(line.split()[1]) for line in (root / "log").read_text().splitlines()]
+    return Deployment(folder=root / "run", rounds=200, devices=devices, ends=ends)

@@ -1,11 +1,9 @@
-"""The coordinator: 200 rounds of devices that drop out, and a server that is killed five times."""
+"""The coordinator: 200 rounds of devices that drop out or are hostile, and a server that is killed three times."""
 
 import itertools
 import json
 import shutil
 import stat
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,60 +11,10 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import bundles, coordination, ledger, reports
-from tff_mf.experiments.bundles import publishing
+from tff_mf.experiments.bundles import publishing, runner
 from tff_mf.experiments.bundles.stages import Stages
 
-ROUNDS, DEVICES, MIN_SEP, MOST = 200, 80, 10, 12
-KILL_AFTER = (17, 58, 101, 140, 186)
-
-# Imports once, and runs each server in a process of its own, which it kills when it is told to by the ledger.
-SERVERS = """
-import json, os, pathlib, random, signal, sys, time
-from tff_mf.experiments import bundles, coordination, ledger
-bundle, out = map(pathlib.Path, sys.argv[1:3])
-kills, released = json.loads(sys.argv[3]), out / "ledger.jsonl"
-
-def serve():
-    from tff_mf.experiments.bundles.stages import Stages
-    stages = Stages(bundle)
-    texts = ["of the function", "a value is the array", "returns an array of values"]
-    examples = {f"device{index}": stages.tokenize(texts[: 1 + index % 3]) for index in range(DEVICES)}
-    settings = coordination.DeviceSettings(dropout=0.2, late=0.05)
-    policy = bundles.read_policy(bundle)
-    fleet = coordination.Fleet(
-        out.parent / "devices.jsonl", examples=examples, policy=policy, work=stages.lite_work, settings=settings
-    )
-    coordination.Coordinator(bundle, out, fleet).run()
-
-for target in [*kills, None]:
-    child = os.fork()
-    if not child:
-        try:
-            serve()
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    if target is not None:
-        while not released.exists() or released.read_text().count('"released"') < target:
-            if os.waitpid(child, os.WNOHANG)[0]:
-                sys.exit("a server ended before it was killed")
-            time.sleep(0.005)
-        time.sleep(random.uniform(0, 0.05))
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    print("ended", status, flush=True)
-""".replace("DEVICES", str(DEVICES))
-
-
-@pytest.fixture(scope="module")
-def deployment(bundle, tmp_path_factory):
-    """Folder of a deployment whose server was killed five times, and what the servers ended with."""
-    root = tmp_path_factory.mktemp("deployment")
-    with (root / "log").open("w") as log, (root / "errors").open("w") as errors:
-        command = [sys.executable, "-c", SERVERS, bundle.folder, root / "run", json.dumps(KILL_AFTER)]
-        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
-    return root / "run", [int(line.split()[1]) for line in (root / "log").read_text().splitlines()]
+MIN_SEP, MOST = 10, 12
 
 
 def device_records(run):
@@ -74,20 +22,41 @@ def device_records(run):
 
 
 def test_no_round_that_was_released_is_run_again(deployment):
-    run, ends = deployment
-    assert ends == [9] * len(KILL_AFTER) + [0]
+    run, rounds = deployment.folder, deployment.rounds
+    assert deployment.ends == [9, 9, 9, 0]
     record = ledger.read_ledger(run / ledger.LEDGER)
     assert record.problems == []
     assert record.ended
-    assert record.released == dict.fromkeys(range(1, ROUNDS + 1), 1)
+    assert record.released == dict.fromkeys(range(1, rounds + 1), 1)
     # What devices saw, by their own records: one model a round, however often the round was begun.
     seen = {(entry["round"], entry["model"]) for entry in device_records(run)}
-    assert sorted(number for number, _ in seen) == list(range(1, ROUNDS + 1))
-    assert len({model for _, model in seen}) == ROUNDS
+    assert sorted(number for number, _ in seen) == list(range(1, rounds + 1))
+    assert len({model for _, model in seen}) == rounds
+
+
+def test_a_run_with_a_fifth_of_hostile_devices_ends_and_names_them(deployment):
+    record = ledger.read_ledger(deployment.folder / ledger.LEDGER)
+    assert record.ended
+    assert sorted(record.reports) == list(range(1, deployment.rounds + 1))
+    total = json.loads((deployment.folder / "report.json").read_text())["device_reports"]
+    assert set(total["refused"]) == set(runner.REASONS)
+    assert total["zeroed"] > 0
+    assert total["clipped"] > 0
+    assert total["came"] == total["counted"] + sum(total["refused"].values())
+    assert all(each.counted <= record.sizes[number] for number, each in record.reports.items())
+    findings = json.loads((deployment.folder / "report.json").read_text())["findings"]
+    assert any("late" in each["text"] for each in findings if each["field"] == "device_reports")
+    assert not [
+        each
+        for each in reports.check(deployment.folder)
+        if each.field in ("log", "report", "device_reports") and each.severity == "critical"
+    ]
+    model = safetensors.numpy.load_file(deployment.folder / "model.safetensors")
+    assert all(np.isfinite(value).all() for value in model.values())
 
 
 def test_min_sep_is_never_violated(deployment):
-    run, _ = deployment
+    run = deployment.folder
     past = {}
     for entry in device_records(run):
         past.setdefault(entry["device"], []).append((entry["round"], entry["hour"]))
@@ -98,14 +67,14 @@ def test_min_sep_is_never_violated(deployment):
 
 
 def test_the_realised_report_is_finite_and_matches_the_ledger(deployment):
-    run, _ = deployment
+    run = deployment.folder
     (run / "answers.json").write_text(
         json.dumps(
             {
                 "trusted": "the operator",
                 "unit": "a device",
                 "clients_of_one_person": 1,
-                "population": DEVICES,
+                "population": deployment.devices,
                 "enforcement": "a timer and a count of rounds on the device, and the server's log",
                 "participation_depends_on_data": False,
                 "tuning_runs": 0,
@@ -123,13 +92,13 @@ def test_the_realised_report_is_finite_and_matches_the_ledger(deployment):
     assert 0 < realised["epsilon"] <= planned["epsilon"] * (1 + 1e-9)
     record = ledger.read_ledger(run / ledger.LEDGER)
     assert report["ledger_head"] == record.head
-    assert report["rounds"]["released"] == ROUNDS
+    assert report["rounds"]["released"] == deployment.rounds
     assert report["rounds"]["divisor"] == 4
     assert report["participation"]["observed_min_sep"] >= MIN_SEP
 
 
 def test_a_server_that_has_ended_keeps_no_secret_and_does_not_go_on(deployment, bundle, tmp_path):
-    run, _ = deployment
+    run = deployment.folder
     assert not (run / "state").exists()
     assert set(safetensors.numpy.load_file(run / "model.safetensors")) == {"0", "1", "2", "3", "4"}
     with pytest.raises(tff_mf.InputError, match="has ended"):
@@ -139,11 +108,15 @@ def test_a_server_that_has_ended_keeps_no_secret_and_does_not_go_on(deployment, 
 def test_a_model_is_published_with_its_report_and_nothing_else(deployment, tmp_path):
     import tensorflow as tf
 
-    run, _ = deployment
+    run = deployment.folder
     out = tmp_path / "published"
     assert publishing.export_model(run, out)["lite"] == "model.tflite"
     inside = out / "model" / "assets.extra" / "report.json"
-    assert inside.read_bytes() == (out / "report.json").read_bytes() == (run / "report.json").read_bytes()
+    assert inside.read_bytes() == (out / "report.json").read_bytes()
+    mine, public = (json.loads((folder / "report.json").read_text()) for folder in (run, out))
+    assert mine.pop("device_reports")["came"] > 0
+    assert public == {**mine, "findings": [each for each in mine["findings"] if each["field"] != "device_reports"]}
+    assert not any("Reports of devices" in path.read_text() for path in out.rglob("report.*"))
     tokenize, model = (
         tf.saved_model.load(str(out / name)).signatures["serving_default"] for name in ("tokenize", "model")
     )
@@ -236,9 +209,9 @@ def test_an_older_state_is_refused(bundle, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(StoppedError):
         coordination.Coordinator(bundle.folder, run, devices).run(stop_after(3))
-    states = sorted((run / "state").glob("*.safetensors"))
-    assert stat.S_IMODE(states[-1].stat().st_mode) == 0o600
-    states[-1].unlink()
+    (newest,) = (run / "state").glob("*.safetensors")
+    assert stat.S_IMODE(newest.stat().st_mode) == 0o600
+    newest.rename(newest.with_name("000002.safetensors"))
     with pytest.raises(tff_mf.InputError, match="state of round 2, and round 3 was released"):
         coordination.Coordinator(bundle.folder, run, devices).run()
 

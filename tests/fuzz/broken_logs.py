@@ -252,3 +252,25 @@ def broken_by_true(good, folder):
     with_entries(
         good, folder, lambda entries: [{**e, "attempt": True} if e.get("attempt") == 1 else e for e in entries]
     )
+
+
+def with_counts(entries, change=lambda counts: counts):
+    """Returns entries whose releases count two reports each, one of them changed."""
+    counts = {"came": 3, "counted": 2, "clipped": 1, "zeroed": 0, "refused": {"late": 1}}
+    found = [{**each, "reports": counts} if each["kind"] == "released" else each for each in entries]
+    at = place(found, "released", 3)
+    found[at] = {**found[at], "reports": change(dict(counts))}
+    return found
+
+
+def broken_by_more_reports_than_clients(good, folder):
+    """A client's update is in the sum twice."""
+    with_entries(good, folder, lambda found: with_counts(found, lambda counts: {**counts, "came": 4, "counted": 3}))
+
+
+def broken_by_counts_that_do_not_add_up(good, folder):
+    with_entries(good, folder, lambda found: with_counts(found, lambda counts: {**counts, "came": 2}))
+
+
+def broken_by_a_reason_that_is_a_text(good, folder):
+    with_entries(good, folder, lambda found: with_counts(found, lambda counts: {**counts, "refused": {"ε≤0.01": 1}}))

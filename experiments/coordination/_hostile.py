@@ -1,0 +1,106 @@
+"""Devices that send what they should not: malformed reports of every kind, and updates in the wrong direction."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..bundles import runner
+from ._devices import Fleet, Report
+
+_HUGE, _LARGE_FILE_BYTES, _HOURS_LATE = 1e30, 10 * 2**30, 60.0
+
+Update = dict[str, np.ndarray]
+
+
+def _first(update: Update, change: Callable[[np.ndarray], Any]) -> Update:
+    name = next(iter(update))
+    return {**update, name: change(update[name])}
+
+
+def _without_first(update: Update) -> Update:
+    return dict(list(update.items())[1:])
+
+
+def _each(update: Update, change: Callable[[np.ndarray], Any]) -> Update:
+    return {name: change(value) for name, value in update.items()}
+
+
+_CHANGED: Mapping[str, Callable[[Update], Update]] = {
+    "scalar": lambda update: _each(update, lambda value: value.dtype.type(3.0)),
+    "wrong shape": lambda update: _first(update, lambda value: value.reshape(-1)),
+    "wrong dtype": lambda update: _each(update, lambda value: value.astype(np.float64)),
+    "missing leaf": _without_first,
+    "extra leaf": lambda update: {**update, "update__more": np.zeros(3, np.float32)},
+    "nan": lambda update: _first(update, lambda value: np.full_like(value, np.nan)),
+    "infinite": lambda update: _each(update, lambda value: np.full_like(value, np.inf)),
+    "huge": lambda update: _each(update, lambda value: np.sign(value) * value.dtype.type(_HUGE)),
+    "empty": lambda update: {},
+    "opposite": lambda update: _each(update, np.negative),
+}
+_FILES = ("large file", "pipe", "folder", "truncated file")
+_TIMES = ("replay", "twice", "late", "in the name of another")
+# A poisoning device sends what an honest one could have: only the clip norm bounds what it does.
+POISONING = ("opposite",)
+MALFORMED = (*(kind for kind in _CHANGED if kind not in POISONING), *_FILES, *_TIMES)
+
+
+class HostileFleet(Fleet):
+    """A fleet some of whose devices are hostile, each in one way.
+
+    Args:
+        record: As of a `Fleet`, as are all other arguments.
+        hostile: What some of the devices do, by their names: one of `MALFORMED` or `POISONING`.
+        files: Folder for what they send as files; made if need be.
+        more: See `Fleet`.
+    """
+
+    def __init__(self, record: pathlib.Path, *, hostile: Mapping[str, str], files: pathlib.Path, **more: Any) -> None:
+        super().__init__(record, **more)
+        files.mkdir(exist_ok=True)
+        self._hostile, self._files = hostile, files
+        self._seen: dict[str, Report] = {}
+
+    def train(
+        self,
+        chosen: Sequence[str],
+        round_number: int,
+        hour: float,
+        sent: Mapping[str, Any],
+        chance: np.random.Generator,
+    ) -> Iterator[Report]:
+        """Yields what arrives at the server in a round."""
+        for report in super().train(chosen, round_number, hour, sent, chance):
+            yield from self._sent(report) if report.device in self._hostile else [report]
+
+    def _sent(self, report: Report) -> Iterator[Report]:
+        kind, update = self._hostile[report.device], {name: np.asarray(v) for name, v in report.update.items()}
+        if kind in _CHANGED:
+            yield dataclasses.replace(report, update=_CHANGED[kind](update))
+        elif kind in _FILES:
+            yield dataclasses.replace(report, update=self._file(kind, report.device, update))
+        elif kind == "replay":
+            # In its first round it has nothing to send again, and is honest.
+            yield self._seen.setdefault(report.device, report)
+        elif kind == "twice":
+            yield from (report, report, report)
+        elif kind == "late":
+            yield dataclasses.replace(report, minutes=_HOURS_LATE * 60)
+        else:
+            yield dataclasses.replace(report, device=f"not {report.device}")
+
+    def _file(self, kind: str, device: str, update: Update) -> pathlib.Path:
+        path = self._files / f"{kind} of {device}"
+        if kind == "large file":
+            with path.open("wb") as file:
+                file.truncate(_LARGE_FILE_BYTES)
+        elif kind == "pipe" and not path.exists():
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir(exist_ok=True)
+        elif kind == "truncated file":
+            path.write_bytes(runner.encoded(update, {})[:-1])
+        return path

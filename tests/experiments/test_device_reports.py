@@ -1,0 +1,155 @@
+"""Counts of devices' reports: strict in the ledger, named in the operator's report, in nothing that is published."""
+
+import contextlib
+import json
+import pathlib
+import shutil
+import sys
+
+import pytest
+
+import tff_mf
+from tff_mf.experiments import _ledger_lines, _report_counts, ledger, reports
+from tff_mf.experiments.bundles import runner
+from tff_mf.experiments.ledger import ReportCounts
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+import broken_logs
+import run_folders
+
+COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1})
+
+
+def test_reasons_are_those_of_the_runner():
+    assert _report_counts.REASONS == runner.REASONS
+
+
+@pytest.fixture
+def book(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with ledger.open_ledger(tmp_path / "ledger.jsonl") as found:
+        found.begin(1, ["a", "b"], divisor=2, clip_norm=1.0)
+        yield found, tmp_path / "ledger.jsonl"
+
+
+def test_counts_are_read_back(book):
+    found, path = book
+    found.released(1, reports=COUNTS)
+    found.begin(2, ["a"], divisor=2, clip_norm=1.0)
+    found.released_until(2)
+    assert ledger.read_ledger(path).reports == {1: COUNTS}
+    assert ledger.read_ledger(path).problems == []
+
+
+def test_no_more_reports_count_than_clients_were_chosen(book):
+    found, path = book
+    many = ReportCounts(came=3, counted=3, clipped=0, zeroed=0, refused={})
+    with pytest.raises(tff_mf.InputError, match="counts 3 reports of 2 clients"):
+        found.released(1, reports=many)
+    assert ledger.read_ledger(path).released == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"came": 4},
+        {"came": -1, "counted": -2},
+        {"counted": 2.0},
+        {"clipped": True},
+        {"clipped": 3},
+        {"zeroed": 2},
+        {"refused": {"late": 1, "ε≤0.1": 0}},
+        {"refused": [["late", 1]]},
+        {"refused": {"late": True}},
+        {"more": 1},
+        {"came": 10**13, "counted": 10**13 - 1},
+    ],
+)
+def test_counts_that_no_round_has_are_found(book, changes):
+    found, path = book
+    found.released(1, reports=COUNTS)
+    opened, begun, released = run_folders.read_entries(path.parent)
+    run_folders.write_ledger(path.parent, [opened, begun, {**released, "reports": {**COUNTS.as_json(), **changes}}])
+    assert ledger.read_ledger(path).problems == ["line 3 is none that this release knows"]
+    assert not _ledger_lines.read_ledger(path).reports
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """A finished run without counts, the same run with counts, and the reports of both."""
+    root = tmp_path_factory.mktemp("counted")
+    plain = broken_logs.finished(root / "plain")
+    shutil.copytree(root / "plain", root / "run")
+    entries = broken_logs.with_counts(run_folders.read_entries(root / "run"))
+    empty = {"came": 1, "counted": 1, "clipped": 0, "zeroed": 1, "refused": {}}
+    entries[broken_logs.place(entries, "released", 4)]["reports"] = empty
+    run_folders.write_ledger(root / "run", entries)
+    return root, plain, reports.write(root / "run", realised=True)
+
+
+def test_the_operator_s_report_names_them(counted):
+    root, plain, report = counted
+    assert "device_reports" not in plain
+    found = report["device_reports"]
+    assert (found["came"], found["counted"], found["clipped"], found["zeroed"]) == (25, 17, 8, 1)
+    assert (found["refused"], found["rounds"], found["rounds_without_updates"]) == ({"late": 8}, 9, 1)
+    texts = [each["text"] for each in report["findings"] if each["field"] == "device_reports"]
+    assert ["1 rounds have no update in them, round 4 first" in texts[0], "8 late, 8 above" in texts[1]] == [True, True]
+    shown = (root / "run" / "report.md").read_text()
+    assert "Refused: 8 late." in shown
+    assert [each.text for each in reports.check(root / "run") if each.severity == "critical"] == []
+    assert report["headline"] == plain["headline"]
+
+
+def test_nothing_of_them_is_published(counted):
+    _, plain, report = counted
+    public = reports.published(report)
+    text = reports.as_text(public) + reports.markdown(public)
+    assert not any(
+        word in text for word in ('"device_reports"', "Reports of devices", "8 late", "zeroed;", "not finite, and")
+    )
+    assert public["digest"] == reports.digest(public) == report["digest"]
+    # Hashes of the ledger, in which a random name of the run keeps counts from being guessed.
+    assert set(reports.differences(public, plain)) == {"files", "ledger_head"}
+    assert reports.published(plain) == plain
+
+
+@pytest.mark.parametrize("changes", [{"zeroed": 0}, {"note": "ε≤0.01"}, {"more": 1}, {"refused": {"ε≤0.01": 1}}])
+def test_edited_counts_are_found(counted, tmp_path, changes):
+    root, _, report = counted
+    for name in ("run", "plain"):
+        folder = tmp_path / name
+        shutil.copytree(root / name, folder)
+        said = json.loads((folder / "report.json").read_text())
+        said["device_reports"] = {**report["device_reports"], **changes}
+        (folder / "report.json").write_text(reports.as_text(said))
+        with contextlib.suppress(KeyError):
+            (folder / "report.md").write_text(reports.markdown(said))
+        held = reports.check(folder, held=said["digest"])
+        assert any(each.severity == "critical" for each in held), name
+
+
+def test_a_finding_of_somebody_else_is_found(counted, tmp_path):
+    root, _, _ = counted
+    folder = tmp_path / "run"
+    shutil.copytree(root / "plain", folder)
+    said = json.loads((folder / "report.json").read_text())
+    said["findings"].append({"severity": "note", "field": "device_reports", "text": "ε≤0.01, audited"})
+    (folder / "report.json").write_text(reports.as_text(said))
+    (folder / "report.md").write_text(reports.markdown(said))
+    assert any(each.severity == "critical" for each in reports.check(folder, held=said["digest"]))
+
+
+def test_counts_that_are_changed_in_every_file_are_found_by_the_digest(counted, tmp_path):
+    root, _, report = counted
+    folder = tmp_path / "run"
+    shutil.copytree(root / "run", folder)
+    entries = run_folders.read_entries(folder)
+    for entry in entries:
+        if "reports" in entry:
+            entry["reports"] = {**entry["reports"], "clipped": 0}
+    run_folders.write_ledger(folder, entries)
+    reports.write(folder, realised=True)
+    assert [each.field for each in reports.check(folder, held=report["digest"]) if each.severity == "critical"] == [
+        "digest"
+    ]

@@ -1,0 +1,443 @@
+"""The runner that each bundle carries: by its own command, in a process that has TensorFlow alone, against TFF."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tff_mf.experiments import bundles
+from tff_mf.experiments.bundles import runner as packaged
+
+ROUNDS, COHORT = 3, 3
+HIDDEN = ("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click")
+# An operator's programs: a server that calls the commands, and devices that train; the server may be killed.
+OPERATOR = """
+import importlib.util, json, os, pathlib, random, signal, sys, time
+for name in HIDDEN:
+    sys.modules[name] = None
+sys.dont_write_bytecode = True
+import numpy as np, tensorflow as tf
+bundle, out, rounds, kills = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+spec = importlib.util.spec_from_file_location("runner", bundle / "runner.py")
+runner = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(runner)
+data = np.load(out / "data.npz")
+
+def call(*arguments):
+    assert runner.main([str(each) for each in arguments]) == 0, arguments
+
+def serve():
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    folder, stages = out / "run", runner.Stages(bundle)
+    if not (folder / "journal.jsonl").exists():
+        call("start", folder)
+    kept = []
+    # One process that opens the deployment anew for each command, as the command line does, and loads its graphs once.
+    checked, runner.check_files = runner.check_files, lambda path: kept[0] if kept else kept.append(checked(path)) or kept[0]
+    while (number := len(list((folder / "models").glob("*"))) + 1) <= rounds:
+        chosen = [f"device{number}-{index}" for index in range(data["examples__0"].shape[1])]
+        (out / "chosen").write_text("\\n".join(chosen))
+        begun = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+        if not any(each.get("round") == number for each in begun):
+            call("prepare", folder, "--devices", out / "chosen")
+        else:
+            call("resume", folder)
+        for index, device in enumerate(chosen):
+            done = out / "sent" / device
+            if done.exists():
+                continue
+            sent, about = runner.decoded((folder / "sent.safetensors").read_bytes())
+            examples = {name: data[name][number - 1, index] for name in data}
+            update = {name: np.asarray(value) for name, value in stages.work(examples, sent).items()}
+            aside = folder / "updates" / f".{device}"
+            aside.write_bytes(runner.encoded(update, about))
+            # A device that is not sure whether its report arrived does not send it again.
+            done.touch()
+            aside.rename(folder / "updates" / f"{device}.safetensors")
+            call("accumulate", folder)
+        if number <= len(list((folder / "models").glob("*"))):
+            continue
+        call("update", folder)
+
+(out / "sent").mkdir()
+generator = random.Random(0)
+for attempt in range(kills + 1):
+    child = os.fork() if kills else 0
+    if not child:
+        try:
+            serve()
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        if kills:
+            os._exit(0)
+        sys.exit(0)
+    if attempt < kills:
+        journal = out / "run" / "journal.jsonl"
+        lines = journal.read_text().count("\\n") if journal.exists() else 0
+        while not journal.exists() or journal.read_text().count("\\n") <= lines:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                sys.exit("a server ended before it was killed")
+            time.sleep(0.001)
+        time.sleep(generator.uniform(0, 0.1))
+        os.kill(child, signal.SIGKILL)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
+""".replace("HIDDEN", repr(HIDDEN))
+
+
+def operated(bundle, root, rounds, kills=0):
+    """Runs an operator's programs; an environment of TensorFlow alone can be named, in this one all else is hidden."""
+    generator = np.random.default_rng(1)
+    examples = generator.integers(1, 60, size=(rounds, COHORT, 3, 20))
+    np.savez(root / "data.npz", examples__0=examples, examples__1=np.roll(examples, -1, axis=-1))
+    with (root / "log").open("w") as log, (root / "errors").open("w") as errors:
+        command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", OPERATOR]
+        command += [bundle.folder, root, str(rounds), str(kills)]
+        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
+    journal = [json.loads(line) for line in (root / "run" / "journal.jsonl").read_text().splitlines()]
+    return root / "run", examples, journal
+
+
+@pytest.fixture(scope="module")
+def ran(bundle, tmp_path_factory):
+    """A deployment of three rounds without TFF."""
+    return operated(bundle, tmp_path_factory.mktemp("ran"), ROUNDS)
+
+
+def test_without_tff_its_models_are_those_of_tff(bundle, ran):
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+    from tff_mf import aggregators
+    from tff_mf.experiments import learning_process
+    from tff_mf.experiments.bundles._source import deployed_again
+    from tff_mf.noise import _keys
+
+    folder, examples, _ = ran
+    keys = safetensors.numpy.load_file(folder / "state" / f"{ROUNDS:06d}.safetensors")["keys"]
+    settings, privacy, vocabulary = deployed_again(bundle.folder)
+    with _keys.repeated(keys):
+        task = learning_process.build_task(settings, vocabulary)
+        process, _ = learning_process.build_process(
+            settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True
+        )
+    with aggregators.resident_context():
+        state = process.set_model_weights(process.initialize(), task.initial_weights)
+        for number in range(ROUNDS):
+            clients = [
+                tf.data.Dataset.from_tensor_slices((each, np.roll(each, -1, axis=-1))).take(4).batch(2)
+                for each in examples[number]
+            ]
+            state = process.next(state, clients).state
+            weights = tff.structure.flatten(tff.structure.from_container(state.global_model_weights, recursive=True))
+            found = safetensors.numpy.load_file(folder / "models" / f"round-{number + 1:06d}.safetensors")
+            for index, expected in enumerate(map(np.asarray, weights)):
+                # 20 of 24 bits: TFF adds the clients' updates in another order.
+                scale = float(np.abs(expected).max())
+                assert np.abs(found[f"trainable__{index}"] - expected).max() <= scale * 2.0**-20
+
+
+def test_a_server_that_is_killed_loses_nothing_and_releases_nothing_twice(bundle, tmp_path):
+    folder, _, journal = operated(bundle, tmp_path, 4, kills=4)
+    released = [entry for entry in journal if entry["kind"] == "released"]
+    assert [entry["round"] for entry in released] == [1, 2, 3, 4]
+    assert {(entry["round"], entry["attempt"]) for entry in journal if entry["kind"] == "begun"} == {
+        (number, 1) for number in range(1, 5)
+    }
+    # Between the two lines in which a device sends, its report may be lost with it; nothing is counted twice.
+    counted = [entry["counts"]["counted"] for entry in released]
+    assert all(COHORT - 1 <= each <= COHORT for each in counted)
+    assert sum(COHORT - each for each in counted) <= 4
+    assert all(entry["counts"]["refused"] == {} for entry in released)
+    assert len(list((folder / "models").iterdir())) == 4
+    assert [line.split()[1] for line in (tmp_path / "log").read_text().splitlines() if line.startswith("ended")] == [
+        *["9"] * 4,
+        "0",
+    ]
+
+
+@pytest.fixture(scope="module")
+def runner(bundle):
+    """The bundle's own runner as a module, which loads its graphs once."""
+    assert (bundle.folder / "runner.py").read_bytes() == pathlib.Path(packaged.__file__).read_bytes()
+    spec = importlib.util.spec_from_file_location("bundle_runner", bundle.folder / "runner.py")
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    spec.loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    check, kept = module.check_files, {}
+    module.check_files = lambda folder: kept.setdefault(folder, None) or kept.setdefault(folder, check(folder))
+    stages = check(bundle.folder)
+    module.check_files = lambda folder: stages if folder == bundle.folder else check(folder)
+    return module
+
+
+@pytest.fixture
+def call(runner, tmp_path, capsys):
+    """A function that calls a command, and returns what it printed."""
+    (tmp_path / "chosen").write_text("a\nb\nc\n")
+
+    def called(command, *more, folder=tmp_path / "run", status=0):
+        capsys.readouterr()
+        assert runner.main([command, str(folder), *map(str, more)]) == status
+        printed = capsys.readouterr()
+        if status:
+            assert printed.out == ""
+            assert len(printed.err.splitlines()) == 1
+            return printed.err
+        return json.loads(printed.out)
+
+    return called
+
+
+@pytest.fixture
+def begun(call, tmp_path, runner, bundle):
+    """The folder of a deployment whose first round was begun, and a function that writes an update."""
+    call("start")
+    call("prepare", "--devices", tmp_path / "chosen", "--minutes", 60)
+    sent, about = runner.decoded((tmp_path / "run" / "sent.safetensors").read_bytes())
+    types = runner.Stages(bundle.folder).update_types
+    update = {name: np.full(spec["shape"], 0.01, spec["dtype"]) for name, spec in types.items()}
+
+    def write(name, content=None, **changes):
+        path = tmp_path / "run" / "updates" / name
+        path.write_bytes(runner.encoded(update, {**about, **changes}) if content is None else content)
+        return path
+
+    return tmp_path / "run", write, update
+
+
+def test_every_file_of_a_device_is_checked(begun, call, runner):
+    folder, write, update = begun
+    write("a.safetensors")
+    assert call("accumulate")["counts"] == {"came": 1, "counted": 1, "clipped": 0, "zeroed": 0, "refused": {}}
+    write("a.safetensors")
+    write("stranger.safetensors")
+    write("b.txt")
+    write(".b.safetensors")
+    write("b.safetensors", round="2")
+    write("c.safetensors", runner.encoded(update, {})[:-1])
+    found = call("accumulate")["counts"]
+    assert found["refused"] == {"another round": 1, "damaged": 1, "duplicate": 1, "not chosen": 2}
+    os.mkfifo(folder / "updates" / "b.safetensors")
+    (folder / "updates" / "c.safetensors").symlink_to("/etc/passwd")
+    found = call("accumulate")["counts"]["refused"]
+    assert found["no regular file"] == 2
+    (folder / "updates" / "b.safetensors").mkdir()
+    with write("c.safetensors", b"").open("wb") as file:
+        file.truncate(10 * 2**30)
+    found = call("accumulate")["counts"]["refused"]
+    assert (found["no regular file"], found["too large"]) == (3, 1)
+    late = write("b.safetensors")
+    os.utime(late, (late.stat().st_mtime + 3601,) * 2)
+    first, *others = update
+    write("c.safetensors", runner.encoded({name: update[name] for name in others}, {}))
+    call("accumulate")
+    write("c.safetensors", runner.encoded({**update, first: update[first].astype(np.float64)}, {}))
+    call("accumulate")
+    write("c.safetensors", runner.encoded({**update, first: update[first].reshape(-1)}, {}))
+    found = call("accumulate")["counts"]
+    assert found["refused"] | {"late": 1, "missing leaf": 1, "dtype": 1, "shape": 1} == found["refused"]
+    assert found["counted"] == 1
+    assert [path.name for path in (folder / "updates").iterdir()] == [".b.safetensors"]
+    huge = {name: value * np.float32(1e30) for name, value in update.items()}
+    about = runner.decoded((folder / "sent.safetensors").read_bytes())[1]
+    write("b.safetensors", runner.encoded(huge, about))
+    write("c.safetensors", runner.encoded({**update, first: update[first] * np.nan}, about))
+    found = call("update") and call("status")
+    assert found["released"] == 1
+    found = call("status")["counts"]
+    assert (found["counted"], found["clipped"], found["zeroed"]) == (1, 0, 0)
+    model = safetensors.numpy.load_file(folder / "models" / "round-000001.safetensors")
+    assert all(np.isfinite(value).all() for value in model.values())
+
+
+def test_what_is_scaled_and_zeroed_is_counted(begun, call, runner):
+    folder, write, update = begun
+    about = runner.decoded((folder / "sent.safetensors").read_bytes())[1]
+    write("a.safetensors", runner.encoded({name: value * np.float32(1e30) for name, value in update.items()}, about))
+    write("b.safetensors", runner.encoded({name: value * np.float32(np.nan) for name, value in update.items()}, about))
+    call("accumulate")
+    write("c.safetensors")
+    call("accumulate")
+    call("update")
+    assert call("status")["counts"] == {"came": 3, "counted": 3, "clipped": 1, "zeroed": 1, "refused": {}}
+    model = safetensors.numpy.load_file(folder / "models" / "round-000001.safetensors")
+    assert all(np.isfinite(value).all() for value in model.values())
+
+
+def test_secrets_are_for_their_owner_and_keys_stand_for_rows(begun, call):
+    folder, write, _ = begun
+    write("a.safetensors")
+    call("accumulate")
+    for path in (folder, folder / "state", folder / "updates", folder / "taken"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for name in ("state/000000.safetensors", "sum.safetensors", "journal.jsonl", "sent.safetensors"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    call("update")
+    (kept,) = (folder / "state").iterdir()
+    tensors = safetensors.numpy.load_file(kept)
+    assert tensors["keys"].shape == (1, 2)
+    assert not [name for name in tensors if "rows" in name]
+    call("stop")
+    left = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    assert left == [".lock", "journal.jsonl", "round-000001.safetensors"]
+    assert "no round follows" in call("prepare", "--devices", folder.parent / "chosen", status=2)
+
+
+def test_files_of_different_times_are_refused(begun, call, tmp_path):
+    folder, write, _ = begun
+    write("a.safetensors")
+    call("accumulate")
+    shutil.copytree(folder, tmp_path / "before")
+    call("update")
+    for name, reason in (("state", "state of round 0, and round 1 was released"), ("journal.jsonl", "older than")):
+        again = tmp_path / f"again {name}"
+        shutil.copytree(folder, again)
+        if name == "state":
+            shutil.rmtree(again / name)
+            shutil.copytree(tmp_path / "before" / name, again / name)
+        else:
+            shutil.copyfile(tmp_path / "before" / name, again / name)
+        if name == "state":
+            assert reason in call("resume", folder=again, status=2)
+    # With its models, an older journal shows that it is older.
+    journal = tmp_path / "again journal.jsonl"
+    assert "older than" in call("resume", folder=journal, status=2)
+    shutil.rmtree(folder / "state")
+    assert "lost its state" in call("resume", status=2)
+
+
+def test_a_state_is_stepped_once(begun, call, runner, bundle):
+    folder, write, _ = begun
+    write("a.safetensors")
+    call("accumulate")
+    with (folder / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "run by another process" in call("update", status=2)
+    with runner.opened(folder, bundle.folder) as one:
+        other = runner.Deployment(folder, runner.Stages(bundle.folder))
+        one.update()
+        # Even a process that no lock kept out.
+        with pytest.raises(FileExistsError):
+            other.update()
+    assert "no round that was begun" in call("update", status=2)
+
+
+def test_the_state_of_another_deployment_is_refused(begun, call, tmp_path):
+    folder, _, _ = begun
+    call("start", folder=tmp_path / "other")
+    shutil.copyfile(tmp_path / "other" / "state" / "000000.safetensors", folder / "state" / "000000.safetensors")
+    (folder / "sent.safetensors").unlink()
+    assert "another state of round 0" in call("resume", status=2)
+
+
+def test_no_round_follows_the_last(begun, runner, bundle, tmp_path):
+    folder, _, _ = begun
+    with runner.opened(folder, bundle.folder) as deployment:
+        deployment._settings = {**deployment._settings, "rounds": 1}
+        deployment.update()
+        with pytest.raises(runner.RefusedError, match="no round follows, of 1"):
+            deployment.prepare(["x"])
+
+
+def test_devices_keep_the_schema_that_was_accounted_for(begun, call, tmp_path):
+    _, write, _ = begun
+    call("update")
+    assert "sooner or more often than min_sep=10" in call("prepare", "--devices", tmp_path / "chosen", status=2)
+    for text, reason in (("d\nd\n", "twice"), ("../d\n", "letters"), ("\n\xff", "letters")):
+        (tmp_path / "chosen").write_text(text)
+        assert reason in call("prepare", "--devices", tmp_path / "chosen", status=2)
+    (tmp_path / "chosen").write_text("d\n")
+    assert call("prepare", "--devices", tmp_path / "chosen")["round"] == 2
+    assert "was begun" in call("prepare", "--devices", tmp_path / "chosen", status=2)
+    again = call("prepare", "--devices", tmp_path / "chosen", "--again")
+    assert (again["round"], again["attempt"]) == (2, 2)
+
+
+def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
+    folder, _, _ = begun
+    assert "is none" in call("status", folder=tmp_path / "none", status=2)
+    assert "holds something" in call("start", status=2)
+    assert "--devices is missing" in call("prepare", status=2)
+    assert "cannot be read" in call("prepare", "--devices", tmp_path / "none", status=2)
+    assert "--minutes" in call("prepare", "--devices", tmp_path / "chosen", "--minutes", "nan", status=2)
+    assert "digest=" in call("start", "--digest", "0" * 64, folder=tmp_path / "new", status=2)
+    state = folder / "state" / "000000.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-1] ^= 1
+    state.write_bytes(content)
+    assert "was changed" in call("update", status=2)
+    (folder / "journal.jsonl").write_text("{\n")
+    assert "journal=" in call("resume", status=2)
+
+
+def test_a_bundle_that_was_changed_is_not_run(bundle, runner, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle.folder, copy)
+    path = copy / "server" / "update" / "saved_model.pb"
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(runner.RefusedError, match="update/saved_model.pb was changed"):
+        runner.start(tmp_path / "run", copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "files": {}}))
+    with pytest.raises(runner.RefusedError, match=r"manifest\.json was changed"):
+        runner.start(tmp_path / "run", copy)
+    assert bundles.refusals(bundle.folder) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 8,
+        b"\xff" * 16,
+        (2).to_bytes(8, "little") + b"[]",
+        (2).to_bytes(8, "little") + b"{}x",
+        *(
+            len(text).to_bytes(8, "little") + text + b"\0" * 8
+            for text in (
+                b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}',
+                b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
+                b'{"a":{"dtype":"F32","shape":[true],"data_offsets":[0,8]}}',
+                b'{"a":{"dtype":"F32","shape":[-2,-1],"data_offsets":[0,8]}}',
+                b'{"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}}',
+                b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}',
+                b'{"__metadata__":{"a":1},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
+                b"[" * 5000,
+                b'{"a":{"dtype":"F64","shape":[1e0],"data_offsets":[0,8]}}',
+                b'{"a":{"dtype":"F64","shape":[0],"data_offsets":[0,0]}}',
+            )
+        ),
+    ],
+)
+def test_what_is_no_safetensors_file_is_refused(content):
+    with pytest.raises(packaged.RefusedError, match="no intact safetensors file"):
+        packaged.decoded(content)
+
+
+def test_its_files_are_safetensors_files(tmp_path):
+    given = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "b": np.array(True),
+        "c": np.zeros((0, 3), np.int64),
+        "d": np.float64(2.5),
+    }
+    path = tmp_path / "file"
+    path.write_bytes(packaged.encoded(given, {"round": "3"}))
+    found = safetensors.numpy.load_file(path)
+    again, about = packaged.decoded(safetensors.numpy.save(found, {"round": "3"}))
+    assert about == {"round": "3"}
+    for name, value in given.items():
+        np.testing.assert_array_equal(found[name], value)
+        np.testing.assert_array_equal(again[name], value)
+        assert again[name].dtype == np.asarray(value).dtype
