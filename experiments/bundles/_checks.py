@@ -10,6 +10,7 @@ from tff_mf.errors import InputError, InputValueError
 from .. import reports
 from ..reports import _strict
 from ..reports._configuration import CONFIGURATION, MECHANISM, file_hash
+from ._device_file import DEVICE_POLICY, device_policy_problem
 from ._manifest import MANIFEST, PLANNED, PLANNED_TEXT, POLICY, Manifest, file_hashes, read_manifest
 from ._policy import read_policy
 
@@ -31,8 +32,9 @@ def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal
     """Returns why the files of a bundle must not be deployed; nothing if they may.
 
     Formal guarantee: if nothing is returned, every file is the one that the manifest names by its SHA-256, and there is
-    no other; the report is the one that follows from `run.json` and from the artifact beside it; and what
-    the device's policy allows is covered by the participation schema of that report. Whoever writes a whole bundle anew
+    no other; the report is the one that follows from `run.json` and from the artifact beside it; what
+    the device's policy allows is covered by the participation schema of that report; and `device-policy.json` is no
+    weaker than that policy, and says what it needs of the server. Whoever writes a whole bundle anew
     is found out by its `digest` alone, which `tff-mf export` printed.
 
     Args:
@@ -85,6 +87,9 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         weaker = str(error)
     if weaker:
         found.append(Refusal(file=POLICY, reason=weaker))
+    # What it is compared with must be right itself.
+    elif problem := device_policy_problem(folder):
+        found.append(Refusal(file=DEVICE_POLICY, reason=problem))
     return [*found, *_report(folder)]
 
 

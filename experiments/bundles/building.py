@@ -8,6 +8,8 @@ from tff_mf import _validate
 
 from ... import aggregators
 from .. import learning_process, progress, reporting, reports, run_files, task
+from ._device_file import write_device_policy
+from ._device_policy import check_task_name
 from ._folders import new_folder
 from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
 from ._policy import ParticipationPolicy, write_policy
@@ -16,7 +18,14 @@ from ._source import Source
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
 
 
-def export(source: Source, out: pathlib.Path, *, round_minutes: float, population: int | None = None) -> str:
+def export(
+    source: Source,
+    out: pathlib.Path,
+    *,
+    round_minutes: float,
+    population: int | None = None,
+    task_name: str | None = None,
+) -> str:
     """Writes the bundle of a deployment, whole or not at all, and returns its digest.
 
     Args:
@@ -24,6 +33,7 @@ def export(source: Source, out: pathlib.Path, *, round_minutes: float, populatio
         out: The bundle's folder: a new one, or an empty one.
         round_minutes: The longest that a round takes, as planned: the device's timer is `min_sep` of them.
         population: Number of devices that can take part, if known, for the report.
+        task_name: Name of the task in `device-policy.json`; one that follows from the settings if it is not given.
 
     Raises:
         InputError: If an argument is out of range, or `out` holds something or cannot be written.
@@ -31,11 +41,15 @@ def export(source: Source, out: pathlib.Path, *, round_minutes: float, populatio
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         _validate.whole("population", population)
+    if task_name is not None:
+        check_task_name(task_name)
     with new_folder(out) as aside, aggregators.tff_session():
-        return _write(source, aside, policy, population)
+        return _write(source, aside, policy, population, task_name)
 
 
-def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, population: int | None) -> str:
+def _write(
+    source: Source, folder: pathlib.Path, policy: ParticipationPolicy, population: int | None, task_name: str | None
+) -> str:
     settings, privacy = source.settings, source.privacy
     versions = reporting.versions()
     reports.write_configuration(
@@ -50,6 +64,7 @@ def _write(source: Source, folder: pathlib.Path, policy: ParticipationPolicy, po
     reports.write(folder, realised=False)
     run_files.write(source.configuration, folder)
     write_policy(folder, policy)
+    write_device_policy(folder, task_name=task_name)
     vocabulary = list(source.vocabulary)
     (folder / VOCABULARY).write_text(json.dumps(vocabulary, ensure_ascii=False) + "\n", encoding="utf-8")
     progress.step("process")

@@ -26,10 +26,17 @@ _ANSWERS = (
     help="The longest that a round takes: devices wait for min-sep of them.",
 )
 @click.option("--population", type=int, help="Number of devices that can take part, for the report.")
+@click.option("--task-name", help="Name of the task for devices; by default one that follows from the settings.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
 @_options.as_json
 def export(
-    source: str, out: str, round_minutes: float, population: int | None, insecure_seed: int | None, as_json: bool
+    source: str,
+    out: str,
+    round_minutes: float,
+    population: int | None,
+    task_name: str | None,
+    insecure_seed: int | None,
+    as_json: bool,
 ) -> None:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
 
@@ -45,6 +52,8 @@ def export(
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles, progress
 
+    if task_name is not None:
+        bundles.check_task_name(task_name)
     bundles.check_new_folder(pathlib.Path(out))
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
 
@@ -52,7 +61,7 @@ def export(
 
     folder = pathlib.Path(out)
     with progress.bar("export", 4):
-        digest = building.export(found, folder, round_minutes=round_minutes, population=population)
+        digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
     manifest, _ = bundles.read_manifest(folder)
     headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
     policy = bundles.read_policy(folder)
@@ -68,6 +77,7 @@ def export(
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,
+        "task_name": bundles.read_device_policy(folder).task_name,
         "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,
