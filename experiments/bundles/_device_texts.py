@@ -39,7 +39,7 @@ _REQUIREMENTS = (
         "task_name",
         _CRITICAL,
         "The task has this name, and both policies, from the first round to the last, and is given to no client whose "
-        "own weight for it is 0 or that reports no weight.",
+        "own weight for it is 0 or that reports none.",
     ),
     (
         "versions",
@@ -58,9 +58,9 @@ _REQUIREMENTS = (
         "history",
         _CRITICAL,
         "Devices whose clock was set forward (also one that was behind, and put right), whose data were restored from "
-        "a backup, or that cannot open their history, are not seen by the client's own check. Where that can happen, "
-        "the server refuses a device that took part less than minimum_separation + 1 rounds before, by an identifier "
-        "that is attested and outlives a reinstallation.",
+        "a backup, or that cannot open their history (as while another session holds it), are not seen by the client's "
+        "own check. Where that can happen, the server refuses a device that took part less than minimum_separation + 1 "
+        "rounds before, by an identifier that is attested and outlives a reinstallation.",
     ),
     (
         "history_days",

@@ -9,7 +9,7 @@ from tff_mf import _validate
 from ... import aggregators
 from .. import learning_process, progress, reporting, reports, run_files, task
 from ._device_file import write_device_policy
-from ._device_policy import check_task_name
+from ._device_policy import DevicePolicy
 from ._folders import new_folder
 from ._manifest import TOKENIZE, VOCABULARY, Manifest, file_hashes, write_manifest
 from ._policy import ParticipationPolicy, write_policy
@@ -41,8 +41,8 @@ def export(
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         _validate.whole("population", population)
-    if task_name is not None:
-        check_task_name(task_name)
+    # What no client can hold is refused before anything is built.
+    DevicePolicy.of(policy, rounds=source.privacy.rounds, task_name="later" if task_name is None else task_name)
     with new_folder(out) as aside, aggregators.tff_session():
         return _write(source, aside, policy, population, task_name)
 

@@ -26,7 +26,9 @@ _ANSWERS = (
     help="The longest that a round takes: devices wait for min-sep of them.",
 )
 @click.option("--population", type=int, help="Number of devices that can take part, for the report.")
-@click.option("--task-name", help="Name of the task for devices; by default one that follows from the settings.")
+@click.option(
+    "--task-name", metavar="NAME", help="Name of the task for devices; by default one that follows from the settings."
+)
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
 @_options.as_json
 def export(
