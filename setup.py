@@ -119,6 +119,10 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     package_dir=LAYERS,
     packages=packages(),
-    package_data={"tff_mf": ["py.typed"], "tff_mf.experiments.presets": ["*.toml"]},
+    package_data={
+        "tff_mf": ["py.typed"],
+        "tff_mf.experiments.bundles": ["*.json"],
+        "tff_mf.experiments.presets": ["*.toml"],
+    },
     cmdclass={"bdist_wheel": SameWheel, "build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},
 )

@@ -101,6 +101,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.amplified_planning",
     "tff_mf.experiments.auditing._adversary",
     "tff_mf.experiments.auditing._canaries",
+    "tff_mf.experiments.bundles._device_policy",
     "tff_mf.experiments.bundles._policy",
     "tff_mf.experiments.cli._screens",
     "tff_mf.experiments.configuration",

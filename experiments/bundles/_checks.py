@@ -14,8 +14,10 @@ from tff_mf.errors import InputError, InputValueError
 from .. import reports, run_files
 from ..reports import _strict
 from ..reports._configuration import CONFIGURATION, MECHANISM, file_hash
+from ._device_file import device_policy_problem
 from ._entries import copied
 from ._manifest import (
+    DEVICE_POLICY,
     MANIFEST,
     MOST_MANIFEST_BYTES,
     PLANNED,
@@ -34,7 +36,7 @@ _MOST_SIGNATURE_BYTES = 2**16
 # What both were calculated from the same settings: by another release of a library, perhaps.
 _SAME_NUMBER = 1e-9
 # What follows from run.json and the artifact, and is compared with it here.
-_FOLLOWING = (MECHANISM, run_files.CONFIGURATION, PLANNED, PLANNED_TEXT, POLICY)
+_FOLLOWING = (MECHANISM, run_files.CONFIGURATION, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
 
 
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
@@ -73,8 +75,9 @@ def checked_copy(
 
     Formal guarantee: if there is a copy, every file in it is the one that the manifest names by SHA-256 and size, and
     there was no other file, no folder, no link and nothing that others may write; the report is the one that follows
-    from `run.json` and from the artifact beside it; `configuration.toml` asks for the same run; and what the device's
-    policy allows is covered by the participation schema of that report.
+    from `run.json` and from the artifact beside it; `configuration.toml` asks for the same run; what the device's
+    policy allows is covered by the participation schema of that report; and `device-policy.json` is no weaker than that
+    policy, and says what it needs of the server.
 
     Args:
         folder: The bundle.
@@ -137,6 +140,9 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         weaker = str(error)
     if weaker:
         found.append(Refusal(file=POLICY, reason=weaker))
+    # What it is compared with must be right itself.
+    elif problem := device_policy_problem(folder):
+        found.append(Refusal(file=DEVICE_POLICY, reason=problem))
     return [*found, *_report(folder)] or _settings(folder)
 
 

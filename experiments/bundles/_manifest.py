@@ -21,6 +21,7 @@ SIGNATURE = f"{MANIFEST}.sig"
 PLANNED = "planned.json"
 PLANNED_TEXT = "planned.md"
 POLICY = "participation.json"
+DEVICE_POLICY = "device-policy.json"
 VOCABULARY = "vocabulary.json"
 INITIAL = "server/initial.safetensors"
 TOKENIZE = "device/tokenize"
@@ -36,7 +37,7 @@ FORMS = (
 )
 # Every file of every bundle, but for the one of TensorFlow Lite, which some have.
 FILES = (
-    *(CONFIGURATION, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, VOCABULARY, INITIAL, RUNNER),
+    *(CONFIGURATION, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
     *(f"forms/{name}.pb" for name in FORMS),
     *(
         f"{folder}/{name}"

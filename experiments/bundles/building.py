@@ -13,6 +13,8 @@ from tff_mf import _validate
 
 from .. import progress, reporting, reports, run_files
 from . import runner
+from ._device_file import write_device_policy
+from ._device_policy import DevicePolicy
 from ._folders import new_folder, set_modes
 from ._manifest import RUNNER, VOCABULARY, Manifest, file_entries, write_manifest
 from ._own_process import graphs
@@ -22,7 +24,14 @@ from ._source import Source
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
 
 
-def export(source: Source, out: pathlib.Path, *, round_minutes: float, population: int | None = None) -> str:
+def export(
+    source: Source,
+    out: pathlib.Path,
+    *,
+    round_minutes: float,
+    population: int | None = None,
+    task_name: str | None = None,
+) -> str:
     """Writes the bundle of a deployment, whole or not at all, and returns its digest.
 
     Args:
@@ -30,6 +39,7 @@ def export(source: Source, out: pathlib.Path, *, round_minutes: float, populatio
         out: The bundle's folder: a new one, or an empty one.
         round_minutes: The longest that a round takes, as planned: the device's timer is `min_sep` of them.
         population: Number of devices that can take part, if known, for the report.
+        task_name: Name of the task in `device-policy.json`; one that follows from the settings if it is not given.
 
     Raises:
         InputError: If an argument is out of range, or `out` holds something or cannot be written.
@@ -37,8 +47,10 @@ def export(source: Source, out: pathlib.Path, *, round_minutes: float, populatio
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         _validate.whole("population", population)
+    # What no client can hold is refused before anything is built.
+    DevicePolicy.of(policy, rounds=source.privacy.rounds, task_name="later" if task_name is None else task_name)
     with new_folder(out) as aside:
-        return write(source, aside, policy, population, reporting.versions())
+        return write(source, aside, policy, population, reporting.versions(), task_name)
 
 
 def write(
@@ -47,6 +59,7 @@ def write(
     policy: ParticipationPolicy,
     population: int | None,
     versions: Mapping[str, str],
+    task_name: str | None = None,
 ) -> str:
     """Writes the files of a bundle to an empty folder, and returns its digest.
 
@@ -56,6 +69,7 @@ def write(
         policy: What devices keep to.
         population: Number of devices that can take part, if known.
         versions: What the bundle is said to be made with.
+        task_name: Name of the task for devices; one that follows from the settings if it is not given.
 
     Raises:
         InputError: If the source cannot be exported.
@@ -75,6 +89,7 @@ def write(
     reports.write(folder, realised=False)
     run_files.write(source.configuration, folder)
     write_policy(folder, policy)
+    write_device_policy(folder, task_name=task_name)
     (folder / RUNNER).write_bytes(pathlib.Path(runner.__file__).read_bytes())
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")

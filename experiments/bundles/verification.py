@@ -11,6 +11,7 @@ from .. import layers, progress, reporting, reports, run_files
 from ..reports._configuration import MECHANISM
 from . import building
 from ._checks import checked_copy, resting
+from ._device_file import read_device_policy
 from ._manifest import MANIFEST, VOCABULARY, read_manifest
 from ._policy import ParticipationPolicy, read_policy
 from ._results import CHECKED, DIGEST, REBUILT, Refusal, Verification
@@ -88,7 +89,7 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     layer = layers.Layer.of(layers.read_toml(bundle / run_files.CONFIGURATION)["run"], run_files.CONFIGURATION)
     source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, configuration=layer)
     policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
-    building.write(source, to, policy, run.population, run.versions)
+    building.write(source, to, policy, run.population, run.versions, read_device_policy(bundle).task_name)
 
 
 def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:

@@ -26,6 +26,9 @@ _ANSWERS = (
     help="The longest that a round takes: devices wait for min-sep of them.",
 )
 @click.option("--population", type=int, help="Number of devices that can take part, for the report.")
+@click.option(
+    "--task-name", metavar="NAME", help="Name of the task for devices; by default one that follows from the settings."
+)
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
 @click.option(
     "--sign",
@@ -38,6 +41,7 @@ def export(
     out: str,
     round_minutes: float,
     population: int | None,
+    task_name: str | None,
     insecure_seed: int | None,
     sign: str | None,
     as_json: bool,
@@ -58,6 +62,8 @@ def export(
     from .. import bundles, progress
     from ..bundles import signatures
 
+    if task_name is not None:
+        bundles.check_task_name(task_name)
     bundles.check_new_folder(pathlib.Path(out))
     key = None if sign is None else pathlib.Path(sign)
     if key is not None:
@@ -68,7 +74,7 @@ def export(
 
     folder = pathlib.Path(out)
     with progress.bar("export", 4):
-        digest = building.export(found, folder, round_minutes=round_minutes, population=population)
+        digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
     signed_with = None if key is None else signatures.sign(folder, key, digest=digest)
     manifest, _ = bundles.read_manifest(folder)
     headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
@@ -85,6 +91,7 @@ def export(
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,
+        "task_name": bundles.read_device_policy(folder).task_name,
         "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,

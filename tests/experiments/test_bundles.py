@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments import bundles, reports, runs
-from tff_mf.experiments.bundles import _manifest, verification
+from tff_mf.experiments.bundles import _device_file, _manifest, verification
 from tff_mf.experiments.cli import cli
 
 
@@ -187,6 +187,7 @@ def test_graphs_that_do_something_else_are_found_out(case, copy):
     settings["clip_norm"] = changes.get("clip_norm", settings["clip_norm"])
     set_in(copy / "run.json", **changes, settings=settings)
     reports.write(copy, realised=False)
+    _device_file.write_device_policy(copy)
     written_anew(copy)
     assert bundles.refusals(copy) == []
     found = verification.verify(copy, rounds=1)

@@ -19,7 +19,6 @@ OPTIONS: Mapping[tuple[str, str], str] = {
     ("--epsilon", BEYOND): _NOISE,
     ("--noise-multiplier", BEYOND): _NOISE,
     ("--noise-scale", BEYOND): _NOISE,
-    ("--round-minutes", BEYOND): "minutes that devices wait: the policy of a deployment that runs once",
     ("--clients-per-round", LARGEST): _LATER,
     ("--cohort", LARGEST): _LATER,
     ("--zeroing", BEYOND): _NO_LIMIT,

@@ -28,8 +28,8 @@ from tff_mf.experiments import (
     reports,
     run_files,
 )
+from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
-from tff_mf.experiments.bundles import _policy, _source
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.reports import _questions, _schema
 
@@ -415,15 +415,35 @@ def _bundles() -> list[Reader]:
         return json.dumps(value).encode()
 
     policy = {"min_sep": 10, "max_participations": 12, "round_minutes": 15.0, "timer_hours": 2.5}
+    device = DevicePolicy(task_name="words", minimum_separation=9, trust_seconds=9000, timer_seconds=9000)
+    claim = {"participation": "MinSep", "min_sep": 10, "max_participations": 12, "epsilon": 1.5, "delta": 1e-6}
+    device_policy = {
+        "version": 1,
+        "population_eligibility_spec": device.specification(),
+        "client_persisted_data": {"min_sep_policy_index": 1},
+        "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30},
+        "index": {"first": 1, "last": 120, "source": "the server"},
+        "clock": "the device's own",
+        "guarantee": {
+            "claimed": claim,
+            "by_devices_alone": claim,
+            "devices_alone_suffice": True,
+            "by_min_sep_alone": None,
+        },
+        "server": [{"name": "late", "severity": "critical", "text": "none"}],
+    }
     words = ["the", "of", "a"]
-    read_manifest, read_policy, read_words = map(
-        _OneFile, (_bundle_manifest.read_manifest, _policy.read_policy, _source.read_vocabulary)
+    read_manifest, read_policy, read_device, read_words = map(
+        _OneFile,
+        (_bundle_manifest.read_manifest, _policy.read_policy, read_device_policy, _source.read_vocabulary),
     )
     return [
         Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=read_manifest),
         Reader(name="bundle, forged", made=forged(manifest, signed), read=read_manifest),
         Reader(name="policy of a bundle", made=_bytes_of([plain(policy)]), read=read_policy),
         Reader(name="policy of a bundle, forged", made=forged(policy, plain), read=read_policy),
+        Reader(name="policy of clients", made=_bytes_of([plain(device_policy)]), read=read_device),
+        Reader(name="policy of clients, forged", made=forged(device_policy, plain), read=read_device),
         Reader(name="vocabulary", made=_bytes_of([plain(words)]), read=read_words),
         Reader(name="vocabulary, forged", made=forged(words, plain), read=read_words),
     ]

@@ -1,0 +1,194 @@
+"""`device-policy.json`: the clients' policy, what follows from it, and what it needs of the server."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tff_mf
+from tff_mf.errors import InputError, InputValueError
+
+from .. import reports
+from ..reports import _figures, _strict
+from ..reports._configuration import MECHANISM
+from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
+from ._device_texts import CLOCK, INDEX, requirements
+from ._manifest import DEVICE_POLICY
+from ._policy import ParticipationPolicy, read_policy
+
+_VERSION = 1
+_SCHEMA = pathlib.Path(__file__).with_name("device-policy.schema.json")
+_DAY_SECONDS = 86400
+# What a client keeps its history for unless told otherwise.
+_USUAL_DAYS = 30
+_NAME_DIGITS = 12
+# What is said of a run, and decides nothing.
+_SAID = ("command", "versions", "population")
+
+
+@functools.cache
+def device_policy_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of `device-policy.json`."""
+    return json.loads(_SCHEMA.read_text(encoding="utf-8"))
+
+
+def default_task_name(configuration: reports.Configuration) -> str:
+    """Returns a name that two deployments share only if the guarantee, and all else that they do, is the same."""
+    content = {name: value for name, value in dataclasses.asdict(configuration).items() if name not in _SAID}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return f"tff-mf-{digest[:_NAME_DIGITS]}"
+
+
+def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
+    """Writes the clients' policy of a bundle, which follows from its `run.json`, artifact and `participation.json`.
+
+    Args:
+        folder: The bundle.
+        task_name: Name of the task; one that follows from the settings if it is not given.
+
+    Raises:
+        InputError: If the name is none, or a file that is needed is missing or damaged.
+    """
+    configuration, policy = reports.read_configuration(folder), read_policy(folder)
+    name = default_task_name(configuration) if task_name is None else task_name
+    device = DevicePolicy.of(policy, rounds=configuration.rounds, task_name=name)
+    text = json.dumps(_document(folder, device, policy, configuration), indent=1, ensure_ascii=False) + "\n"
+    (folder / DEVICE_POLICY).write_text(text, encoding="utf-8")
+
+
+def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
+    """Returns the clients' policy of a bundle.
+
+    Raises:
+        InputValueError: If there is none, it is not as its schema says, or its parts contradict each other.
+    """
+    return _device_of(_read(folder))
+
+
+def device_policy_problem(folder: pathlib.Path) -> str:
+    """Returns why the clients' policy of a bundle must not be deployed, or an empty text.
+
+    Formal guarantee: if the text is empty, the policy is no weaker than `participation.json`, and all else in the file,
+    such as ε and the requirements on the server, is what follows from the bundle's other files.
+    """
+    try:
+        stored = _read(folder)
+        device, policy, configuration = _device_of(stored), read_policy(folder), reports.read_configuration(folder)
+        weaker = device.weaker_than(policy, rounds=configuration.rounds)
+        if weaker:
+            return weaker
+        expected = _document(folder, device, policy, configuration)
+    except InputError as error:
+        return str(error)
+    differing = [name for name in expected if _plain(stored[name]) != _plain(expected[name])]
+    if differing:
+        return (
+            f"says another {differing[0]} than follows from the other files; if another release wrote it, export anew"
+        )
+    return ""
+
+
+def _read(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        stored = _strict.loads((folder / DEVICE_POLICY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputValueError(f"{DEVICE_POLICY} is missing or damaged: {error}") from error
+    problem = next(_problems(stored), None)
+    if problem is not None:
+        raise InputValueError(f"{DEVICE_POLICY} is not as its schema says: {problem}")
+    return stored
+
+
+def _problems(stored: Any) -> Iterator[str]:
+    return reports.problems(stored, device_policy_schema(), "policy")
+
+
+def _device_of(stored: Mapping[str, Any]) -> DevicePolicy:
+    specification = stored["population_eligibility_spec"]
+    try:
+        min_sep, timer = specification["eligibility_policies"]
+        policy = min_sep["min_sep_policy"]
+        device = DevicePolicy(
+            task_name=specification["task_info"][0]["task_name"],
+            minimum_separation=policy["minimum_separation"],
+            trust_seconds=_whole_seconds(policy["min_trustworthiness_period"]),
+            timer_seconds=_whole_seconds(timer["swor_policy"]["min_period"]),
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise InputValueError(f"{DEVICE_POLICY} has no policy of both kinds: {error}") from error
+    # Versions, names and indices decide whether a client checks anything at all.
+    if _plain(specification) != _plain(device.specification()):
+        raise InputValueError(f"{DEVICE_POLICY}: population_eligibility_spec is not as tff-mf export writes it")
+    return device
+
+
+def _whole_seconds(text: str) -> int:
+    """Returns the seconds of a protobuf `Duration` in JSON, as they are written here: whole ones."""
+    digits = text.removesuffix("s")
+    if not (digits.isascii() and digits.isdecimal() and text == f"{int(digits)}s"):
+        raise ValueError(f"{text!r} is no number of whole seconds")
+    return int(digits)
+
+
+def _document(
+    folder: pathlib.Path, device: DevicePolicy, policy: ParticipationPolicy, configuration: reports.Configuration
+) -> dict[str, Any]:
+    days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
+    guarantee = _guarantee(policy, configuration, tff_mf.load(folder / MECHANISM))
+    return {
+        "version": _VERSION,
+        "population_eligibility_spec": device.specification(),
+        "client_persisted_data": {"min_sep_policy_index": FIRST_INDEX},
+        "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": days},
+        "index": {"first": FIRST_INDEX, "last": configuration.rounds, "source": INDEX},
+        "clock": CLOCK,
+        "guarantee": guarantee,
+        "server": requirements(places=not guarantee["devices_alone_suffice"]),
+    }
+
+
+def _guarantee(
+    policy: ParticipationPolicy, configuration: reports.Configuration, mechanism: tff_mf.Mechanism
+) -> dict[str, Any]:
+    """Returns the schema that is claimed, and what of it clients alone keep.
+
+    Formal guarantee: `devices_alone_suffice` says whether every pattern that clients keep is one of the claimed schema;
+    else `by_devices_alone` has the ε of the patterns that they do keep.
+    """
+    alone = of_devices_alone(policy, configuration.rounds)
+    suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(configuration.schema)
+    claimed = _claim(configuration, configuration.schema, mechanism)
+    kept = {**claimed, **_named(alone)} if suffice else _claim(configuration, alone, mechanism)
+    plain = tff_mf.MinSep(min_sep=policy.min_sep, max_participations=-(-configuration.rounds // policy.min_sep))
+    return {
+        "claimed": claimed,
+        "by_devices_alone": kept,
+        "devices_alone_suffice": suffice,
+        # What an operator would get who shortens the separation to min_sep.
+        "by_min_sep_alone": None if plain == alone else _claim(configuration, plain, mechanism),
+    }
+
+
+def _claim(
+    configuration: reports.Configuration, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism
+) -> dict[str, Any]:
+    named = _named(schema)
+    other = dataclasses.replace(configuration, **named)
+    epsilon = _figures.planned(other, mechanism).guarantee.epsilon(configuration.delta)
+    return {**named, "epsilon": _figures.finite(epsilon), "delta": configuration.delta}
+
+
+def _named(schema: tff_mf.Participation) -> dict[str, Any]:
+    return {
+        "participation": type(schema).__name__,
+        "min_sep": schema.separation,
+        "max_participations": schema.limit,
+    }
+
+
+def _plain(value: Any) -> str:
+    """Returns a value as text, in which 1, 1.0 and true are three."""
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,301 @@
+"""device-policy.json: what follows from what, that it is the real message, and that nothing weaker is believed."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, json_format, message_factory
+
+import tff_mf
+from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.bundles import ParticipationPolicy, _device_file, _manifest, _policy
+from tff_mf.experiments.cli import cli
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
+from run_folders import plan
+
+MINUTES = 15.0
+# Three bands apart, what fixed epochs cannot align and other rounds can.
+GAPPED = tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9])
+
+
+def write(folder, participation=None, *, task_name=None, policy=None, **privacy):
+    """Writes what a bundle's policy follows from, and the policy."""
+    folder.mkdir(exist_ok=True)
+    schema = tff_mf.MinSep(min_sep=3, max_participations=2) if participation is None else participation
+    made = plan(participation=schema, **{"mechanism": GAPPED, **privacy})
+    reports.write_configuration(folder, made, clip_norm=1.0)
+    _policy.write_policy(folder, policy or ParticipationPolicy.of(schema, round_minutes=MINUTES))
+    _device_file.write_device_policy(folder, task_name=task_name)
+    return read(folder)
+
+
+def read(folder):
+    return json.loads((folder / bundles.DEVICE_POLICY).read_text())
+
+
+def epsilon_of(patterns, mechanism=GAPPED, rounds=9, noise_multiplier=5.0):
+    """ε of what clients with these patterns move at most: C has no negative entries."""
+    encoder = mechanism.encoder(rounds)
+    norms = [np.linalg.norm(encoder[:, list(pattern)].sum(axis=1)) for pattern in patterns]
+    return tff_mf.Guarantee(mu=max(norms) / noise_multiplier).epsilon(1e-6)
+
+
+def test_it_follows_from_the_policy(tmp_path):
+    found = write(tmp_path)
+    device = bundles.read_device_policy(tmp_path)
+    # Of nine rounds, three are three apart, and two are accounted for: five apart, two fit.
+    assert device == bundles.DevicePolicy(
+        task_name=device.task_name, minimum_separation=4, trust_seconds=5 * 900, timer_seconds=3 * 900
+    )
+    assert found["population_eligibility_spec"] == device.specification(1)
+    assert found["index"]["last"] == 9
+    assert found["client_flags"] == {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30}
+    assert _device_file.device_policy_problem(tmp_path) == ""
+    assert list(reports.problems(found, bundles.device_policy_schema())) == []
+
+
+def apart(least, most):
+    return [
+        pattern
+        for size in range(1, most + 1)
+        for pattern in itertools.combinations(range(9), size)
+        if all(later - sooner >= least for sooner, later in itertools.pairwise(pattern))
+    ]
+
+
+def test_its_figures_are_those_of_every_pattern(tmp_path):
+    mechanism = tff_mf.BandedToeplitz.square_root(9)
+    found = write(tmp_path, mechanism=mechanism)["guarantee"]
+    assert found["devices_alone_suffice"] is True
+    assert found["claimed"]["epsilon"] == pytest.approx(epsilon_of(apart(3, 2), mechanism), rel=1e-6)
+    assert found["by_devices_alone"]["epsilon"] == found["claimed"]["epsilon"] >= epsilon_of(apart(5, 2), mechanism)
+    assert found["by_min_sep_alone"]["max_participations"] == 3
+    assert found["by_min_sep_alone"]["epsilon"] == pytest.approx(epsilon_of(apart(3, 3), mechanism), rel=1e-6)
+    assert found["by_min_sep_alone"]["epsilon"] > found["claimed"]["epsilon"]
+
+
+def test_of_fixed_epochs_devices_alone_keep_less_and_it_says_so(tmp_path):
+    found = write(tmp_path, tff_mf.FixedEpoch(min_sep=3, max_participations=3))
+    claimed, alone = found["guarantee"]["claimed"], found["guarantee"]["by_devices_alone"]
+    assert not found["guarantee"]["devices_alone_suffice"]
+    epochs = epsilon_of([(j, j + 3, j + 6) for j in range(3)])
+    assert claimed["epsilon"] == pytest.approx(epochs, rel=1e-6)
+    # An upper bound, for coefficients that rise.
+    assert alone["epsilon"] >= epsilon_of(apart(3, 3)) > epochs
+    assert [each["severity"] for each in found["server"] if each["name"] == "places"] == ["critical"]
+    assert "places" not in [each["name"] for each in write(tmp_path / "other")["server"]]
+
+
+@pytest.mark.parametrize(
+    "schema", [tff_mf.SingleParticipation(), tff_mf.FixedEpoch(min_sep=3, max_participations=1)], ids=str
+)
+def test_once_is_what_clients_can_keep_to(schema, tmp_path):
+    found = write(tmp_path, schema)
+    assert bundles.read_device_policy(tmp_path).minimum_separation == 8
+    assert found["guarantee"]["devices_alone_suffice"]
+
+
+def test_a_long_period_needs_a_long_history(tmp_path):
+    policy = ParticipationPolicy.of(tff_mf.MinSep(min_sep=3, max_participations=2), round_minutes=9 * 24 * 60.0)
+    assert write(tmp_path, policy=policy)["client_flags"]["opstats_ttl_days"] == 45
+    longest = ParticipationPolicy.of(tff_mf.MinSep(min_sep=3, max_participations=2), round_minutes=1e10)
+    with pytest.raises(tff_mf.InputError, match="round_minutes is too long"):
+        write(tmp_path / "other", policy=longest)
+
+
+def test_of_a_test_there_is_no_epsilon(tmp_path):
+    found = write(tmp_path, insecure_seed=3)["guarantee"]
+    assert [found[name]["epsilon"] for name in ("claimed", "by_devices_alone", "by_min_sep_alone")] == [None] * 3
+
+
+def test_names_follow_from_the_settings(tmp_path):
+    names = [
+        write(tmp_path / str(index), **privacy)["population_eligibility_spec"]["task_info"][0]["task_name"]
+        for index, privacy in enumerate([{}, {}, {"noise_multiplier": 6.0}, {"task_name": "words/v2"}])
+    ]
+    assert names[0] == names[1] != names[2]
+    assert names[3] == "words/v2"
+
+
+@pytest.mark.parametrize("name", ["", "two words", "ä", "/words", "a" * 129, "words\n"])
+def test_names_that_are_none_are_refused(name):
+    with pytest.raises(tff_mf.InputError, match="task_name"):
+        bundles.check_task_name(name)
+
+
+def test_a_name_is_looked_at_before_a_run(tmp_path):
+    wanted = ["export", str(tmp_path / "none"), "--out", str(tmp_path / "new"), "--task-name"]
+    assert "task_name='two words'" in str(CliRunner().invoke(cli, [*wanted, "two words"]).exception)
+    assert "does not exist" in str(CliRunner().invoke(cli, [*wanted, "words"]).exception)
+
+
+def message(**fields):
+    made = descriptor_pb2.DescriptorProto()
+    for name, (number, kind, repeated) in fields.items():
+        field = made.field.add(name=name, number=number, label=3 if repeated else 1)
+        if isinstance(kind, str):
+            field.type, field.type_name = 11, kind
+        else:
+            field.type = kind
+    return made
+
+
+def specification_class():
+    """The real message, as far as it is used: names, numbers and types of its fields."""
+    text, int32, int64, enum = 9, 5, 3, 14
+    package = ".google.internal.federated.plan"
+    file = descriptor_pb2.FileDescriptorProto(
+        name="spec.proto",
+        package=package[1:],
+        syntax="proto3",
+        dependency=["google/protobuf/duration.proto"],
+    )
+    info = message(task_name=(1, text, False), eligibility_policy_indices=(3, int32, True))
+    info.field.add(name="task_assignment_mode", number=2, label=1, type=enum, type_name=f"{package}.TaskAssignmentMode")
+    modes = file.enum_type.add(name="TaskAssignmentMode")
+    for number, mode in enumerate(("UNSPECIFIED", "SINGLE", "MULTIPLE")):
+        modes.value.add(name=f"TASK_ASSIGNMENT_MODE_{mode}", number=number)
+    messages = {
+        "TaskInfo": info,
+        "Timer": message(min_period=(1, ".google.protobuf.Duration", False), group_regex=(2, text, False)),
+        "MinSep": message(
+            current_index=(1, int64, False),
+            minimum_separation=(2, int64, False),
+            min_trustworthiness_period=(3, ".google.protobuf.Duration", False),
+        ),
+        "Policy": message(
+            name=(1, text, False),
+            min_version=(2, int32, False),
+            swor_policy=(4, f"{package}.Timer", False),
+            min_sep_policy=(6, f"{package}.MinSep", False),
+        ),
+        "Spec": message(
+            task_info=(1, f"{package}.TaskInfo", True), eligibility_policies=(3, f"{package}.Policy", True)
+        ),
+    }
+    for name, each in messages.items():
+        each.name = name
+        file.message_type.append(each)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(duration_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package[1:]}.Spec"))
+
+
+def test_its_specification_is_the_json_of_the_real_message(tmp_path):
+    stored = write(tmp_path, task_name="words")["population_eligibility_spec"]
+    found = json_format.ParseDict(stored, specification_class()())
+    assert found.task_info[0].task_name == "words"
+    assert list(found.task_info[0].eligibility_policy_indices) == [0, 1]
+    min_sep, timer = found.eligibility_policies
+    assert (min_sep.min_version, min_sep.min_sep_policy.current_index) == (3, 1)
+    assert min_sep.min_sep_policy.minimum_separation == 4
+    assert min_sep.min_sep_policy.min_trustworthiness_period.seconds == 4500
+    assert timer.swor_policy.min_period.seconds == 2700
+    again = json_format.MessageToDict(found, preserving_proto_field_name=True)
+    assert json_format.ParseDict(again, specification_class()()).SerializeToString() == found.SerializeToString()
+
+
+def at(*path):
+    """Returns what sets a value in a nested object."""
+
+    def change(value):
+        def apply(stored):
+            inner = stored
+            for name in path[:-1]:
+                inner = inner[name]
+            inner[path[-1]] = value
+
+        return apply
+
+    return change
+
+
+POLICIES = ("population_eligibility_spec", "eligibility_policies")
+WRONG = {
+    "a shorter separation": (
+        at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(3),
+        "minimum_separation=3 is less",
+    ),
+    "a separation of min_sep": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(2), "less than the 4"),
+    "a separation of true": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(True), "is no integer"),
+    "a negative separation": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(-1), "at least 0"),
+    "a huge separation": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(2**63), "can hold"),
+    "less trust": (at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("4499s"), "trust_seconds=4499"),
+    "no trust": (at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("0s"), "trust_seconds=0"),
+    "trust in minutes": (at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("75m"), "whole seconds"),
+    "trust in digits of others": (
+        at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("٤٥٠٠s"),
+        "whole seconds",
+    ),
+    "a shorter timer": (at(*POLICIES, 1, "swor_policy", "min_period")("60s"), "timer_seconds=60 is less"),
+    "clients that forget": (at(*POLICIES, 0, "min_version")(1), "not as tff-mf export writes it"),
+    "two policies of one name": (at(*POLICIES, 1, "name")("words/min_sep"), "not as tff-mf export writes it"),
+    "a policy for no task": (
+        at("population_eligibility_spec", "task_info", 0, "eligibility_policy_indices")([1]),
+        "not as tff-mf export writes it",
+    ),
+    "an index ahead": (at(*POLICIES, 0, "min_sep_policy", "current_index")(9), "not as tff-mf export writes it"),
+    "one policy": (lambda stored: stored[POLICIES[0]][POLICIES[1]].pop(), "no policy of both kinds"),
+    "another kind": (lambda stored: stored[POLICIES[0]][POLICIES[1]][1].pop("swor_policy"), "no policy of both kinds"),
+    "another task": (at("population_eligibility_spec", "task_info", 0, "task_name")("two words"), "task_name"),
+    "a plan without index": (at("client_persisted_data", "min_sep_policy_index")(0), "another client_persisted_data"),
+    "a smaller epsilon": (at("guarantee", "by_devices_alone", "epsilon")(0.1), "another guarantee"),
+    "a requirement less": (lambda stored: stored["server"].pop(0), "another server"),
+    "a requirement that asks for less": (at("server", 0, "text")("nothing"), "another server"),
+    "more rounds": (at("index", "last")(10), "another index"),
+    "a flag turned off": (at("client_flags", "log_min_sep_index_to_phase_stats")(False), "client_flags"),
+    "a field more": (at("note")("trust me"), "has note, which is unknown"),
+    "another version": (at("version")(2), "version=2"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_found(case, tmp_path):
+    change, reason = WRONG[case]
+    stored = write(tmp_path, task_name="words")
+    change(stored)
+    (tmp_path / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
+    assert reason in _device_file.device_policy_problem(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"version": 1, "version": 1}', '{"version": NaN}', "[" * 10**5, "", "null", "[]", '"text"', "\udcff"]
+)
+def test_what_is_no_policy_is_refused_by_name(text, tmp_path):
+    write(tmp_path)
+    (tmp_path / bundles.DEVICE_POLICY).write_bytes(text.encode(errors="surrogateescape"))
+    assert bundles.DEVICE_POLICY in _device_file.device_policy_problem(tmp_path)
+    (tmp_path / bundles.DEVICE_POLICY).unlink()
+    assert "missing" in _device_file.device_policy_problem(tmp_path)
+
+
+def test_what_is_stronger_is_believed(tmp_path):
+    stored = write(tmp_path, task_name="words")
+    policy = stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]
+    policy |= {"minimum_separation": 6, "min_trustworthiness_period": "9000s"}
+    (tmp_path / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
+    assert _device_file.device_policy_problem(tmp_path) == ""
+
+
+def test_a_bundle_has_it_and_is_refused_with_a_weaker_one(bundle, tmp_path):
+    device = bundles.read_device_policy(bundle.folder)
+    # 200 rounds, 10 apart and 12 of them at most: 17 apart.
+    assert (device.minimum_separation, device.trust_seconds, device.timer_seconds) == (16, 17 * 900, 9000)
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle.folder, copy)
+    stored = read(copy)
+    stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]["minimum_separation"] = 9
+    (copy / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
+    manifest, _ = bundles.read_manifest(copy)
+    _manifest.write_manifest(copy, dataclasses.replace(manifest, files=_manifest.file_hashes(copy)))
+    (found,) = bundles.refusals(copy)
+    assert found.file == bundles.DEVICE_POLICY
+    assert "minimum_separation=9 is less than the 16" in found.reason
