@@ -63,7 +63,7 @@ class ResidentContext(tff.program.FederatedContext):
 
 @contextlib.contextmanager
 def resident_context(
-    *, workers: tuple[str, ...] = (), max_concurrent_computation_calls: int = -1
+    *, workers: tuple[str, ...] = (), max_concurrent_computation_calls: int = -1, isolated: bool = False
 ) -> Iterator[ResidentContext]:
     """Runs TFF with server values that stay in the worker, and ends the worker with the block.
 
@@ -73,17 +73,19 @@ def resident_context(
     checkpoint) is sent to Python when it is read. See `docs/resident.md`.
 
     Args:
-        workers: Addresses (`host:port`) of running workers to use, the first for the server's
-            values; one of its own on this machine if empty. Workers have no access control and no
-            encryption: they belong in a network that nobody else is in.
+        workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for
+            the server's values; one of its own on this machine if empty. Workers have no access
+            control and no encryption: see `docs/workers.md`.
         max_concurrent_computation_calls: Computations (clients of a round, mostly) that the block's
             own worker runs at once; no bound if not positive.
+        isolated: Whether this user of this machine alone reaches the block's own worker, which
+            otherwise listens on every interface; see `running_worker`.
 
     Yields:
         The execution context, which is TFF's default one inside the block.
 
     Raises:
-        InputValueError: If an address is not one.
+        InputValueError: If an address is not one, or the system does not allow an isolated worker.
         WorkerLostError: If a worker does not answer; and, in the block, if the worker with the
             server's values dies.
 
@@ -100,7 +102,9 @@ def resident_context(
         stack = tff.framework.get_context_stack()
         ends.callback(stack.set_default_context, stack.current)
         if not workers:
-            own = worker.running_worker(max_concurrent_computation_calls=max_concurrent_computation_calls)
+            own = worker.running_worker(
+                max_concurrent_computation_calls=max_concurrent_computation_calls, isolated=isolated
+            )
             workers = (ends.enter_context(own).address,)
         connections = [Connection(address) for address in workers]
         for connection in connections:

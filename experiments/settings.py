@@ -14,7 +14,7 @@ _MOST_VALUES = 2**29
 _LARGEST_SEED = 2**32 - 1
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
 _MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
-_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})")
+_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
 
@@ -56,7 +56,7 @@ class ExecutionSettings:
         checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
             released; 0 for no checkpoints at all.
         resume: Whether to go on with the run that is in the folder, from its last checkpoint.
-        workers: Addresses (`host:port`) of running workers; one of its own on this machine if empty.
+        workers: Addresses (`host:port`, or `unix:/path`) of running workers; one of its own on this machine if empty.
         restarts: How often a run whose worker dies goes on from its last checkpoint by itself.
     """
 
@@ -70,8 +70,10 @@ class ExecutionSettings:
             _validate.whole(name, getattr(self, name), at_least=0)
         for address in self.workers:
             found = _ADDRESS.fullmatch(address)
-            if found is None or not 0 < int(found[1]) < 2**16:
-                raise InputValueError(f"workers={address!r} is no address: write host:port, as localhost:7000.")
+            if found is None or not 0 < int(found[1] or 1) < 2**16:
+                raise InputValueError(
+                    f"workers={address!r} is no address: write host:port, as localhost:7000, or unix:/path of a socket."
+                )
         if not self.checkpoint_every and (self.resume or self.restarts):
             raise InputValueError(
                 f"checkpoint_every={self.checkpoint_every} saves nothing that a run could go on from: "

@@ -37,7 +37,7 @@ _LONGEST_VALUE = 16
     "--workers",
     metavar="HOST:PORT[,…]",
     default="",
-    help="Addresses host:port of running workers, with commas between them.",
+    help="Addresses of running workers, host:port or unix:/path, with commas between them.",
 )
 @click.option("--restarts", type=int, default=0, help="How often to go on by itself when a worker dies.")
 @click.option(

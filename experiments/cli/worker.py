@@ -5,14 +5,17 @@ import click
 
 @click.command(context_settings={"show_default": True})
 @click.option("--port", type=int, required=True, help="Port to listen on.")
+@click.option("--public", is_flag=True, help="Listen on every interface: whoever reaches the port reaches the worker.")
 @click.option(
     "--max-concurrent-clients", type=int, default=-1, help="Clients to run at once; no bound if not positive."
 )
-def worker(port: int, max_concurrent_clients: int) -> None:
+def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
     """Run TFF's own worker, for `tff-mf train --workers`, until it is ended.
 
-    The worker listens on every interface, with neither access control nor encryption: whoever reaches
-    the port reaches clients' data and secret noise. Run it only in a network that nobody else is in.
+    The worker has neither access control nor encryption: whoever reaches it reaches clients' data and
+    secret noise. It is started in a network namespace of its own, and its port is on this machine's
+    loopback, for your own processes alone. Other machines come by an ssh tunnel or a TLS proxy, run as
+    the same user: docs/workers.md has them. With --public, everyone who reaches the port comes in.
     """
     from tff_mf import _requires
     from tff_mf.errors import InputValueError
@@ -24,7 +27,10 @@ def worker(port: int, max_concurrent_clients: int) -> None:
     _requires.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 
-    with aggregators.running_worker(port=port, max_concurrent_computation_calls=max_concurrent_clients) as started:
-        click.echo(f"worker at {started.address}")
+    with aggregators.running_worker(
+        port=port, max_concurrent_computation_calls=max_concurrent_clients, isolated=not public
+    ) as started:
+        reach = "everyone who reaches this machine" if public else "your own processes on this machine"
+        click.echo(f"worker at {started.address}, for {reach}")
         status = started.process.wait()
     raise SystemExit(f"tff-mf: TFF's worker has ended with status {status}.")

@@ -280,10 +280,10 @@ def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, wh
             while not (tmp_path / "log").read_text() and time.monotonic() < deadline:
                 time.sleep(0.1)
             result = run(small_data, tmp_path / "run", workers=(f"localhost:{port}", other.address))
-        workers = psutil.Process(by_command.pid).children()
+        workers = psutil.Process(by_command.pid).children(recursive=True)
         by_command.send_signal(signal.SIGTERM)
         by_command.wait(timeout=30)
-    assert (tmp_path / "log").read_text() == f"worker at localhost:{port}\n"
+    assert (tmp_path / "log").read_text() == f"worker at 127.0.0.1:{port}, for your own processes on this machine\n"
     assert psutil.wait_procs(workers, timeout=10)[1] == []
     for one, other in zip(result.weights, whole[0].weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,216 @@
+"""Nobody but the user who started it reaches an isolated worker, and nothing of it is left behind."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import click.testing
+import numpy as np
+import psutil
+import pytest
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.aggregators import _isolated_worker
+from tff_mf.experiments.cli import cli
+
+DIMENSION = 3000
+NOBODY = 65534
+# It reads what runs Python, which may be in a folder of root's.
+AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+AS_NOBODY += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+# The worker's side speaks first: what it says of itself, or nothing at all before it hangs up.
+GREETED = """
+import socket, sys
+with socket.socket({family}) as probe:
+    probe.settimeout(20)
+    try:
+        probe.connect({address!r})
+        print(len(probe.recv(100)))
+    except OSError as error:
+        print(type(error).__name__)
+"""
+# Python as root of a user namespace that may have no other namespaces.
+WITHOUT_NAMESPACES = """#!/bin/sh
+exec unshare --user --map-root-user sh -c '
+echo 0 > /proc/sys/user/max_user_namespaces
+echo 0 > /proc/sys/user/max_net_namespaces
+exec {python} "$@"' sh "$@"
+"""
+
+
+def _namespaces():
+    return (
+        subprocess.run(["unshare", "--user", "--map-root-user", "--net", "true"], capture_output=True).returncode == 0
+    )
+
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="other systems have no network namespaces"),
+    pytest.mark.skipif(not _namespaces(), reason="this system allows no network namespace"),
+]
+AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+
+
+@pytest.fixture(scope="module")
+def isolated():
+    with aggregators.running_worker(isolated=True, port=_free_port()) as started:
+        yield started
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _port(started):
+    return int(started.address.rpartition(":")[2])
+
+
+def _greeted(family, address, *, by=()):
+    family = f"socket.{family.name}"
+    command = [*by, sys.executable, "-S", "-c", GREETED.format(family=family, address=address)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def _all_of(process):
+    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+
+
+def _round(addresses, **arguments):
+    process = aggregators.build_mf_aggregator(
+        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=0.5, clients_per_round=8, insecure_seed=3
+    ).create(tff.TensorType(np.float32, [DIMENSION]))
+    values = list(np.random.default_rng(0).normal(size=(5, DIMENSION)).astype(np.float32))
+    with aggregators.resident_context(workers=addresses, **arguments):
+        output = process.next(process.next(process.initialize(), values).state, values)
+        return np.asarray(output.result)
+
+
+def test_rounds_on_isolated_workers_are_those_on_others(isolated):
+    with aggregators.running_worker(isolated=True) as other:
+        found = _round((isolated.address, other.address))
+    np.testing.assert_allclose(found, _round(()), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(_round((), isolated=True), _round(()))
+
+
+def test_it_listens_on_loopback_alone_in_a_network_that_has_nothing_else(isolated):
+    port = _port(isolated)
+    assert _greeted(socket.AF_INET, ("127.0.0.1", port)) not in ("0", "ConnectionRefusedError")
+    # All of 127.0.0.0/8 is this machine: an address that nobody has bound is that of every interface, or of none.
+    assert _greeted(socket.AF_INET, ("127.0.0.2", port)) == "ConnectionRefusedError"
+    (inside,) = psutil.Process(isolated.process.pid).children()
+    interfaces = pathlib.Path(f"/proc/{inside.pid}/net/dev").read_text().splitlines()[2:]
+    assert [line.partition(":")[0].strip() for line in interfaces] == ["lo"]
+    with aggregators.running_worker() as public:
+        # What today's users have: any address reaches it.
+        assert _greeted(socket.AF_INET, ("127.0.0.2", _port(public))) not in ("0", "ConnectionRefusedError")
+
+
+@AS_ROOT
+def test_another_user_of_the_machine_is_hung_up_on(isolated):
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        if host == "::1" and _greeted(family, (host, _port(isolated))) == "OSError":
+            continue
+        assert _greeted(family, (host, _port(isolated))) != "0"
+        assert _greeted(family, (host, _port(isolated)), by=AS_NOBODY) in ("0", "ConnectionResetError")
+    with aggregators.running_worker(isolated=True) as other:
+        path = other.address.removeprefix("unix:")
+        assert _greeted(socket.AF_UNIX, path) != "0"
+        # It may read and search every folder here, and is not let in even so.
+        assert _greeted(socket.AF_UNIX, path, by=AS_NOBODY) == "PermissionError"
+    with aggregators.running_worker() as public:
+        assert _greeted(socket.AF_INET, ("127.0.0.1", _port(public)), by=AS_NOBODY) not in ("0", "ConnectionResetError")
+
+
+@pytest.mark.parametrize("caller", [socket.AF_INET, socket.AF_INET6])
+def test_a_connection_that_is_closed_at_once_is_nobodys(caller):
+    """The system calls a socket without an owner root's; and gRPC calls IPv4 by sockets of IPv6."""
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as ends:
+        is_own = _isolated_worker._OwnUser(ends)
+        host, port = server.getsockname()
+        client = socket.socket(caller)
+        client.connect((host if caller == socket.AF_INET else f"::ffff:{host}", port))
+        connection, _ = server.accept()
+        assert is_own(connection)
+        client.close()
+        assert not is_own(connection)
+        connection.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("end", ["forwarder", "worker"])
+def test_neither_end_outlives_the_other(end, number):
+    with aggregators.running_worker(isolated=True) as started:
+        everything = _all_of(started.process)
+        folder = pathlib.Path(started.address.removeprefix("unix:")).parent
+        assert len(everything) == 2
+        assert folder.stat().st_mode & 0o777 == 0o700
+        everything[end == "worker"].send_signal(number)
+        started.process.wait(20)
+        assert psutil.wait_procs(everything, timeout=20)[1] == []
+    assert not folder.exists()
+
+
+STARTS = """
+import sys, time
+from tff_mf import aggregators
+with aggregators.running_worker(isolated=True) as started:
+    print(started.address, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_it_when_the_program_is_killed(number, forks, processes_left, tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        program = forks.start(STARTS, [], stdout=log.fileno(), stderr=log.fileno())
+        deadline = time.monotonic() + 60
+        while "unix:" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        started = processes_left()
+        program.send_signal(number)
+        program.wait(60)
+    # The program itself is a fork, which keeps the environment of what it was forked from.
+    assert len(started) == 2
+    folder = pathlib.Path(re.search("unix:(.*)/socket\n", (tmp_path / "log").read_text())[1])
+    assert folder.name.startswith("tff-mf-worker-")
+    deadline = time.monotonic() + 20
+    while (left := processes_left()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == set()
+    assert not folder.exists()
+
+
+def test_a_port_that_is_taken_is_refused(isolated):
+    for host in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as other:
+            other.bind((host, 0))
+            other.listen()
+            port = other.getsockname()[1]
+            taken = aggregators.running_worker(isolated=True, port=port)
+            with pytest.raises(tff_mf.InputError, match=f"port={port} is taken"), taken:
+                pass
+    with pytest.raises(tff_mf.InputError, match="is taken"), aggregators.running_worker(port=_port(isolated)):
+        pass
+
+
+def test_where_namespaces_are_not_allowed_it_is_refused_and_says_what_helps(monkeypatch, tmp_path):
+    program = tmp_path / "python"
+    program.write_text(WITHOUT_NAMESPACES.format(python=sys.executable))
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    arguments = ["worker", "--port", str(_free_port())]
+    result = click.testing.CliRunner().invoke(cli, arguments)
+    assert isinstance(result.exception, tff_mf.InputError)
+    assert "allows none (unshare: No space left on device)" in str(result.exception)
+    assert "--public" in str(result.exception)
+    assert result.stdout == ""
