@@ -6,12 +6,12 @@ Nothing here imports TensorFlow Federated before it is needed: a server that run
 from ._checks import check_files as check_files
 from ._checks import checked_copy as checked_copy
 from ._checks import refusals as refusals
-from ._device_file import DEVICE_POLICY as DEVICE_POLICY
 from ._device_file import device_policy_schema as device_policy_schema
 from ._device_file import read_device_policy as read_device_policy
 from ._device_policy import DevicePolicy as DevicePolicy
 from ._device_policy import check_task_name as check_task_name
 from ._folders import check_new_folder as check_new_folder
+from ._manifest import DEVICE_POLICY as DEVICE_POLICY
 from ._manifest import MANIFEST as MANIFEST
 from ._manifest import PLANNED as PLANNED
 from ._manifest import SIGNATURE as SIGNATURE

@@ -1,8 +1,12 @@
 import dataclasses
+import functools
 import logging.handlers
 import pathlib
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -114,3 +118,48 @@ def deployment(bundle, tmp_path_factory) -> Deployment:
         subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
     ends = [int(line.split()[1]) for line in (root / "log").read_text().splitlines()]
     return Deployment(folder=root / "run", rounds=200, devices=devices, ends=ends)
+
+
+class _Traced:
+    """What TFF traces for a run, which takes most of the time of a small one: kept for the next of the same settings.
+
+    Tasks are kept as long as this is, so that none gets the place, and so the process, of another.
+    """
+
+    def __init__(self) -> None:
+        from tff_mf.aggregators import _forms
+        from tff_mf.experiments import training
+
+        self._build_task, self._build_process = training.build_task, training.build_process
+        self.take_apart: Callable = functools.cache(_forms.take_apart)
+        self._kept: dict[tuple, Any] = {}
+
+    def build_task(self, settings: Any, vocabulary: list[str]) -> Any:
+        return self._once((pickle.dumps((settings, vocabulary)),), lambda: self._build_task(settings, vocabulary))
+
+    def build_process(self, settings: Any, privacy: Any, task: Any) -> Any:
+        key = (pickle.dumps((settings, privacy)), id(task))
+        return self._once(key, lambda: self._build_process(settings, privacy, task))
+
+    def _once(self, key: tuple, build: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept[key] = build()
+        return self._kept[key]
+
+
+@pytest.fixture(scope="session")
+def _traced() -> _Traced:
+    return _Traced()
+
+
+@pytest.fixture(scope="module")
+def traced_once(_traced: _Traced) -> Iterator[None]:
+    """Runs in this process share what TFF traces for the same settings, as the restarts of one run do."""
+    from tff_mf.aggregators import _forms
+    from tff_mf.experiments import training
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "build_task", _traced.build_task)
+        patch.setattr(training, "build_process", _traced.build_process)
+        patch.setattr(_forms, "take_apart", _traced.take_apart)
+        yield

@@ -23,6 +23,8 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 # One sentence a client, so that the order of a client's sentences, which is random, is always the same.
 SETTINGS = TrainingSettings(
     model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),

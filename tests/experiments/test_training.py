@@ -25,6 +25,8 @@ from tff_mf.experiments.participation_log import read_observed
 from tff_mf.experiments.privacy import plan_privacy, upwards
 from tff_mf.experiments.settings import ModelConfig, TrainingSettings
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 SMALL = TrainingSettings(
