@@ -124,6 +124,15 @@ def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
         InputValueError: If there is none, or it was changed.
     """
     raw = _entries.read(folder, MANIFEST, MOST_MANIFEST_BYTES)
+    return *parse(raw), raw
+
+
+def parse(raw: bytes) -> tuple[Manifest, str]:
+    """Returns the manifest that the content of a file is, and its digest.
+
+    Raises:
+        InputValueError: If it is none, or was changed.
+    """
     try:
         text = raw.decode()
         content = _strict.loads(text)
@@ -143,7 +152,7 @@ def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
         raise
     except (ValueError, RecursionError) as error:
         raise InputValueError(f"{MANIFEST} is damaged: {error}") from error
-    return manifest, digest, raw
+    return manifest, digest
 
 
 def _check_version(version: object) -> None:
