@@ -29,8 +29,8 @@ class LiteModel:
 def convert_to_lite(saved_model: str | os.PathLike[str]) -> LiteModel:
     """Returns a SavedModel converted for TensorFlow Lite, with the operations that it needs TensorFlow for.
 
-    The same SavedModel always gives the same file. It runs where the Flex delegate is linked in, as in TensorFlow's own Python package. What cannot be converted is no
-    error: the result says why.
+    The same SavedModel always gives the same file. It runs where the Flex delegate is linked in, as in TensorFlow's own
+    Python package. What cannot be converted is no error: the result says why.
 
     Args:
         saved_model: Folder of the SavedModel.

@@ -110,7 +110,11 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
     changed = copied(folder, manifest.files, copy, known=known)
     # As it was when its digest was compared.
     (copy / MANIFEST).write_bytes(content)
-    return changed or _inconsistent(copy, manifest)
+    return changed or [
+        # The copy will be gone when somebody reads this.
+        Refusal(file=each.file, reason=each.reason.replace(str(copy), str(folder)))
+        for each in _inconsistent(copy, manifest)
+    ]
 
 
 def resting(copy: pathlib.Path) -> dict[str, str]:

@@ -73,7 +73,7 @@ def read(folder: pathlib.Path, name: str, most: int) -> bytes:
             chunks: list[bytes] = []
             with _opened(place, name, os.stat(name, dir_fd=place, follow_symlinks=False)) as (file, size):
                 if size > most:
-                    raise InputValueError(f"{name} has {size} bytes, and at most {most} are read: it is no file of one")
+                    raise InputValueError(f"{name} has {size} bytes, and at most {most} are read")
                 _pump(file, size, chunks.append)
             return b"".join(chunks)
     except FileNotFoundError as error:

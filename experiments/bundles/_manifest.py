@@ -51,6 +51,7 @@ FILES = (
 
 _VERSION = 2
 _SIGNATURE = ("inputs", "outputs")
+_VERSION_NAME = re.compile(r"[A-Za-z0-9.+!_-]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 MOST_MANIFEST_BYTES = 2**24
 # The largest file, by its ending: nothing larger is read, whatever a manifest says.
@@ -123,6 +124,15 @@ def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
         InputValueError: If there is none, or it was changed.
     """
     raw = _entries.read(folder, MANIFEST, MOST_MANIFEST_BYTES)
+    return *parse(raw), raw
+
+
+def parse(raw: bytes) -> tuple[Manifest, str]:
+    """Returns the manifest that the content of a file is, and its digest.
+
+    Raises:
+        InputValueError: If it is none, or was changed.
+    """
     try:
         text = raw.decode()
         content = _strict.loads(text)
@@ -142,7 +152,7 @@ def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
         raise
     except (ValueError, RecursionError) as error:
         raise InputValueError(f"{MANIFEST} is damaged: {error}") from error
-    return manifest, digest, raw
+    return manifest, digest
 
 
 def _check_version(version: object) -> None:
@@ -160,6 +170,8 @@ def _check(manifest: Manifest) -> None:
     _texts("forms", manifest.forms)
     _require("forms", set(manifest.forms) == set(FORMS))
     _texts("versions", manifest.versions)
+    # They are shown in the report: room for a version, and for no sentence.
+    _require("versions", all(map(_VERSION_NAME.fullmatch, (*manifest.versions, *manifest.versions.values()))))
     _require("process", isinstance(manifest.process, str))
     _require("test_only", isinstance(manifest.test_only, bool))
     _require("stages", isinstance(manifest.stages, dict) and set(manifest.stages) == set(STAGES))

@@ -60,7 +60,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
             try:
                 rebuild(copy, pathlib.Path(again))
             except InputError as error:
-                reason = f"cannot be exported again: {error}"
+                reason = f"cannot be exported again: {error}".replace(str(copy), str(folder))
                 return Verification(refused=[Refusal(file=reports.CONFIGURATION, reason=reason)])
             different = list(differing(copy, pathlib.Path(again)))
         rests_on = _resting(copy, different)

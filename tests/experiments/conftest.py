@@ -1,8 +1,10 @@
 import dataclasses
 import functools
 import logging.handlers
+import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -50,6 +52,27 @@ def bundle(small_data, tmp_path_factory) -> Bundle:
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
     return Bundle(folder=root / "bundle", config=config, digest=digest, warnings=warnings)
+
+
+@pytest.fixture(scope="session")
+def exported_again(bundle, tmp_path_factory) -> pathlib.Path:
+    """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
+    root = tmp_path_factory.mktemp("again")
+    run = root / "a run"
+    run.mkdir()
+    for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
+        shutil.copyfile(bundle.folder / name, run / name)
+    program = "from tff_mf.experiments.cli import main; main()"
+    command = [sys.executable, "-c", program, "export", run, "--out", root / "deep" / "er"]
+    with (root / "log").open("w") as log:
+        subprocess.run(
+            [*map(str, command), "--round-minutes", "15", "--population", "80", "--json"],
+            env={**os.environ, "PYTHONHASHSEED": "4321"},
+            stdout=log,
+            stderr=log,
+            check=True,
+        )
+    return root / "deep" / "er"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -394,18 +394,22 @@ def _bundles() -> list[Reader]:
         "version": _bundle_manifest._VERSION,
         "process": "( -> int32)",
         "stages": stages,
-        "forms": {"map_reduce/work": "(int32 -> int32)"},
-        "lite": {"path": _bundle_manifest.LITE, "reason": None},
+        "forms": dict.fromkeys(_bundle_manifest.FORMS, "(int32 -> int32)"),
+        "lite": {"path": _bundle_manifest.LITE, "reason": ""},
         "local_data": {"batch_size": 4, "client_epochs": 1, "max_examples": None},
         "test_only": False,
         "versions": {"python": "3.11"},
-        "files": {"forms/map_reduce/work.pb": "ab" * 32, _bundle_manifest.LITE: "cd" * 32},
+        "files": {
+            name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*_bundle_manifest.FILES, _bundle_manifest.LITE)
+        },
     }
     jsonable = (type(None), bool, int, float, str, list, dict)
 
     def signed(content: Any) -> bytes:
         if isinstance(content, dict):
             content = {**content, "digest": _bundle_manifest._digest(content)}
+            # Written as export writes it, or nothing of it would be looked at.
+            return _bundle_manifest._text(content).encode(errors="surrogatepass")
         return json.dumps(content).encode()
 
     def forged(value: Any, encode: Callable[[Any], bytes]) -> Callable[[random.Random], bytes]:
@@ -433,13 +437,12 @@ def _bundles() -> list[Reader]:
         "server": [{"name": "late", "severity": "critical", "text": "none"}],
     }
     words = ["the", "of", "a"]
-    read_manifest, read_policy, read_device, read_words = map(
-        _OneFile,
-        (_bundle_manifest.read_manifest, _policy.read_policy, read_device_policy, _source.read_vocabulary),
+    read_policy, read_device, read_words = map(
+        _OneFile, (_policy.read_policy, read_device_policy, _source.read_vocabulary)
     )
     return [
-        Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=read_manifest),
-        Reader(name="bundle, forged", made=forged(manifest, signed), read=read_manifest),
+        Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=_bundle_manifest.parse),
+        Reader(name="bundle, forged", made=forged(manifest, signed), read=_bundle_manifest.parse),
         Reader(name="policy of a bundle", made=_bytes_of([plain(policy)]), read=read_policy),
         Reader(name="policy of a bundle, forged", made=forged(policy, plain), read=read_policy),
         Reader(name="policy of clients", made=_bytes_of([plain(device_policy)]), read=read_device),

@@ -1,0 +1,243 @@
+"""Ways to tamper with a bundle that need no TensorFlow: files exchanged or edited, with a manifest that fits them."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import socket
+from collections.abc import Callable
+
+import tff_mf
+from tff_mf.errors import InputError
+from tff_mf.experiments import reports, runs
+from tff_mf.experiments.bundles import _manifest
+
+Change = Callable[[pathlib.Path, "Material"], None]
+WEIGHTS = "server/initial.safetensors"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Material:
+    """What a forger has.
+
+    Attributes:
+        base: The bundle.
+        other: A bundle of the same shapes, with less noise, a larger clip norm, and other words, divisor and seed.
+        insecure: The bundle once more, with repeatable noise.
+    """
+
+    base: pathlib.Path
+    other: pathlib.Path | None = None
+    insecure: pathlib.Path | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way to tamper with a bundle.
+
+    Attributes:
+        name: In words.
+        change: Edits a copy of the bundle.
+        digest_only: Why nothing but the digest, or a signature, finds it; empty if `verify` does.
+        needs: The bundles that it takes files from.
+        reported: Whether the planned report is written anew, to fit what it follows from.
+        listed: Whether the manifest is written anew, to fit the files.
+    """
+
+    name: str
+    change: Change
+    digest_only: str = ""
+    needs: tuple[str, ...] = ()
+    reported: bool = False
+    listed: bool = True
+
+    def apply(self, folder: pathlib.Path, material: Material) -> None:
+        """Tampers with a copy of a bundle."""
+        self.change(folder, material)
+        if self.reported:
+            reports.write(folder, realised=False)
+        if self.listed:
+            listed(folder)
+
+
+def listed(folder: pathlib.Path) -> None:
+    """Makes the manifest fit the files, as somebody would who changed a bundle on purpose."""
+    content = json.loads((folder / "manifest.json").read_text())
+    # With no look at whether it would be read again.
+    signed(folder, {**content, "files": _manifest.file_entries(folder)})
+
+
+def signed(folder: pathlib.Path, content: dict) -> None:
+    """Writes a manifest with the digest of what it says."""
+    content = {name: value for name, value in content.items() if name != "digest"}
+    text = _manifest._text({**content, "digest": _manifest._digest(content)})
+    (folder / "manifest.json").write_text(text)
+
+
+def edited(name: str, change: Callable[[dict], object]) -> Change:
+    """Edits a JSON file."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        content = json.loads((folder / name).read_text())
+        change(content)
+        (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    return edit
+
+
+def manifested(change: Callable[[dict], object]) -> Change:
+    """Edits the manifest, and gives it the digest that fits."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        content = json.loads((folder / "manifest.json").read_text())
+        change(content)
+        signed(folder, content)
+
+    return edit
+
+
+def asked(name: str, value: object) -> Change:
+    """Edits a line of the settings."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        lines = (folder / "configuration.toml").read_text().splitlines()
+        lines = [line for line in lines if not line.startswith(f"{name} =")]
+        (folder / "configuration.toml").write_text("\n".join([*lines, f"{name} = {json.dumps(value)}"]) + "\n")
+
+    return edit
+
+
+def together(*changes: Change) -> Change:
+    """Does several things."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        for change in changes:
+            change(folder, material)
+
+    return edit
+
+
+def taken(*names: str, of: str = "other") -> Change:
+    """Takes files or folders from another bundle."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        for name in names:
+            source, place = getattr(material, of) / name, folder / name
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+            shutil.copytree(source, place) if source.is_dir() else shutil.copy2(source, place)
+
+    return edit
+
+
+def exchanged(one: str, other: str) -> Change:
+    """Lets two files or folders change places."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        (folder / one).rename(folder / "aside")
+        (folder / other).rename(folder / one)
+        (folder / "aside").rename(folder / other)
+
+    return edit
+
+
+def written(name: str, change: Callable[[bytes], bytes]) -> Change:
+    """Edits a file as bytes."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return edit
+
+
+def placed(make: Callable[[pathlib.Path], object]) -> Change:
+    """Does something to the folder."""
+    return lambda folder, material: make(folder)
+
+
+def linked(name: str, to: str) -> Change:
+    """Puts a link in the place of a file or folder, which is moved to `to` beside the bundle."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        target = folder.parent / to
+        shutil.rmtree(target, ignore_errors=True)
+        (folder / name).rename(target)
+        (folder / name).symlink_to(target)
+
+    return edit
+
+
+def another_mechanism(folder: pathlib.Path, material: Material) -> None:
+    (folder / "mechanism.safetensors").unlink()
+    runs.keep_mechanism(folder, tff_mf.Tree(200, variant="online"))
+    fitting_hash(folder, material)
+
+
+def fitting_hash(folder: pathlib.Path, material: Material) -> None:
+    digest = reports.file_hash(folder / "mechanism.safetensors")
+    edited("run.json", lambda run: run.update(mechanism_sha256=digest))(folder, material)
+
+
+def annotated(content: bytes) -> bytes:
+    """Adds a word to the metadata of a safetensors file."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header.setdefault("__metadata__", {})["audited"] = "yes"
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def socket_at(path: pathlib.Path) -> None:
+    here = pathlib.Path.cwd()
+    # Paths of sockets are short.
+    os.chdir(path.parent)
+    try:
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as bound:
+            bound.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def sparse(path: pathlib.Path, size: int) -> None:
+    with path.open("ab") as file:
+        file.truncate(size)
+
+
+def deep(folder: pathlib.Path) -> None:
+    """Makes folders deeper than any path can name."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def smaller_epsilon(report: dict) -> None:
+    report["accountant"]["planned"]["epsilon"] /= 2
+    report["accountant"]["epsilon_as_run"] /= 2
+    report["digest"] = reports.digest(report)
+
+
+def with_page(folder: pathlib.Path, material: Material) -> None:
+    report = json.loads((folder / "planned.json").read_text())
+    (folder / "planned.md").write_text(reports.markdown(report))
+
+
+def run_field(**changes: object) -> Change:
+    return edited("run.json", lambda run: run.update(changes))
+
+
+def settings_field(**changes: object) -> Change:
+    return edited("run.json", lambda run: run["settings"].update(changes))
+
+
+def refused(folder: pathlib.Path, check: Callable[[pathlib.Path], list]) -> str:
+    """Returns the first reason of a check, or an empty text."""
+    try:
+        found = check(folder)
+    except InputError as error:
+        return str(error)
+    return f"{found[0].file}: {found[0].reason}" if found else ""

@@ -1,0 +1,178 @@
+"""Graphs that do something else: each one works, has the types of the one in whose place it is, and is saved anew."""
+
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tampering import Change, Material, Way
+
+_SIGNATURE = "serving_default"
+_KEYS, _ROWS, _MODEL = "noise__keys", "noise__rows", "__global_model_weights__"
+
+Tensors = Mapping[str, Any]
+Do = Callable[[Any, Tensors, dict[str, Any]], dict[str, Any]]
+
+
+def instead(stage: str, do: Do) -> Change:
+    """Wraps a graph: `do` is given TensorFlow, what the graph is fed, and what it returns."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(str(folder / stage))
+        original = loaded.signatures[_SIGNATURE]
+        module = tf.Module()
+        module.original = loaded
+        module.stage = tf.function(lambda **given: do(tf, given, dict(original(**given))), autograph=False)
+        specs = original.structured_input_signature[1]
+        new = folder.parent / "wrapped"
+        signature = module.stage.get_concrete_function(**specs)
+        tf.saved_model.save(module, str(new), signatures={_SIGNATURE: signature})
+        (new / "assets").rmdir()
+        shutil.rmtree(folder / stage)
+        new.rename(folder / stage)
+
+    return edit
+
+
+def only_lite(do: Do) -> Change:
+    """Converts a work that does something else for TensorFlow Lite, and leaves the other one as it was."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        from tff_mf import aggregators
+
+        shutil.copytree(folder / "device/work", folder.parent / "outside work")
+        instead("device/work", do)(folder, material)
+        content = aggregators.convert_to_lite(folder / "device/work").content
+        assert content is not None
+        (folder / "device/work.tflite").write_bytes(content)
+        shutil.rmtree(folder / "device/work")
+        (folder.parent / "outside work").rename(folder / "device/work")
+
+    return edit
+
+
+def _named(tensors: Tensors, part: str) -> str:
+    return next(name for name in tensors if part in name)
+
+
+def _first(tensors: Tensors, dtype: str) -> str:
+    return next(name for name, value in tensors.items() if value.dtype.name == dtype)
+
+
+def _with(result: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**result, name: value}
+
+
+def _constant_key(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    name = _named(result, _KEYS)
+    return _with(result, name, tf.zeros_like(result[name]) + 7)
+
+
+def _key_of_the_clock(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    name = _named(result, _KEYS)
+    return _with(result, name, tf.zeros_like(result[name]) + tf.cast(tf.timestamp(), result[name].dtype))
+
+
+def _no_noise(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    models = [name for name in result if _MODEL in name]
+    sums = [name for name in given if name.startswith("report__") and given[name].dtype.name == "float32"]
+    shapes = {name: given[name].shape.as_list() for name in sums}
+    changed = dict(result)
+    for name in models:
+        found = next((each for each in sums if shapes[each] == given[name].shape.as_list()), None)
+        if found is not None:
+            changed[name] = given[name] + given[found] / 4
+    return changed
+
+
+def _leaks(source: str, to: str) -> Do:
+    """Adds what is secret to a number that others see, where it is lost in rounding, or nearly."""
+
+    def do(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+        secret = tf.cast(tf.reduce_sum(tf.cast(given[_named(given, source)], tf.float64)), tf.float32) * 1e-30
+        seen = {name: value for name, value in result.items() if name.startswith(to)}
+        name = _first(seen, "float32")
+        return _with(result, name, result[name] + secret)
+
+    return do
+
+
+def _zeroed(part: str) -> Do:
+    return lambda tf, given, result: {
+        name: tf.zeros_like(value) if part in name else value for name, value in result.items()
+    }
+
+
+def _scaled(factor: float) -> Do:
+    return lambda tf, given, result: {
+        name: value * factor if value.dtype.is_floating else value for name, value in result.items()
+    }
+
+
+def _writes(part: str, path: str) -> Do:
+    """Writes what is secret to a file of the server."""
+
+    def do(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+        name = _named(result, part)
+        text = tf.strings.reduce_join(tf.strings.as_string(tf.reshape(result[name], [-1])), separator=" ")
+        with tf.control_dependencies([tf.io.write_file(path, text)]):
+            return _with(result, name, tf.identity(result[name]))
+
+    return do
+
+
+def _sends_examples(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    name = _first(result, "float32")
+    words = tf.cast(tf.reshape(given[_named(given, "examples__")], [-1])[0], tf.float32)
+    return _with(result, name, result[name] + words)
+
+
+def _adds_text(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    name = _first(result, "int64")
+    return _with(result, name, result[name] + tf.strings.to_hash_bucket_fast(given["sentences"][0], 2) * 0 + 1)
+
+
+WRITTEN = "tampered-graph-ran"
+WAYS = (
+    Way(name="update that records a constant key", change=instead("server/update", _constant_key)),
+    Way(name="update that records the clock as its key", change=instead("server/update", _key_of_the_clock)),
+    Way(name="update without noise", change=instead("server/update", _no_noise)),
+    Way(name="update whose metrics have the key", change=instead("server/update", _leaks(_KEYS, "metrics__"))),
+    Way(name="update whose model has the key", change=instead("server/update", _leaks(_KEYS, "state__global"))),
+    Way(name="update whose metrics have a row of noise", change=instead("server/update", _leaks(_ROWS, "metrics__"))),
+    Way(name="update that forgets the rows", change=instead("server/update", _zeroed(_ROWS))),
+    Way(name="update that writes the key to a file", change=instead("server/update", _writes(_KEYS, WRITTEN))),
+    Way(name="prepare that sends the key", change=instead("server/prepare", _leaks(_KEYS, "sent__"))),
+    Way(name="prepare that sends a row of noise", change=instead("server/prepare", _leaks(_ROWS, "sent__"))),
+    Way(name="work that sends ten times its update", change=instead("device/work", _scaled(10.0))),
+    Way(name="work that sends a bit less", change=instead("device/work", _scaled(0.999))),
+    Way(name="Lite model that sends ten times its update", change=only_lite(_scaled(10.0))),
+    Way(name="work that sends its examples", change=instead("device/work", _sends_examples)),
+    Way(name="accumulate that counts twice", change=instead("server/accumulate", _scaled(2.0))),
+    Way(
+        name="merge that loses a sum",
+        change=instead(
+            "server/merge",
+            lambda tf, given, result: {
+                name: given[name] if name in given and given[name].dtype == value.dtype else value
+                for name, value in result.items()
+            },
+        ),
+    ),
+    Way(
+        name="zero that is none",
+        change=instead(
+            "server/zero",
+            lambda tf, given, result: {
+                name: value + tf.ones_like(value) if value.dtype.is_floating else value
+                for name, value in result.items()
+            },
+        ),
+    ),
+    Way(name="report of twice the sum", change=instead("server/report", _scaled(2.0))),
+    Way(name="initialize with a key that is known", change=instead("server/initialize", _constant_key)),
+    Way(name="initialize of zeros", change=instead("server/initialize", _zeroed(_MODEL))),
+    Way(name="tokenizer that counts on", change=instead("device/tokenize", _adds_text)),
+)
