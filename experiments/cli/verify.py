@@ -127,7 +127,7 @@ def _checked(folder: pathlib.Path, rounds: int, held: str | None, *, files_only:
         return bundles.check_files(folder, digest=held)
     from ..bundles import verification
 
-    with progress.bar("verify", 8 + 2 * rounds):
+    with progress.bar("verify", 9 + 2 * rounds):
         return verification.verify(folder, rounds=rounds, digest=held)
 
 
