@@ -31,8 +31,7 @@ class _Bare(Stages):
     """The stages of a folder that is no whole bundle."""
 
     def __init__(self, folder: pathlib.Path, stages: dict) -> None:
-        self._folder, self._loaded = folder, {}
-        self._manifest = argparse.Namespace(stages=stages)
+        self.folder, self.described, self._loaded = folder, stages, {}
 
 
 def banded(rounds: int, bands: int) -> tff_mf.Banded:
