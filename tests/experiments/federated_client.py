@@ -11,12 +11,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf.experiments.bundles import DevicePolicy
+from tff_mf.experiments.bundles import DevicePolicy, ParticipationPolicy
 
 DAY = 86400
 # Seconds since 1970, of a day in 2027.
 START = 1_800_000_000.0
 MIN_SEP_VERSIONS = {True: 3, False: 1}
+
+# What the tests of both files are about.
+MINUTES = 15.0
+SECONDS = MINUTES * 60
+ROUNDS = 20
+CLAIM = tff_mf.MinSep(min_sep=4, max_participations=3)
+ALONE = tff_mf.MinSep(min_sep=7, max_participations=3)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -146,8 +153,9 @@ class World:
         self.client.time += seconds
 
     @contextlib.contextmanager
-    def a_round(self) -> Iterator[None]:
-        """Runs a round, within which `be_at` chooses moments."""
+    def a_round(self, seconds: float | None = None) -> Iterator[None]:
+        """Runs a round, of other length if one is given, within which `be_at` chooses moments."""
+        self._round_seconds = self._round_seconds if seconds is None else seconds
         self._began = self.client.time
         yield
         self.client.time = self._began
@@ -204,6 +212,21 @@ def merged(*specifications: Mapping[str, Any]) -> dict[str, Any]:
             tasks.append({**info, "eligibility_policy_indices": places})
         policies += each["eligibility_policies"]
     return {"task_info": tasks, "eligibility_policies": policies}
+
+
+def policy_of(schema: tff_mf.Participation) -> ParticipationPolicy:
+    """Returns the policy that keeps a schema."""
+    return ParticipationPolicy.of(schema, round_minutes=MINUTES)
+
+
+def device_of(schema: tff_mf.Participation = CLAIM, rounds: int = ROUNDS, **changes: Any) -> DevicePolicy:
+    """Returns the clients' policy that keeps a schema, or one that was changed."""
+    return dataclasses.replace(DevicePolicy.of(policy_of(schema), rounds=rounds, task_name="words"), **changes)
+
+
+def world_of(device: DevicePolicy | None = None, **more: Any) -> World:
+    """Returns a server with one device, in rounds as long as planned."""
+    return World(device_of() if device is None else device, round_seconds=SECONDS, **more)
 
 
 def _seconds(duration: str) -> int:
