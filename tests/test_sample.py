@@ -1,5 +1,6 @@
 """What CI leaves to `make check-long`: a fixed choice, in which every value of every parameter stays."""
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def collected(tmp_path_factory):
     (folder / "pyproject.toml").write_text((HERE.parent / "pyproject.toml").read_text())
     (folder / "tensorflow.py").touch()
 
+    @functools.cache
     def collect(*flags):
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *flags, "test_some.py"]
         printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -55,7 +57,7 @@ def cases(names, test):
 
 def test_a_sample_has_every_value_and_the_same_one_each_time(collected):
     names = collected()
-    assert names == collected()
+    assert names == collected.__wrapped__()
     found = cases(names, "test_values")
     assert [set(values) for values in zip(*found, strict=True)] == [{"None", "7"}, set("abc"), set("01234")]
     # As few as there are values of the largest parameter, and none of the others' values nearly all the time.

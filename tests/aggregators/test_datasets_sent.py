@@ -171,7 +171,7 @@ class _Allocated(ctypes.Structure):
 @pytest.mark.parametrize("dtypes", [(tf.float32,), (tf.int32, tf.float32)], ids=["float32", "int32 and float32"])
 def test_a_session_keeps_nothing_of_the_functions_of_a_dataset(dtypes):
     """As TFF's worker runs them, with one session for all clients; for several devices it keeps 113 bytes of each."""
-    maps, clients = 16, 100
+    maps, clients = 16, 50
     allocated = ctypes.CDLL(None).mallinfo2
     allocated.restype = _Allocated
     dataset = pairs(dtypes, maps)

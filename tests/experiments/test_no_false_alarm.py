@@ -5,6 +5,7 @@ What must alarm is in `test_sabotage.py`, `test_second_attack.py` and `tests/fuz
 """
 
 import contextlib
+import functools
 import json
 import logging
 import pathlib
@@ -69,14 +70,17 @@ class Counting:
 def build_task(settings, vocabulary):
     metrics = dict.fromkeys(task.METRICS, 0.25)
     return types.SimpleNamespace(
-        preprocess_train=task.build_task(settings.model, vocabulary=vocabulary, **SHAPE).preprocess_train,
+        preprocess_train=preprocess(settings.model, tuple(vocabulary)),
         build_evaluation=lambda sentences: lambda weights: metrics,
         initial_weights=None,
         parameters=3,
     )
 
 
-SHAPE = {"batch_size": 2, "max_examples": 2, "client_epochs": 1, "seed": 0}
+@functools.cache
+def preprocess(model, vocabulary):
+    shape = {"batch_size": 2, "max_examples": 2, "client_epochs": 1, "seed": 0}
+    return task.build_task(model, vocabulary=vocabulary, **shape).preprocess_train
 
 
 def build_process(settings, privacy, language_task):

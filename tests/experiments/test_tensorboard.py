@@ -21,6 +21,8 @@ from .test_cohorts_of_runs import SMALL
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 from run_folders import ANSWERS
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 SETTINGS = dataclasses.replace(SMALL, tensorboard=True, clip_norm=0.5)
 PRIVACY = plan_privacy(
     mechanism=tff_mf.Tree(8),

@@ -310,6 +310,7 @@ def test_a_setting_of_an_unknown_kind_is_not_written(file):
 # Damage of the bytes.
 
 
+@pytest.mark.once
 def test_every_flipped_byte_is_refused_or_harmless(file):
     tff_mf.save(SMALL, file)
     intact = bytearray(file.read_bytes())

@@ -28,6 +28,7 @@ def cases(draw):
     return tff_mf.BLT(theta=theta, omega=omega), rounds, min_sep, limit
 
 
+@pytest.mark.once
 @given(cases(), st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
 def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
     mechanism, rounds, min_sep, limit = case

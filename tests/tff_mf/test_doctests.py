@@ -17,6 +17,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0

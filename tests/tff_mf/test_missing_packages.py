@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+# With TensorFlow hidden; CI runs it where there is none.
+pytestmark = pytest.mark.once
+
 REMEDY = (
     "tff-mf doctor --requirements > tff-pins.txt && pip install --no-deps -r tff-pins.txt"
     if sys.version_info[:2] == (3, 11)
