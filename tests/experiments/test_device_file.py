@@ -295,7 +295,7 @@ def test_a_bundle_has_it_and_is_refused_with_a_weaker_one(bundle, tmp_path):
     stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]["minimum_separation"] = 9
     (copy / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
     manifest, _ = bundles.read_manifest(copy)
-    _manifest.write_manifest(copy, dataclasses.replace(manifest, files=_manifest.file_hashes(copy)))
+    _manifest.write_manifest(copy, dataclasses.replace(manifest, files=_manifest.file_entries(copy)))
     (found,) = bundles.refusals(copy)
     assert found.file == bundles.DEVICE_POLICY
     assert "minimum_separation=9 is less than the 16" in found.reason
