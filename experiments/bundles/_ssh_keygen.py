@@ -108,7 +108,7 @@ def _terminal() -> Iterator[int]:
         os.close(descriptor)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen) -> None:
     """Ends a program that still runs; it is killed only if need be, since it then leaves the terminal without echo."""
     if process.poll() is None:
         process.terminate()
