@@ -206,13 +206,20 @@ def main() -> None:
         loaded = {path.stem: dict(np.load(path)) for path in sorted((root / "examples").iterdir())}
         examples = {name.removeprefix("train "): each for name, each in loaded.items() if name.startswith("train ")}
         heldout = {name: each for name, each in loaded.items() if name.startswith("heldout ")}
-        print(json.dumps({"kills": kill(bundle, root / "killed", examples, given.kills)}, indent=1), flush=True)
-        kinds = {"honest": (), "malformed": coordination.MALFORMED, "poisoning": coordination.POISONING}
+        if given.kills:
+            print(json.dumps({"kills": kill(bundle, root / "killed", examples, given.kills)}, indent=1), flush=True)
+        kinds = {
+            "honest": (),
+            "without the hostile ones": (coordination.SILENT,),
+            "malformed": coordination.MALFORMED,
+            "poisoning": coordination.POISONING,
+        }
         out = {
             name: [run(bundle, root / name / str(seed), examples, each, seed) for seed in range(given.seeds)]
             for name, each in kinds.items()
         }
-        print(json.dumps(compared(bundle, out, heldout), indent=1, ensure_ascii=False), flush=True)
+        if given.seeds:
+            print(json.dumps(compared(bundle, out, heldout), indent=1, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":
