@@ -79,6 +79,7 @@ class HostileFleet(Fleet):
             yield from self._sent(report) if report.device in self._hostile else [report]
 
     def _sent(self, report: Report) -> Iterator[Report]:
+        assert isinstance(report.update, Mapping)
         kind, update = self._hostile[report.device], {name: np.asarray(v) for name, v in report.update.items()}
         if kind in _CHANGED:
             yield dataclasses.replace(report, update=_CHANGED[kind](update))
