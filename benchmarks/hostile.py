@@ -102,6 +102,8 @@ def run(bundle: pathlib.Path, root: pathlib.Path, examples: dict, kinds: tuple[s
 def kill(bundle: pathlib.Path, root: pathlib.Path, examples: dict, times: int) -> dict:
     """Kills the server of one run at random moments, and returns what its files say then."""
     root.mkdir(parents=True)
+    # Who was chosen in an attempt that was given up has taken part: so many kills need many devices.
+    examples = {f"{name} {index}": each for name, each in examples.items() for index in range(8)}
     out, generator, killed = root / "run", random.Random(0), 0
     kinds = (*coordination.MALFORMED, *coordination.POISONING)
     shown: dict[int, set[str]] = {}
@@ -126,8 +128,8 @@ def kill(bundle: pathlib.Path, root: pathlib.Path, examples: dict, times: int) -
         if killed < times:
             log = out / "ledger.jsonl"
             lines = log.read_text().count("\n") if log.exists() else 0
-            # Two of three times once it writes: the other time at any moment, its start included.
-            while generator.random() < 0.9999 and (not log.exists() or log.read_text().count("\n") <= lines):
+            target = lines + generator.randint(1, 3)
+            while not log.exists() or log.read_text().count("\n") < target:
                 time.sleep(0.001)
                 if os.waitpid(child, os.WNOHANG)[0]:
                     sys.exit(f"a server ended by itself: {(root / 'log').read_text()[-300:]}")
@@ -206,13 +208,20 @@ def main() -> None:
         loaded = {path.stem: dict(np.load(path)) for path in sorted((root / "examples").iterdir())}
         examples = {name.removeprefix("train "): each for name, each in loaded.items() if name.startswith("train ")}
         heldout = {name: each for name, each in loaded.items() if name.startswith("heldout ")}
-        print(json.dumps({"kills": kill(bundle, root / "killed", examples, given.kills)}, indent=1), flush=True)
-        kinds = {"honest": (), "malformed": coordination.MALFORMED, "poisoning": coordination.POISONING}
+        if given.kills:
+            print(json.dumps({"kills": kill(bundle, root / "killed", examples, given.kills)}, indent=1), flush=True)
+        kinds = {
+            "honest": (),
+            "without the hostile ones": (coordination.SILENT,),
+            "malformed": coordination.MALFORMED,
+            "poisoning": coordination.POISONING,
+        }
         out = {
             name: [run(bundle, root / name / str(seed), examples, each, seed) for seed in range(given.seeds)]
             for name, each in kinds.items()
         }
-        print(json.dumps(compared(bundle, out, heldout), indent=1, ensure_ascii=False), flush=True)
+        if given.seeds:
+            print(json.dumps(compared(bundle, out, heldout), indent=1, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":

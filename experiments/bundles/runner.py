@@ -368,7 +368,7 @@ class StateStore:
             FileExistsError: If there is a state of that round.
         """
         arrays = {name: np.asarray(value) for name, value in state.items() if name not in self._drawn}
-        texts = {name: bytes(value[()]).decode() for name, value in arrays.items() if value.dtype.kind in "OS"}
+        texts = {name: _text(value[()]) for name, value in arrays.items() if value.dtype.kind in "OSU"}
         tensors = {name: value for name, value in arrays.items() if name not in texts}
         if self._drawn:
             past = int(state[_one(state, _ROUND)])
@@ -400,6 +400,10 @@ class StateStore:
 
     def _path(self, round_number: int) -> pathlib.Path:
         return self._folder / f"{round_number:06d}{_SUFFIX}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else bytes(value).decode()
 
 
 def _one(state: Tensors, ending: str) -> str:

@@ -11,4 +11,5 @@ from ._devices import Fleet as Fleet
 from ._devices import Report as Report
 from ._hostile import MALFORMED as MALFORMED
 from ._hostile import POISONING as POISONING
+from ._hostile import SILENT as SILENT
 from ._hostile import HostileFleet as HostileFleet

@@ -45,6 +45,8 @@ _FILES = ("large file", "pipe", "folder", "truncated file")
 _TIMES = ("replay", "twice", "late", "in the name of another")
 # A poisoning device sends what an honest one could have: only the clip norm bounds what it does.
 POISONING = ("opposite",)
+# It was chosen, and is never heard of again: what a run without the hostile devices is.
+SILENT = "silent"
 MALFORMED = (*(kind for kind in _CHANGED if kind not in POISONING), *_FILES, *_TIMES)
 
 
@@ -53,7 +55,7 @@ class HostileFleet(Fleet):
 
     Args:
         record: As of a `Fleet`, as are all other arguments.
-        hostile: What some of the devices do, by their names: one of `MALFORMED` or `POISONING`.
+        hostile: What some of the devices do, by their names: one of `MALFORMED` or `POISONING`, or `SILENT`.
         files: Folder for what they send as files; made if need be.
         more: See `Fleet`.
     """
@@ -77,11 +79,14 @@ class HostileFleet(Fleet):
             yield from self._sent(report) if report.device in self._hostile else [report]
 
     def _sent(self, report: Report) -> Iterator[Report]:
+        assert isinstance(report.update, Mapping)
         kind, update = self._hostile[report.device], {name: np.asarray(v) for name, v in report.update.items()}
         if kind in _CHANGED:
             yield dataclasses.replace(report, update=_CHANGED[kind](update))
         elif kind in _FILES:
             yield dataclasses.replace(report, update=self._file(kind, report.device, update))
+        elif kind == SILENT:
+            return
         elif kind == "replay":
             # In its first round it has nothing to send again, and is honest.
             yield self._seen.setdefault(report.device, report)

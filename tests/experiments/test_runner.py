@@ -364,6 +364,17 @@ def test_devices_keep_the_schema_that_was_accounted_for(begun, call, tmp_path):
     assert (again["round"], again["attempt"]) == (2, 2)
 
 
+def test_the_page_s_commands_run(call, tmp_path):
+    """Each command line of the page's section, by the runner of a bundle, in its order."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
+    lines = [line.split("#")[0].split() for line in page.splitlines() if line.startswith("python bundle/runner.py")]
+    assert [line[2] for line in lines] == [*("start", "prepare", "accumulate", "update", "status", "resume", "stop")]
+    for _, _, command, folder, *more in lines:
+        given = [str(tmp_path / "chosen") if each == "chosen.txt" else each for each in more]
+        found = call(command, *given, folder=tmp_path / folder)
+    assert (found["released"], found["ended"]) == (1, True)
+
+
 def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
     folder, _, _ = begun
     assert "is none" in call("status", folder=tmp_path / "none", status=2)
