@@ -13,9 +13,9 @@ SIGNATURE = "serving_default"
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     """Writes a stage as a SavedModel with one signature, and returns types of its inputs and outputs.
 
-    Formal guarantee: the graph fails unless every input has the rank and the dimensions that are returned here. A
-    signature alone is checked by nobody: called by it, or from another language, a scalar would be broadcast to the
-    shape of what it is added to.
+    Formal guarantee: the graph fails unless every input that an output is computed from has the rank and the dimensions
+    that are returned here. A signature alone is checked by nobody: called by it, or from another language, a scalar
+    would be broadcast to the shape of what it is added to.
     """
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph.graph_def, name=""), [])
     taken, given = (
