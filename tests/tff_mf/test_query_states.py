@@ -107,7 +107,7 @@ def test_a_run_with_restarts_ends_too(clipping):
     query = queries.RestartedQuery(build(mechanism=tff_mf.Tree(2), clipping=clipping), restart_every=2, rounds=3)
     state = query.initial_global_state()
     for _ in range(3):
-        result, state, _ = query.get_noised_result(query.initial_sample_state(SPEC), state)
+        _, state, _ = query.get_noised_result(query.initial_sample_state(SPEC), state)
     with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 3 rounds, and all of them have run"):
         query.get_noised_result(query.initial_sample_state(SPEC), state)
 
