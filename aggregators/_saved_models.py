@@ -15,9 +15,9 @@ _ASSETS = "assets"
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     """Writes a stage as a SavedModel with one signature, and returns types of its inputs and outputs.
 
-    Formal guarantee: the graph fails unless every input has the rank and the dimensions that are returned here. A
-    signature alone is checked by nobody: called by it, or from another language, a scalar would be broadcast to the
-    shape of what it is added to.
+    Formal guarantee: the graph fails unless every input that an output is computed from has the rank and the dimensions
+    that are returned here. A signature alone is checked by nobody: called by it, or from another language, a scalar
+    would be broadcast to the shape of what it is added to.
     """
     named = named_by_content(graph.graph_def)
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])

@@ -75,10 +75,11 @@ def export_process(
     Inputs and outputs are called `state__…`, `sent__…`, `examples__…`, `update__…`, `sum__…`, `report__…` and
     `metrics__…`. A device trains on the examples it feeds, in that order, at most `max_examples` of them, in batches.
 
-    Every stage fails for an input of another type or shape than it names. `accumulate` clips what it is given, whatever
-    a device sent; of the sum, `sum__…__clipped` and `sum__…__zeroed` count the values that it scaled or made zero. They
-    are for the operator alone: `report` drops them. `replay` takes `keys`, and of `initial.safetensors` what its inputs
-    name; its result has the names and the values of the state's noise, so that a stored state needs its keys alone.
+    Every stage fails for an input of another type or shape than it names, if it computes anything of it. `accumulate`
+    clips what it is given, whatever a device sent; of the sum, `sum__…__clipped` and `sum__…__zeroed` count the values
+    that it scaled or made zero. They are for the operator alone: `report` drops them. `replay` takes `keys`, and of
+    `initial.safetensors` what its inputs name; its result has the names and the values of the state's noise, so that a
+    stored state needs its keys alone.
 
     Formal guarantee: the server's graphs are those of `process`: one chain of `update`, each fed the state that the
     one before returned, draws a fresh key in every call and has the guarantee of the aggregator. A state that is fed

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import aggregators
+from tff_mf import aggregators, queries
 
 ROUNDS, CLIENTS, EXAMPLES = 20, 2, 6
 MECHANISMS = {
@@ -22,6 +23,7 @@ MECHANISMS = {
     "banded": lambda: tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)])),
     "tree": lambda: tff_mf.Tree(ROUNDS, variant="full"),
     "identity": tff_mf.Identity,
+    "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
 
 # What an operator's own server could look like: TensorFlow, NumPy, safetensors and the bundle's files.
@@ -51,6 +53,16 @@ for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         other = {name.replace("sum", "other", 1): value for name, value in sums[1].items()}
         result = run("update", {**state, **run("report", run("merge", {**sums[0], **other}))})
         state = {name: value for name, value in result.items() if name.startswith("state__")}
+    try:
+        run("update", {**state, **run("report", run("zero", {}))})
+    except tf.errors.InvalidArgumentError as error:
+        assert f"defined for {rounds} rounds, and all of them have run" in str(error), error
+    else:
+        raise AssertionError(f"{folder.name} ran another round")
+    keys = next(value for name, value in state.items() if name.endswith("__noise__keys"))
+    fed = safetensors.numpy.load_file(folder / "server" / "initial.safetensors")
+    for name, value in run("replay", {**fed, "keys": keys[:rounds]}).items():
+        assert value.shape == state[name].shape and value.numpy().tobytes() == state[name].numpy().tobytes(), name
     arrays = {name: value.numpy() for name, value in state.items() if value.dtype != tf.string}
     safetensors.numpy.save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, folder / "end")
 """
@@ -80,21 +92,32 @@ def exported(tmp_path_factory, data):
     weights = tff.learning.models.ModelWeights(*learned.initial_weights)
     processes = {}
     for name, mechanism in MECHANISMS.items():
-        processes[name] = process(learned, mechanism())
+        mean = aggregator(mechanism())
+        processes[name] = process(learned, mean)
         description = aggregators.export_process(
-            processes[name], root / name, initial_weights=weights, batch_size=4, client_epochs=2, max_examples=10
+            processes[name],
+            root / name,
+            initial_weights=weights,
+            batch_size=4,
+            client_epochs=2,
+            max_examples=10,
+            aggregator=mean,
         )
         (root / name / "stages.json").write_text(json.dumps(description))
     return root, processes, weights
 
 
-def process(learned, mechanism, **changes):
-    arguments = {"clip_norm": 0.5, "noise_multiplier": 0.5, "clients_per_round": CLIENTS, "insecure_seed": 3, **changes}
+def aggregator(mechanism, **changes):
+    arguments = {"clip_norm": 0.5, "noise_multiplier": 0.5, "clients_per_round": CLIENTS, "insecure_seed": 3}
+    return aggregators.build_mf_aggregator(mechanism, **{**arguments, "rounds": ROUNDS, **changes})
+
+
+def process(learned, mean):
     return tff.learning.algorithms.build_unweighted_fed_avg(
         learned,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
         server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.5),
-        model_aggregator=aggregators.build_mf_aggregator(mechanism, **arguments),
+        model_aggregator=mean,
     )
 
 
@@ -168,6 +191,125 @@ def test_files_of_an_export(exported):
         assert (root / "banded" / "forms" / f"{name}.pb").stat().st_size < 5e6
 
 
+@pytest.fixture(scope="module")
+def stages(exported):
+    """The stages of one export in TensorFlow, each a function of its inputs; and inputs that are right, by stage."""
+    root, _, _ = exported
+    described = json.loads((root / "banded" / "stages.json").read_text())["stages"]
+    loaded = {name: tf.saved_model.load(str(root / "banded" / stage["path"])) for name, stage in described.items()}
+    fed = safetensors.numpy.load_file(root / "banded" / "server" / "initial.safetensors")
+
+    def running(name):
+        return lambda given: loaded[name].signatures["serving_default"](
+            **{each: tf.convert_to_tensor(given[each]) for each in described[name]["inputs"]}
+        )
+
+    run = {name: running(name) for name in described}
+    state, total = run["initialize"](fed), run["zero"]({})
+    examples = {"examples__x": np.ones((3, 5), np.float32), "examples__y": np.ones((3, 1), np.float32)}
+    sent = run["prepare"](state)
+    right = {
+        **fed,
+        **state,
+        **sent,
+        **examples,
+        **total,
+        **as_other(total),
+        **run["report"](total),
+        **run["work"]({**examples, **sent}),
+        "keys": np.zeros((2, 2), np.int64),
+    }
+    return run, {name: {each: right[each] for each in described[name]["inputs"]} for name in described}
+
+
+def as_other(total):
+    return {name.replace("sum", "other", 1): value for name, value in total.items()}
+
+
+def wrong(value):
+    """What somebody may send in the place of a tensor."""
+    value = np.asarray(value)
+    if value.dtype == object:
+        return [np.array([b"text"] * 2, object), np.float32(0)]
+    kinds = [np.float64, np.float16, np.float32, np.int32, np.int64, np.bool_]
+    shapes = [value[np.newaxis], value.T, value.ravel(), *([value[..., :1], value[:1]] if value.ndim else [])]
+    shapes += [np.zeros(shape, value.dtype) for shape in ((), (1,), (0,), (*value.shape[:-1], 7), (2, 3, 4, 5))]
+    return [
+        *(value.astype(kind) for kind in kinds if kind != value.dtype),
+        *(each for each in shapes if each.shape != value.shape),
+    ]
+
+
+# What a stage takes with the rest of a structure, and computes nothing of.
+UNREAD = {"prepare": "aggregator|finalizer", "report": "clipped|zeroed", "update": "dp_event|is_init_state"}
+
+
+def is_free(name, value, other):
+    """Whether it is another number of examples or keys, which may be any."""
+    value = np.asarray(value)
+    same = (other.dtype, other.shape[1:]) == (value.dtype, value.shape[1:]) and other.ndim == value.ndim
+    return same and (name.startswith("examples__") or name.endswith("keys"))
+
+
+@pytest.mark.parametrize("name", ["prepare", "work", "accumulate", "merge", "report", "update", "initialize", "replay"])
+def test_a_graph_refuses_what_is_of_another_shape_or_type(name, stages):
+    """By the graph itself: who calls a signature, in whatever language, has nothing else that looks."""
+    run, right = stages
+    run[name](right[name])
+    accepted, tried = [], 0
+    for each, value in right[name].items():
+        if name in UNREAD and re.search(UNREAD[name], each):
+            continue
+        for other in wrong(value):
+            if is_free(each, value, other):
+                continue
+            tried += 1
+            try:
+                run[name]({**right[name], each: other})
+            except tf.errors.InvalidArgumentError:
+                continue
+            accepted.append((each, other.dtype, other.shape))
+    assert accepted == []
+    assert tried >= 10
+
+
+def test_the_server_clips_and_counts_what_devices_send(stages):
+    run, right = stages
+    honest = {name: value for name, value in right["accumulate"].items() if name.startswith("update__")}
+    (clipped,) = (name for name in right["accumulate"] if name.endswith("__clipped"))
+    (zeroed,) = (name for name in right["accumulate"] if name.endswith("__zeroed"))
+
+    def filled(value):
+        return {name: np.full(each.shape, value, np.float32) for name, each in honest.items()}
+
+    first = next(iter(honest))
+    updates = {
+        "honest": honest,
+        "long": filled(3e5),
+        "one NaN": {**honest, first: np.full(honest[first].shape, np.nan, np.float32)},
+        "infinite": filled(np.inf),
+        "too long": filled(3e38),
+    }
+    norms, total = {}, run["zero"]({})
+    for sender, update in updates.items():
+        alone = {name: value.numpy() for name, value in run["accumulate"]({**run["zero"]({}), **update}).items()}
+        counted = {name: int(alone.pop(name)) for name in (clipped, zeroed)}
+        assert counted == {clipped: sender == "long", zeroed: sender not in ("honest", "long")}
+        norms[sender] = np.sqrt(sum(np.sum(np.square(value, dtype=np.float64)) for value in alone.values()))
+        total = run["accumulate"]({**total, **update})
+    for name, value in honest.items():
+        added = run["accumulate"]({**run["zero"]({}), **honest})[name.replace("update__1", "sum__1__total")]
+        assert added.numpy().tobytes() == value.numpy().tobytes()
+    assert 0.4999 < norms["long"] <= 0.5
+    assert [norms[sender] for sender in ("one NaN", "infinite", "too long")] == [0, 0, 0]
+    both = run["merge"]({**total, **as_other(total)})
+    assert (int(both[clipped]), int(both[zeroed])) == (2, 6)
+    assert all(np.all(np.isfinite(value)) for value in both.values())
+    reported = run["report"](both)
+    after = run["update"]({**right["update"], **reported})
+    assert not any(name.endswith(("clipped", "zeroed")) for name in (*reported, *after))
+
+
 def test_the_device_trains_the_same_in_tensorflow_lite(exported, data):
     root, _, _ = exported
     description = json.loads((root / "identity" / "stages.json").read_text())
@@ -208,9 +350,29 @@ def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
     fewer = tff.learning.models.ModelWeights(weights.trainable[:1], [])
     with pytest.raises(tff_mf.InputError, match="initial_weights has 1 tensors"):
         aggregators.export_process(processes["blt"], tmp_path / "b", initial_weights=fewer, batch_size=4)
-    secure = process(model(), tff_mf.Identity(), record_aggregation_factory=tff.aggregators.SecureSumFactory(1.0, -1.0))
-    with pytest.raises(tff_mf.InputError, match="secure sums"):
-        aggregators.export_process(secure, tmp_path / "c", initial_weights=weights, batch_size=4)
+    other = aggregator(tff_mf.Identity(), noise_multiplier=0.1)
+    with pytest.raises(tff_mf.InputError, match="aggregator is another one"):
+        aggregators.export_process(
+            processes["identity"], tmp_path / "c", initial_weights=weights, batch_size=4, aggregator=other
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"record_aggregation_factory": tff.aggregators.SecureSumFactory(1.0, -1.0)}, "secure sums"),
+        ({"record_aggregation_factory": tff.aggregators.SumFactory()}, "a sum that does not clip"),
+        (
+            {"restart_every": 4, "adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)},
+            "does not clip.*without adaptive_clipping",
+        ),
+    ],
+    ids=["secure", "plain", "adaptive"],
+)
+def test_a_process_whose_server_cannot_clip_is_refused(changes, reason, tmp_path, exported):
+    learned = process(model(), aggregator(tff_mf.Identity(), **changes))
+    with pytest.raises(tff_mf.InputError, match=reason):
+        aggregators.export_process(learned, tmp_path / "out", initial_weights=exported[2], batch_size=4)
 
 
 def test_a_process_that_sends_its_noise_is_refused(tmp_path, exported):

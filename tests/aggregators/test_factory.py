@@ -124,6 +124,18 @@ def test_the_round_after_the_last_is_refused(make_mechanism):
             process.next(state, [value])
 
 
+@pytest.mark.parametrize("changes", [{}, {"restart_every": 2}], ids=["one stream", "restarts"])
+def test_the_round_after_the_last_of_a_run_is_refused(changes):
+    process = build(rounds=3, **changes).create(VALUE_TYPES["vector"])
+    value = zeros(VALUE_TYPES["vector"])
+    _, state = stream(process, value, 3)
+    with pytest.raises(Exception, match="is defined for 3 rounds, and all of them have run"):
+        process.next(state, [value])
+    assert build(rounds=3, **changes).fingerprint == build(**changes).fingerprint
+    with pytest.raises(ValueError, match="rounds=5"):
+        build(tff_mf.Tree(4), rounds=5)
+
+
 @MECHANISMS
 def test_covariance_through_tff(mechanism):
     """2,000 streams of six rounds at once: the coordinates of a model are independent."""

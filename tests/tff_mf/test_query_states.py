@@ -84,6 +84,44 @@ def test_equal_arguments_give_equal_fingerprints_and_others_do_not():
     assert len({build(**changes).fingerprint for changes in kinds}) == len(kinds)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_run_of_fewer_rounds_ends_whatever_the_mechanism(make_mechanism, compiled):
+    whole = build(mechanism=make_mechanism(5))
+    limited = whole.limited_to(2)
+    assert limited.fingerprint == whole.fingerprint
+    one = tf.function(lambda state: step(limited, state)[:2]) if compiled else lambda state: step(limited, state)[:2]
+    state = limited.initial_global_state()
+    for _ in range(2):
+        _, state = one(state)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 2 rounds, and all of them have run"):
+        one(state)
+    # Where that was the end of a run and not of the mechanism, a longer run goes on from the same state.
+    _, longer, _ = step(whole.limited_to(3), state)
+    assert int(longer.noise.round) == 3
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 2 rounds"):
+        limited.replay(longer.noise.past_keys)
+
+
+@pytest.mark.parametrize("clipping", [None, CLIPPING])
+def test_a_run_with_restarts_ends_too(clipping):
+    query = queries.RestartedQuery(build(mechanism=tff_mf.Tree(2), clipping=clipping), restart_every=2, rounds=3)
+    state = query.initial_global_state()
+    for _ in range(3):
+        _, state, _ = query.get_noised_result(query.initial_sample_state(SPEC), state)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 3 rounds, and all of them have run"):
+        query.get_noised_result(query.initial_sample_state(SPEC), state)
+
+
+def test_rounds_that_are_none_are_refused():
+    for rounds, error in ((0, ValueError), (2.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="rounds"):
+            build().limited_to(rounds)
+        with pytest.raises(error, match="rounds"):
+            queries.RestartedQuery(build(), restart_every=2, rounds=rounds)
+    with pytest.raises(ValueError, match="rounds"):
+        build(mechanism=tff_mf.Tree(4)).limited_to(5)
+
+
 def test_a_compiled_round_is_traced_once(make_mechanism):
     mechanism = make_mechanism(9)
     for query in (build(mechanism=mechanism), build(mechanism=mechanism, restart_every=4)):
