@@ -4,12 +4,13 @@ import pathlib
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from ._resource_names import named_by_content
 from ._stage_graphs import StageGraph
 
 SIGNATURE = "serving_default"
-_ASSETS = "assets"
+_ASSETS, _FINGERPRINT, _GRAPHS = "assets", "fingerprint.pb", "saved_model.pb"
 
 
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
@@ -37,12 +38,28 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     module = tf.Module()
     module.stage = stage
     tf.saved_model.save(module, str(folder), signatures={SIGNATURE: stage})
-    # Empty, and needed by nobody: what has no hash in a manifest is nothing that a bundle should have.
+    _in_order(folder / _GRAPHS)
+    # Needed by nobody: an empty folder, and hashes of the graphs as they were written first.
     (folder / _ASSETS).rmdir()
+    (folder / _FINGERPRINT).unlink()
     return {
         "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
         "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},
     }
+
+
+def _in_order(path: pathlib.Path) -> None:
+    """Writes functions with their nodes in order: TensorFlow prunes graphs in the order of addresses in memory.
+
+    Nodes are found by their names, and nothing depends on where in a function they stand.
+    """
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for meta_graph in saved.meta_graphs:
+        for function in meta_graph.graph_def.library.function:
+            nodes = sorted(function.node_def, key=lambda node: node.name)
+            del function.node_def[:]
+            function.node_def.extend(nodes)
+    path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
 def _type(tensor: tf.Tensor) -> dict[str, Any]:

@@ -42,10 +42,7 @@ FILES = (
     *(
         f"{folder}/{name}"
         for folder in (*STAGES.values(), TOKENIZE)
-        for name in (
-            *("fingerprint.pb", "saved_model.pb"),
-            *("variables/variables.data-00000-of-00001", "variables/variables.index"),
-        )
+        for name in (*("saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"),)
     ),
 )
 

@@ -92,7 +92,7 @@ def built_once(material: Material, again: pathlib.Path, work: pathlib.Path) -> I
         made_of = _made_of(bundle)
         if made_of not in known:
             built.append(made_of)
-            kept = work / f"built {len(known)}"
+            kept = work / f"built {len(built)}"
             kept.mkdir()
             rebuild(bundle, kept)
             known[made_of] = kept

@@ -30,6 +30,7 @@ def instead(stage: str, do: Do) -> Change:
         signature = module.stage.get_concrete_function(**specs)
         tf.saved_model.save(module, str(new), signatures={_SIGNATURE: signature})
         (new / "assets").rmdir()
+        (new / "fingerprint.pb").unlink()
         shutil.rmtree(folder / stage)
         new.rename(folder / stage)
 

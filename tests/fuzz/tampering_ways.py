@@ -82,7 +82,6 @@ FILES_EXCHANGED = (
     _way("prepare in the place of report", exchanged("server/prepare", "server/report")),
     _way("zero in the place of accumulate", exchanged("server/zero", "server/accumulate")),
     _way("forms exchanged", exchanged("forms/map_reduce/prepare.pb", "forms/map_reduce/report.pb")),
-    _way("a fingerprint", written("server/update/fingerprint.pb", lambda old: old[:-1] + b"\x02")),
     _way("a field behind a graph", written("server/update/saved_model.pb", lambda old: old + b"\xf8\x7f\x01")),
     _way("a field behind a form", written("forms/map_reduce/update.pb", lambda old: old + b"\xf8\x7f\x01")),
     _way("variables", written("device/work/variables/variables.index", lambda old: old + b"\0")),
@@ -237,6 +236,7 @@ POLICIES = (
     _way("an artifact that is cut off", written("mechanism.safetensors", lambda old: old[:-8])),
 )
 FOLDERS = (
+    _way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),
     _way(
         "a link to a file inside",
         placed(lambda f: ((f / "planned.md").unlink(), (f / "planned.md").symlink_to("run.json"))),
