@@ -5,15 +5,17 @@ import click
 
 @click.command(context_settings={"show_default": True})
 @click.option("--port", type=int, required=True, help="Port to listen on.")
-@click.option("--public", is_flag=True, help="Listen on every interface: whoever reaches the port reaches the worker.")
+@click.option(
+    "--public", is_flag=True, help="Listen on every interface: everyone who reaches the port reaches the worker."
+)
 @click.option(
     "--max-concurrent-clients", type=int, default=-1, help="Clients to run at once; no bound if not positive."
 )
 def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
     """Run TFF's own worker, for `tff-mf train --workers`, until it is ended.
 
-    The worker has neither access control nor encryption: whoever reaches it reaches clients' data and
-    secret noise. It is started in a network namespace of its own, and its port is on this machine's
+    The worker has neither access control nor encryption: everyone who reaches it reaches clients' data
+    and secret noise. It is started in a network namespace of its own, and its port is on this machine's
     loopback, for your own processes alone. Other machines come by an ssh tunnel or a TLS proxy, run as
     the same user: docs/workers.md has them. With --public, everyone who reaches the port comes in.
     """

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _isolated_worker
+from tff_mf.aggregators import _isolated_worker, worker
 from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000
@@ -131,6 +131,22 @@ def test_another_user_of_the_machine_is_hung_up_on(isolated):
         assert _greeted(socket.AF_INET, ("127.0.0.1", _port(public)), by=AS_NOBODY) not in ("0", "ConnectionResetError")
 
 
+@AS_ROOT
+def test_somebody_who_is_not_root_needs_a_user_namespace_and_hangs_up_on_root():
+    if subprocess.run([*AS_NOBODY[:4], "test", "-x", worker._BINARY]).returncode != 0:
+        pytest.skip("the worker's program is in a folder of root's")
+    port = _free_port()
+    program = [*AS_NOBODY, sys.executable, "-I", "-S", worker._ISOLATED, str(os.getpid()), str(port), worker._BINARY]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
+        assert started.stdout.readline() == f"ready 127.0.0.1:{port}\n"
+        everything = _all_of(started)
+        assert {process.uids().effective for process in everything} == {NOBODY}
+        assert _greeted(socket.AF_INET, ("127.0.0.1", port)) in ("0", "ConnectionResetError")
+        assert _greeted(socket.AF_INET, ("127.0.0.1", port), by=AS_NOBODY) not in ("0", "ConnectionResetError")
+        started.kill()
+    assert psutil.wait_procs(everything, timeout=20)[1] == []
+
+
 @pytest.mark.parametrize("caller", [socket.AF_INET, socket.AF_INET6])
 def test_a_connection_that_is_closed_at_once_is_nobodys(caller):
     """The system calls a socket without an owner root's; and gRPC calls IPv4 by sockets of IPv6."""
@@ -214,3 +230,16 @@ def test_where_namespaces_are_not_allowed_it_is_refused_and_says_what_helps(monk
     assert "allows none (unshare: No space left on device)" in str(result.exception)
     assert "--public" in str(result.exception)
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_the_command_isolates_unless_told(public, monkeypatch):
+    asked = []
+
+    def stopped(**arguments):
+        asked.append(arguments["isolated"])
+        raise tff_mf.InputError("stopped")
+
+    monkeypatch.setattr(aggregators, "running_worker", stopped)
+    click.testing.CliRunner().invoke(cli, ["worker", "--port", "7000", *["--public"] * public])
+    assert asked == [not public]
