@@ -109,6 +109,13 @@ def in_tffs_own_factory(clip_norm=1.0, query=queries.build_query):
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def resident():
+    """The context of all tests but those that name another: it computes a round in two thirds of the time."""
+    with aggregators.resident_context():
+        yield
+
+
 @pytest.fixture(scope="module")
 def process():
     return fed_avg(ours())
@@ -130,16 +137,16 @@ def process_state(banded_process):
     return _leaves.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
 
-def test_our_own_process_passes(process):
-    result = check(process)
+def test_our_own_process_passes_in_tffs_own_context(process):
+    with aggregators.tff_session():
+        result = check(process)
     assert result.passed, str(result)
     assert set(result.statuses.values()) == {"passed"}
     assert str(result).startswith("passed")
 
 
-def test_that_of_bands_passes_in_a_resident_context(banded_process):
-    with aggregators.resident_context():
-        result = check(banded_process, BANDED)
+def test_that_of_bands_passes(banded_process):
+    result = check(banded_process, BANDED)
     assert result.passed, str(result)
 
 

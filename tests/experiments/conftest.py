@@ -1,4 +1,5 @@
 import dataclasses
+import fcntl
 import functools
 import logging.handlers
 import os
@@ -25,12 +26,15 @@ class Bundle:
 
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory) -> pathlib.Path:
-    """A small data set of real text, made as the whole one is."""
+    """A small data set of real text, made as the whole one is, once for all processes of pytest-xdist."""
     from tff_mf.experiments.datasets.pydoc import write_pydoc
 
-    path = tmp_path_factory.mktemp("data") / "small.sqlite"
-    write_pydoc(path, ["scipy"], progress=False)
-    return path
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with (folder / "small.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write_pydoc(folder / "small.sqlite", ["scipy"], progress=False)
+    return folder / "small.sqlite"
 
 
 @pytest.fixture(scope="session")
