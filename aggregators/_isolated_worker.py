@@ -62,6 +62,8 @@ def main(parent: int, port: int, command: Sequence[str]) -> None:
         command: The worker's command line, but for its port.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # A terminal interrupts all that it runs; what started this one ends it, in its order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.ExitStack() as ends:
         try:
             listeners, address = _on_loopback(port, ends) if port else _in_a_folder(ends)

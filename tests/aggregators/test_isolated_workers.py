@@ -176,6 +176,16 @@ def test_neither_end_outlives_the_other(end, number):
     assert not folder.exists()
 
 
+def test_an_interrupt_of_the_terminal_is_left_to_the_program(capfd):
+    with aggregators.running_worker(isolated=True) as started:
+        for each in _all_of(started.process):
+            each.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert started.process.poll() is None
+        assert _greeted(socket.AF_UNIX, started.address.removeprefix("unix:")) not in ("0", "ConnectionRefusedError")
+    assert "Traceback" not in capfd.readouterr().err
+
+
 STARTS = """
 import sys, time
 from tff_mf import aggregators
