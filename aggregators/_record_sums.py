@@ -111,7 +111,7 @@ def distribute_aggregate_form(computation: tff.Computation) -> tff.backends.mapr
         ...     output = mean.next(state, value)
         ...     return output.state, output.result
         >>> str(distribute_aggregate_form(one_round).client_work.type_signature.result[0])
-        '<<{float32[2]}@CLIENTS>>'
+        '{float32[2]}@CLIENTS'
     """
     return tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(_with_plain_sums(computation))
 

@@ -91,6 +91,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.queries._restarts",
     "tff_mf.queries._variables",
     "tff_mf.aggregators._noise_rounds",
+    "tff_mf.aggregators._record_sums",
     "tff_mf.aggregators.factory",
     "tff_mf.aggregators.metrics",
     "tff_mf.aggregators.rejections",
