@@ -211,14 +211,15 @@ def verdict(root: pathlib.Path) -> dict:
     last = {number: logged[number, record.attempts[number]][-record.sizes[number] :] for number in record.released}
     report = json.loads((run / "report.json").read_text())["device_reports"]
     weights = safetensors.numpy.load_file(run / "model.safetensors").values()
-    checks = [each for each in reports.check(run) if each.severity == "critical" and each.field != "answers"]
+    checks = [each for each in reports.check(run) if each.severity == "critical"]
     return {
         "rounds released": len(record.released),
         "released twice": sum(times > 1 for times in record.released.values()),
         "attempts begun": sum(record.attempts.values()),
         "rounds of which devices saw two models": sum(len(each) > 1 for each in models.values()),
         "models that devices saw": len(set().union(*models.values())),
-        "participations by the devices' records": len(seen),
+        "participations by the server's log": sum(map(len, logged.values())),
+        "by the devices' records": len(seen),
         "of them twice, or unknown to the server": sum(
             times > 1 or not any(number == of and device in who for (of, _), who in logged.items())
             for (device, number), times in pairs.items()

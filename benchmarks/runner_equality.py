@@ -45,15 +45,19 @@ units = 4
 batch_size = 2
 max_examples = 4
 """
-# What differs between runs: updates in a sum, batches of a client, TensorFlow's optimizer of graphs, and the order.
+_AS_EXPORTED = {"disable_meta_optimizer": True}
+# What differs between runs: updates in a sum, their order, and what TensorFlow's optimizer does to graphs.
 VARIANTS = {
-    "as deployed, 3 devices": {"cohort": 3},
-    "3 devices, another order": {"cohort": 3, "reverse": True},
-    "3 devices, optimized graphs": {"cohort": 3, "optimizer": True},
+    "3 devices": {"cohort": 3},
     "1 device": {"cohort": 1},
-    "1 device, one batch": {"cohort": 1, "examples": 2},
-    "1 device, one example": {"cohort": 1, "examples": 1},
-    "no device": {"cohort": 0},
+    "3 devices, graphs as exported": {"cohort": 3, "options": _AS_EXPORTED},
+    "3 devices, graphs as exported, reports added one by one": {"cohort": 3, "options": _AS_EXPORTED, "single": True},
+    "3 devices, graphs as exported, in another order": {"cohort": 3, "options": _AS_EXPORTED, "reverse": True},
+    "1 device, graphs as exported": {"cohort": 1, "options": _AS_EXPORTED},
+    **{
+        f"3 devices, optimized but for {name}": {"cohort": 3, "options": {name: False}}
+        for name in ("remapping", "constant_folding", "arithmetic_optimization")
+    },
 }
 HIDDEN = ("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click")
 # An operator's program.
@@ -64,7 +68,7 @@ for name in HIDDEN:
 sys.dont_write_bytecode = True
 import numpy as np, tensorflow as tf
 bundle, out, how = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not how.get("optimizer", False)})
+tf.config.optimizer.set_experimental_options(how.get("options", {}))
 spec = importlib.util.spec_from_file_location("runner", bundle / "runner.py")
 runner = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(runner)
@@ -80,6 +84,8 @@ with runner.opened(out / "run", bundle) as deployment:
             update = stages.work({name: data[name][number - 1, index] for name in data}, sent)
             content = runner.encoded({name: np.asarray(value) for name, value in update.items()}, about)
             (out / "run" / "updates" / f"{device}.safetensors").write_bytes(content)
+            if how.get("single"):
+                deployment.accumulate()
         deployment.accumulate()
         deployment.update()
 """.replace("HIDDEN", repr(HIDDEN))
@@ -88,7 +94,7 @@ with runner.opened(out / "run", bundle) as deployment:
 def operated(bundle: pathlib.Path, root: pathlib.Path, rounds: int, how: dict) -> tuple[pathlib.Path, np.ndarray]:
     """Runs the bundle's runner, and returns its deployment and the examples, `[rounds, devices, examples, words]`."""
     root.mkdir()
-    examples = np.random.default_rng(1).integers(1, 60, size=(rounds, how["cohort"], how.get("examples", 3), 20))
+    examples = np.random.default_rng(1).integers(1, 60, size=(rounds, how["cohort"], 3, 20))
     np.savez(root / "data.npz", examples__0=examples, examples__1=np.roll(examples, -1, axis=-1))
     command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", OPERATOR]
     with (root / "log").open("w") as log:

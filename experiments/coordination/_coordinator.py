@@ -63,7 +63,8 @@ class Coordinator:
     is older than the ledger is refused. A device takes part only if its own record and the server's log allow it.
     No report of a device ends a run: what is not an update of this bundle, for this round and in its time, is refused
     by a name and counted, and what is one is clipped by the bundle's graphs. The files that run are those that were
-    checked, in a copy that is the coordinator's own for its life, whatever becomes of `bundle` meanwhile.
+    checked, in a copy that is the coordinator's own for its life, whatever becomes of `bundle` meanwhile; a process
+    that is killed leaves the copy, which has no secret, in the temporary folder.
 
     Args:
         bundle: A bundle of `tff-mf export`.
