@@ -59,14 +59,17 @@ SCALED, ZEROED = "__clipped", "__zeroed"
 _DTYPES = {f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 _DTYPES |= {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
 _NAMES = {name: key for key, name in _DTYPES.items()}
-_SUFFIX = ".safetensors"
+_SUFFIX, _PARTIAL = ".safetensors", ".partial"
 INITIAL = "server/initial.safetensors"
 SIGNATURE = "serving_default"
 _WEIGHTS = "state__global_model_weights__"
 _KEYS, _ROUND = "__noise__keys", "__noise__round"
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _HEADER_BYTES = 4096
-_MOST_BYTES = 2**40
+_MOST_BYTES, _MOST_MANIFEST_BYTES = 2**40, 2**24
+MANIFEST_VERSION = 2
+# Files of a bundle that its manifest does not name.
+_UNNAMED = frozenset({"manifest.json", "manifest.json.sig"})
 
 Tensors = Mapping[str, Any]
 Types = Mapping[str, Mapping[str, Any]]
@@ -179,7 +182,7 @@ def write_lasting(path: pathlib.Path, content: bytes, *, mode: int = 0o600, repl
     Raises:
         FileExistsError: If there is one and it may not be replaced.
     """
-    aside = path.with_name(f".{secrets.token_hex(8)}.partial")
+    aside = path.with_name(f".{secrets.token_hex(8)}{_PARTIAL}")
     try:
         with open(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(content)
@@ -191,6 +194,12 @@ def write_lasting(path: pathlib.Path, content: bytes, *, mode: int = 0o600, repl
     finally:
         aside.unlink(missing_ok=True)
     _sync(path.parent)
+
+
+def _remove_partial(folder: pathlib.Path) -> None:
+    """Deletes what a process that was killed left of files that it was writing: it may be secret."""
+    for path in folder.glob(f".*{_PARTIAL}"):
+        path.unlink(missing_ok=True)
 
 
 def _sync(folder: pathlib.Path) -> None:
@@ -265,9 +274,10 @@ class Stages:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         try:
-            self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            raw = read_regular(folder / "manifest.json", _MOST_MANIFEST_BYTES)
+            self.manifest = json.loads(raw.decode(), object_pairs_hook=_once)
             self.described = self.manifest["stages"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RefusedError(f"bundle={str(folder)!r} has no intact manifest.json: {error}") from error
         self._loaded: dict[str, Any] = {}
 
@@ -352,6 +362,7 @@ class StateStore:
     def __init__(self, folder: pathlib.Path, stages: Stages) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
+        _remove_partial(folder)
         self._folder, self._stages = folder, stages
         replay = stages.described.get("replay")
         self._drawn = frozenset(replay["outputs"] if replay else ())
@@ -544,6 +555,8 @@ class Deployment:
             raise RefusedError(f"deployment={str(folder)!r} is of another bundle, {first['bundle'][:8]}…: use that.")
         self._run, self._settings = first["run"], json.loads((stages.folder / "run.json").read_text("utf-8"))
         self._states = StateStore(folder / "state", stages)
+        for each in (folder, folder / "models"):
+            _remove_partial(each)
         self._finish()
 
     @property
@@ -762,20 +775,65 @@ class Deployment:
 
 
 def check_files(folder: pathlib.Path) -> Stages:
-    """Returns the stages of a bundle of which every file has the hash that its manifest names.
+    """Returns the stages of a bundle whose files are those that its manifest names, and no others.
 
     Raises:
-        RefusedError: If one has not.
+        RefusedError: If a file is missing, was changed, is not named or is no regular file, or the manifest is of
+            another version.
     """
     stages = Stages(folder)
-    content = {name: value for name, value in stages.manifest.items() if name != "digest"}
-    if hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() != stages.manifest.get("digest"):
-        raise RefusedError(f"bundle={str(folder)!r}: manifest.json was changed.")
-    for name, entry in stages.manifest["files"].items():
-        digest = hashlib.sha256(read_regular(folder / name)).hexdigest()
-        if digest != (entry if isinstance(entry, str) else entry["sha256"]):
-            raise RefusedError(f"bundle={str(folder)!r}: {name} was changed.")
+    where, manifest = f"bundle={str(folder)!r}", stages.manifest
+    version = manifest.get("version")
+    if type(version) is not int or version != MANIFEST_VERSION:
+        raise RefusedError(
+            f"{where} has manifest.json of version {version!r:.20}, and this runner reads version {MANIFEST_VERSION}: "
+            "export the bundle anew, with `tff-mf export`."
+        )
+    content = {name: value for name, value in manifest.items() if name != "digest"}
+    if hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() != manifest.get("digest"):
+        raise RefusedError(f"{where}: manifest.json was changed.")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(map(_is_entry, files.values())):
+        raise RefusedError(f"{where}: manifest.json is damaged: each of its files needs sha256 and bytes.")
+    _check_names(folder, frozenset(files))
+    for name, entry in files.items():
+        size = (folder / name).lstat().st_size
+        # One that grows meanwhile is not read beyond what the manifest says.
+        if size != entry["bytes"] or entry["sha256"] != hashlib.sha256(read_regular(folder / name, size)).hexdigest():
+            raise RefusedError(f"{where}: {name} was changed.")
     return stages
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.keys() != {"sha256", "bytes"}:
+        return False
+    return isinstance(entry["sha256"], str) and type(entry["bytes"]) is int
+
+
+def _check_names(folder: pathlib.Path, named: frozenset[str]) -> None:
+    """Raises unless a folder has the regular files that are named, and nothing else but the manifest's signature."""
+    where = f"bundle={str(folder)!r}"
+    folders = {str(above) for name in named for above in pathlib.PurePosixPath(name).parents}
+    missing = set(named)
+    for path in sorted(_entries(folder)):
+        name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
+        if stat.S_ISDIR(mode) and name in folders:
+            continue
+        if name not in named and name not in _UNNAMED:
+            raise RefusedError(f"{where}: {name!r:.200} is not named by manifest.json: remove it.")
+        if not stat.S_ISREG(mode):
+            raise RefusedError(f"{where}: {name} is no regular file.")
+        missing.discard(name)
+    if missing:
+        raise RefusedError(f"{where}: {min(missing)!r:.200} is missing.")
+
+
+def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields all that is in a folder; links are not followed."""
+    for path in folder.iterdir():
+        yield path
+        if stat.S_ISDIR(path.lstat().st_mode):
+            yield from _entries(path)
 
 
 def start(folder: pathlib.Path, bundle: pathlib.Path, *, digest: str | None = None) -> dict[str, Any]:

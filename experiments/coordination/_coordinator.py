@@ -1,9 +1,11 @@
 """The server of a deployment: rounds, a state that is stepped once, and a ledger."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
 import shutil
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +16,7 @@ import safetensors.numpy
 from tff_mf.errors import InputValueError
 
 from .. import _locks, ledger, reporting, reports, run_log, runs
-from ..bundles import ParticipationPolicy, read_policy, refusals, runner
+from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
 from ..bundles._manifest import VOCABULARY
 from ..bundles.stages import Stages, Tensors
 from ._devices import Fleet, Report
@@ -60,7 +62,9 @@ class Coordinator:
     not shown may be: with a fresh key, and other devices. Only one process at a time can hold `out`, and a state that
     is older than the ledger is refused. A device takes part only if its own record and the server's log allow it.
     No report of a device ends a run: what is not an update of this bundle, for this round and in its time, is refused
-    by a name and counted, and what is one is clipped by the bundle's graphs.
+    by a name and counted, and what is one is clipped by the bundle's graphs. The files that run are those that were
+    checked, in a copy that is the coordinator's own for its life, whatever becomes of `bundle` meanwhile; a process
+    that is killed leaves the copy, which has no secret, in the temporary folder.
 
     Args:
         bundle: A bundle of `tff-mf export`.
@@ -73,18 +77,22 @@ class Coordinator:
     """
 
     def __init__(self, bundle: pathlib.Path, out: pathlib.Path, fleet: Fleet, *, seed: int = 0) -> None:
-        wrong = refusals(bundle)
-        if wrong:
-            raise InputValueError(f"bundle={str(bundle)!r} must not be deployed: {wrong[0].file}: {wrong[0].reason}.")
-        out.mkdir(parents=True, exist_ok=True)
-        for name in _COPIED:
-            if (bundle / name).exists() and not (out / name).exists():
-                runs.write_atomically(out / name, (bundle / name).read_bytes())
-        if (bundle / reporting.CONFIGURATION).read_bytes() != (out / reporting.CONFIGURATION).read_bytes():
-            raise InputValueError(f"out={str(out)!r} holds another deployment: name another folder.")
-        self._run = reports.read_configuration(out)
-        self._policy: ParticipationPolicy = read_policy(bundle)
-        self._stages, self._out, self._fleet, self._seed = Stages(bundle), out, fleet, seed
+        with contextlib.ExitStack() as kept:
+            copy, wrong = kept.enter_context(checked_copy(bundle))
+            if copy is None:
+                raise InputValueError(
+                    f"bundle={str(bundle)!r} must not be deployed: {wrong[0].file}: {wrong[0].reason}."
+                )
+            out.mkdir(parents=True, exist_ok=True)
+            for name in _COPIED:
+                if (copy / name).exists() and not (out / name).exists():
+                    runs.write_atomically(out / name, (copy / name).read_bytes())
+            if (copy / reporting.CONFIGURATION).read_bytes() != (out / reporting.CONFIGURATION).read_bytes():
+                raise InputValueError(f"out={str(out)!r} holds another deployment: name another folder.")
+            self._run = reports.read_configuration(out)
+            self._policy: ParticipationPolicy = read_policy(copy)
+            self._stages, self._out, self._fleet, self._seed = Stages(copy), out, fleet, seed
+            weakref.finalize(self, kept.pop_all().close)
 
     def run(self, on_round: OnRound = lambda round_number: None) -> Tally:
         """Runs the rounds that are left, and writes the model and the realised report.

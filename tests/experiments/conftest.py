@@ -142,7 +142,9 @@ def deployment(bundle, tmp_path_factory) -> Deployment:
     root, devices = tmp_path_factory.mktemp("deployment"), 80
     with (root / "log").open("w") as log, (root / "errors").open("w") as errors:
         command = [sys.executable, "-c", SERVERS, bundle.folder, root / "run", "[17, 101, 186]", str(devices)]
-        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
+        # A server that is killed leaves its copy of the bundle.
+        environment = {**os.environ, "TMPDIR": str(root)}
+        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900, env=environment)
     ends = [int(line.split()[1]) for line in (root / "log").read_text().splitlines()]
     return Deployment(folder=root / "run", rounds=200, devices=devices, ends=ends)
 

@@ -1,5 +1,6 @@
 """The coordinator: 200 rounds of devices that drop out or are hostile, and a server that is killed three times."""
 
+import gc
 import itertools
 import json
 import shutil
@@ -226,6 +227,21 @@ def test_one_deployment_has_one_server_and_one_bundle(bundle, tmp_path):
     (tmp_path / "changed" / "run.json").write_text("{}")
     with pytest.raises(tff_mf.InputError, match=r"must not be deployed: run\.json"):
         coordination.Coordinator(tmp_path / "changed", tmp_path / "other", devices)
+
+
+def test_what_runs_is_what_was_checked(bundle, tmp_path):
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle.folder, folder)
+    coordinator = coordination.Coordinator(folder, tmp_path / "run", fleet(bundle, tmp_path / "devices"))
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        path.write_bytes(b"another file")
+    with pytest.raises(StoppedError):
+        coordinator.run(stop_after(1))
+    copy = coordinator._stages.folder
+    assert copy.is_dir()
+    del coordinator
+    gc.collect()
+    assert not copy.exists()
 
 
 def test_settings_of_devices_are_checked():
