@@ -15,18 +15,27 @@ A device is sent `sent.safetensors`. It answers with a safetensors file of the t
 with the metadata of `sent.safetensors` copied. Whoever receives it authenticates the device, writes the file under a
 name that begins with a dot, and renames it to `updates/DEVICE.safetensors`.
 
-What is refused is counted by its reason, one of `REASONS`, and never ends a command. Updates longer than the clip norm
-are scaled, and those that are not finite count as zero, in the bundle's graphs; both are counted too. The counts depend
-on what devices sent and have no noise: they are for the operator's eyes.
+A report is late by the time when its file was written here: do not keep the time that a device gave it.
+
+What is refused is counted by its reason ("damaged", "shape", "duplicate", "late" and so on), and ends no command.
+Updates longer than the clip norm are scaled, and those that are not finite count as zero, in the bundle's graphs; both
+are counted too. The counts depend on what devices sent and have no noise: they are for the operator's eyes.
 
 Formal guarantee: the state of a round is on disk before its model is written, and each state is stepped once, by one
 process; a round whose model was written is never run again, however often a process is killed. A state that is older
 than the journal or the models beside it is refused; of a folder that was put back as a whole nothing here can know. A
 device counts once a round, and is refused if it was chosen sooner or more often than `run.json` accounts for.
 
-`state/`, `updates/`, `taken/` and `sum.safetensors` are secret, for their owner alone (modes 0700 and 0600).
-It is one file of more than 350 lines so that it can be read, copied and audited as a whole.
+`state/`, `updates/`, `taken/`, `sum.safetensors` and files named `.….partial`, which a process that is killed leaves
+and the next one deletes, are secret, for their owner alone (modes 0700 and 0600). The journal finds a line that was
+changed or left out; of one that somebody wrote anew as a whole nothing here can know.
 """
+
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # A file beside this one must not stand in for a module: nothing of the bundle was checked yet.
+    del sys.path[0]
 
 import argparse
 import contextlib
@@ -40,7 +49,6 @@ import re
 import secrets
 import shutil
 import stat
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +64,7 @@ REASONS = (
 # Names of the scalars in a sum that count the updates in it which the graphs scaled, or took for zero.
 SCALED, ZEROED = "__clipped", "__zeroed"
 
+_JOURNAL = "journal.jsonl"
 _DTYPES = {f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 _DTYPES |= {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
 _NAMES = {name: key for key, name in _DTYPES.items()}
@@ -64,6 +73,13 @@ INITIAL = "server/initial.safetensors"
 SIGNATURE = "serving_default"
 _WEIGHTS = "state__global_model_weights__"
 _KEYS, _ROUND = "__noise__keys", "__noise__round"
+# What a line of a journal has beside its kind.
+_EVENTS: dict[str, dict[str, Any]] = {
+    "opened": {"run": str, "bundle": str, "state": str},
+    "begun": {"round": int, "attempt": int, "devices": list, "until": float | None},
+    "released": {"round": int, "state": str, "attempt": int, "counts": dict},
+    "ended": {"rounds": int},
+}
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _HEADER_BYTES = 4096
 _MOST_BYTES, _MOST_MANIFEST_BYTES = 2**40, 2**24
@@ -199,6 +215,14 @@ def write_lasting(path: pathlib.Path, content: bytes, *, mode: int = 0o600, repl
 def _remove_partial(folder: pathlib.Path) -> None:
     """Deletes what a process that was killed left of files that it was writing: it may be secret."""
     for path in folder.glob(f".*{_PARTIAL}"):
+        path.unlink(missing_ok=True)
+
+
+def _remove(path: pathlib.Path) -> None:
+    """Deletes a folder with all that is in it, or a file; nothing if there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
         path.unlink(missing_ok=True)
 
 
@@ -423,7 +447,14 @@ def _one(state: Tensors, ending: str) -> str:
 
 
 class _Journal:
-    """What happened, a line of JSON each, on disk before the next thing happens; a line that was cut off did not."""
+    """What happened, a line of JSON each, on disk before the next thing happens; a line that was cut off did not.
+
+    Each line names the SHA-256 of all lines before it: one that was changed, left out or put in is found.
+
+    Attributes:
+        entries: What each line says.
+        head: SHA-256 of all lines; an empty text before the first.
+    """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
@@ -431,22 +462,39 @@ class _Journal:
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             os.truncate(path, len(whole))
+        self.entries: list[dict[str, Any]] = []
+        self.head = ""
         try:
-            self.entries: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
-        except ValueError as error:
-            raise RefusedError(f"journal={str(path)!r} was changed: put it back as it was.") from error
+            for line in whole.splitlines(keepends=True):
+                entry = json.loads(line)
+                if entry.pop("after") != self.head or not _is_event(entry):
+                    raise ValueError("a line does not follow from those before it")
+                self._append(entry, line)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise RefusedError(f"journal={str(path)!r} was changed ({error}): put it back as it was.") from error
 
     def add(self, kind: str, **about: Any) -> None:
         entry = {"kind": kind, **about}
+        line = json.dumps({**entry, "after": self.head}).encode() + b"\n"
         with open(os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "ab") as file:
-            file.write(json.dumps(entry).encode() + b"\n")
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
         _sync(self._path.parent)
-        self.entries.append(entry)
+        self._append(entry, line)
 
     def last(self, kind: str) -> dict[str, Any] | None:
         return next((entry for entry in reversed(self.entries) if entry["kind"] == kind), None)
+
+    def _append(self, entry: dict[str, Any], line: bytes) -> None:
+        self.entries.append(entry)
+        self.head = hashlib.sha256(self.head.encode() + line).hexdigest()
+
+
+def _is_event(entry: Mapping[str, Any]) -> bool:
+    fields = _EVENTS[entry["kind"]]
+    whole = entry.keys() == {"kind", *fields} and all(isinstance(entry[name], kind) for name, kind in fields.items())
+    return whole and all(isinstance(device, str) for device in entry.get("devices", ()))
 
 
 @contextlib.contextmanager
@@ -547,7 +595,7 @@ class Deployment:
 
     def __init__(self, folder: pathlib.Path, stages: Stages) -> None:
         self._folder, self._stages = folder, stages
-        self._journal = _Journal(folder / "journal.jsonl")
+        self._journal = _Journal(folder / _JOURNAL)
         first = self._journal.entries[0] if self._journal.entries else {}
         if first.get("kind") != "opened":
             raise RefusedError(f"deployment={str(folder)!r} is none: begin one with start.")
@@ -588,10 +636,16 @@ class Deployment:
             RefusedError: If there is no such round, it was begun, or a device may not take part.
         """
         number = self.released + 1
-        if self.ended or number > self._settings["rounds"]:
+        if self.ended:
+            raise RefusedError(f"round={number}: no round follows, the deployment was stopped.")
+        if number > self._settings["rounds"]:
             raise RefusedError(f"round={number}: no round follows, of {self._settings['rounds']}. Stop the deployment.")
         if self.open_round and not again:
-            raise RefusedError(f"round={number} was begun: update it, or give it up with --again.")
+            raise RefusedError(
+                f"round={number} was begun: go on with accumulate and update. --again throws its reports away."
+            )
+        if not devices:
+            raise RefusedError(f"devices of round {number}: there are none. Name those that were chosen, one a line.")
         self._check_devices(devices, number)
         attempt = 1 + sum((each["kind"], each.get("round")) == ("begun", number) for each in self._journal.entries)
         until = None if minutes is None else time.time() + 60 * minutes
@@ -608,7 +662,7 @@ class Deployment:
         batch = self._folder / "taken" / f"{begun['round']}-{begun['attempt']}-{done + 1}"
         for other in (self._folder / "taken").iterdir():
             if other != batch:
-                shutil.rmtree(other)
+                _remove(other)
         batch.mkdir(mode=0o700, exist_ok=True)
         for path in sorted((self._folder / "updates").iterdir()):
             if not path.name.startswith(".") and not os.path.lexists(batch / path.name):
@@ -624,7 +678,7 @@ class Deployment:
         about |= {"run": self._run, "round": begun["round"], "attempt": begun["attempt"]}
         arrays = {name: np.asarray(value) for name, value in total.total().items()}
         write_lasting(self._folder / "sum.safetensors", _sealed(arrays, {"about": json.dumps(about)})[0])
-        shutil.rmtree(batch)
+        _remove(batch)
         return self.status()
 
     def update(self) -> dict[str, Any]:
@@ -633,7 +687,8 @@ class Deployment:
         total, _ = self._sum(begun)
         state, _ = self._stages.update(self._state(), self._stages.report(total.total()))
         about = {"run": self._run, "round": begun["round"], "attempt": begun["attempt"], "counts": total.counts()}
-        self._states.save(state, begun["round"], about)
+        # A journal that has not all of those who were chosen is not gone on with.
+        self._states.save(state, begun["round"], {**about, "journal": self._journal.head})
         self._finish()
         return self.status()
 
@@ -729,7 +784,7 @@ class Deployment:
         if self.ended:
             self._states.remove_all()
             self._clear()
-            shutil.rmtree(self._folder / "updates", ignore_errors=True)
+            _remove(self._folder / "updates")
             return
         for name in ("updates", "taken", "models"):
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -737,8 +792,12 @@ class Deployment:
         number = self._states.rounds()[-1]
         if number > self.released:
             _, about, digest = self._states.read(number)
+            if (about["run"], about["journal"]) != (self._run, self._journal.head):
+                raise RefusedError(
+                    f"deployment={str(self._folder)!r} has another journal than when its state was made: put that back."
+                )
             self._journal.add("released", round=number, state=digest, attempt=about["attempt"], counts=about["counts"])
-            self._clear()
+        self._clear_stale()
         if self.released and not self._model(number).exists():
             state, _, _ = self._states.read(number)
             model = {name.removeprefix(_WEIGHTS): each for name, each in state.items() if name.startswith(_WEIGHTS)}
@@ -746,10 +805,19 @@ class Deployment:
         if self.open_round and not (self._folder / "sent.safetensors").exists():
             self._send()
 
+    def _clear_stale(self) -> None:
+        """Deletes what a process that was killed left of a round, or of an attempt, that is over."""
+        begun, sent = self.open_round, self._folder / "sent.safetensors"
+        if begun is None or ((self._folder / "sum.safetensors").exists() and not self._sum(begun)[1]):
+            self._clear()
+        elif sent.exists() and decoded(read_regular(sent))[1] != self._ticket(begun):
+            sent.unlink()
+
     def _check_times(self) -> None:
         """Raises if the state, the journal and the models cannot be of one time."""
         rounds, last = self._states.rounds(), self.released
-        models = [int(path.stem.removeprefix("round-")) for path in (self._folder / "models").glob("round-*")]
+        names = (path.stem.removeprefix("round-") for path in (self._folder / "models").glob(f"round-*{_SUFFIX}"))
+        models = [int(name) for name in names if name.isdecimal()]
         where = f"deployment={str(self._folder)!r}"
         if not rounds:
             raise RefusedError(f"{where} has lost its state: it ends here. What was released keeps its guarantee.")
@@ -771,11 +839,15 @@ class Deployment:
         for name in ("sum.safetensors", "sent.safetensors"):
             (self._folder / name).unlink(missing_ok=True)
         for path in (self._folder / "taken").glob("*"):
-            shutil.rmtree(path)
+            _remove(path)
 
 
-def check_files(folder: pathlib.Path) -> Stages:
+def check_files(folder: pathlib.Path, digest: str | None = None) -> Stages:
     """Returns the stages of a bundle whose files are those that its manifest names, and no others.
+
+    Args:
+        folder: The bundle.
+        digest: The bundle's digest, if it is known from elsewhere: compared before any file is read but the manifest.
 
     Raises:
         RefusedError: If a file is missing, was changed, is not named or is no regular file, or the manifest is of
@@ -792,6 +864,8 @@ def check_files(folder: pathlib.Path) -> Stages:
     content = {name: value for name, value in manifest.items() if name != "digest"}
     if hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() != manifest.get("digest"):
         raise RefusedError(f"{where}: manifest.json was changed.")
+    if digest not in (None, manifest["digest"]):
+        raise RefusedError(f"digest={digest!r:.80} is not that of the bundle, {manifest['digest']}.")
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(map(_is_entry, files.values())):
         raise RefusedError(f"{where}: manifest.json is damaged: each of its files needs sha256 and bytes.")
@@ -836,25 +910,32 @@ def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
             yield from _entries(path)
 
 
-def start(folder: pathlib.Path, bundle: pathlib.Path, *, digest: str | None = None) -> dict[str, Any]:
+def start(
+    folder: pathlib.Path, bundle: pathlib.Path, *, digest: str | None = None, test_only: bool = False
+) -> dict[str, Any]:
     """Makes a deployment of a bundle.
 
     Args:
         folder: A new folder, or an empty one.
         bundle: The bundle.
         digest: The bundle's digest, if it is known from elsewhere.
+        test_only: Whether it may be one whose noise is repeatable, which protects nobody.
 
     Raises:
-        RefusedError: If the bundle was changed, or the folder holds something.
+        RefusedError: If the bundle was changed or is TEST ONLY, or the folder holds something.
     """
-    stages = check_files(bundle)
-    if digest not in (None, stages.manifest["digest"]):
-        raise RefusedError(f"digest={digest!r} is not that of the bundle, {stages.manifest['digest']}.")
+    stages = check_files(bundle, digest)
+    if stages.manifest["test_only"] is not False and not test_only:
+        raise RefusedError(
+            f"bundle={str(bundle)!r} is TEST ONLY: its noise is repeatable and protects nobody. Export it without "
+            "--insecure-seed, or pass --test-only if no device is anybody's."
+        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     with alone(folder):
-        # A process that was killed here has left the state of round 0, and nothing else.
-        if any(path.name not in (".lock", "state") for path in folder.iterdir()):
+        # A process that was killed here has left the state of round 0, and a first line that is not whole.
+        known = (".lock", "state", *(() if _begun_journal(folder) else (_JOURNAL,)))
+        if any(path.name not in known for path in folder.iterdir()):
             raise RefusedError(f"deployment={str(folder)!r} holds something: resume it, or name another folder.")
         states = StateStore(folder / "state", stages)
         if states.rounds() not in ([], [0]):
@@ -862,7 +943,7 @@ def start(folder: pathlib.Path, bundle: pathlib.Path, *, digest: str | None = No
         states.remove_all()
         run = secrets.token_hex(16)
         state = states.save(stages.initialize(), 0, {"run": run, "round": 0})
-        _Journal(folder / "journal.jsonl").add("opened", run=run, bundle=stages.manifest["digest"], state=state)
+        _Journal(folder / _JOURNAL).add("opened", run=run, bundle=stages.manifest["digest"], state=state)
         return Deployment(folder, stages).status()
 
 
@@ -873,11 +954,17 @@ def opened(folder: pathlib.Path, bundle: pathlib.Path) -> Iterator[Deployment]:
     Raises:
         RefusedError: If there is none, or it cannot go on.
     """
-    if not (folder / "journal.jsonl").is_file():
+    if not _begun_journal(folder):
         raise RefusedError(f"deployment={str(folder)!r} is none: begin one with start.")
     stages = check_files(bundle)
     with alone(folder):
         yield Deployment(folder, stages)
+
+
+def _begun_journal(folder: pathlib.Path) -> bool:
+    """Returns whether a deployment was begun: whether its journal has a line."""
+    path = folder / _JOURNAL
+    return path.is_file() and b"\n" in read_regular(path)
 
 
 def _devices(path: pathlib.Path) -> list[str]:
@@ -896,12 +983,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="prepare: how long reports are taken")
     parser.add_argument("--again", action="store_true", help="prepare: give up the round that was begun")
     parser.add_argument("--digest", help="start: the bundle's digest, as export printed it")
+    parser.add_argument("--test-only", action="store_true", help="start: take a bundle whose noise protects nobody")
     given = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     bundle = pathlib.Path(__file__).resolve().parent
     try:
         if given.command == "start":
-            found = start(given.deployment, bundle, digest=given.digest)
+            found = start(given.deployment, bundle, digest=given.digest, test_only=given.test_only)
         else:
             with opened(given.deployment, bundle) as deployment:
                 if given.command == "prepare":
@@ -914,7 +1002,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     found = getattr(deployment, "status" if given.command == "resume" else given.command)()
     except (RefusedError, OSError) as error:
         print(f"runner: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, RefusedError) else 1
     print(json.dumps(found))
     return 0
 
