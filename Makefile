@@ -86,6 +86,7 @@ fuzz: $(READY)
 	$(BIN)/python tests/fuzz
 	$(BIN)/python tests/fuzz/forged_runs.py
 	$(BIN)/python tests/fuzz/bad_options.py
+	$(BIN)/python tests/fuzz/tampered_bundles.py
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 	@! $(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python tests/fuzz/guided.py all -runs=100000 -verbosity=0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 REBUILT = "rebuilt"
 CHECKED = "checked against run.json"
-DIGEST = "digest only"
+DIGEST = "digest or signature only"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,13 @@ class Verification:
         refused: Why it must not be deployed; empty if it may.
         rests_on: For each file, why it is believed, given that nothing is refused: "rebuilt" if it is, byte by byte,
             what `tff-mf export` makes here of the other files; "checked against run.json" if it says the same; "digest
-            only" if only the bundle's digest, or a signature, tells that nobody exchanged it.
+            or signature only" if only the bundle's digest, or a signature, tells that nobody exchanged it.
+        rounds: Rounds that were run, in TensorFlow and in TFF; 0 if no graph was.
     """
 
     refused: list[Refusal]
     rests_on: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rounds: int = 0
 
 
 def _one_line(text: str) -> str:

@@ -40,12 +40,12 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     else.
 
     A bundle that was made with other versions of the packages than those here may have other graphs. It is refused,
-    naming the versions to verify it with; if its digest is given and is right, it is not, and what could not be built
-    again rests on the digest only, and is not run.
+    naming the versions to verify it with; if its digest is given and is right, it is not: what could not be built again
+    then rests on that digest, or on the signature that it was taken from, alone, and no graph is run.
 
     Args:
         folder: The bundle.
-        rounds: Rounds to run.
+        rounds: Rounds to run, at most: a bundle has no more than those of its run.
         digest: The bundle's digest, if it is known from elsewhere.
 
     Raises:
@@ -66,12 +66,13 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
         rests_on = _resting(copy, different)
         if different and not (digest and _other_versions(copy)):
             return Verification(refused=[_refusal(copy, name) for name in different])
-        if not different:
-            # Takes ten seconds to import.
-            from . import _rounds
+        if different:
+            return Verification(refused=[], rests_on=rests_on)
+        # Takes ten seconds to import.
+        from . import _rounds
 
-            found = _rounds.run(copy, rounds)
-        return Verification(refused=found, rests_on=rests_on)
+        rounds = min(rounds, reports.read_configuration(copy).rounds)
+        return Verification(refused=_rounds.run(copy, rounds), rests_on=rests_on, rounds=rounds)
 
 
 def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:

@@ -75,13 +75,12 @@ def verify(
         checked = _checked(folder, rounds, held, files_only=files_only)
         found = checked.refused
         matches = digest is not None and all(each.file != bundles.MANIFEST for each in found)
-        result = _result(folder, found, signed=signed, digest=matches, rests_on=checked.rests_on)
+        result = _result(folder, found, signed=signed, digest=matches, checked=checked)
     if as_json:
         click.echo(json.dumps(result))
     else:
         asked = digest is not None or signers is not None
-        ran = "only, nothing was run" if files_only else f"and {rounds} rounds in TensorFlow and in TFF"
-        for text in _lines(folder, result, asked=asked, ran=ran):
+        for text in _lines(folder, result, asked=asked, files_only=files_only):
             click.echo("\n".join(_screens.folded(text, indent="  ")))
     if found:
         raise SystemExit(1)
@@ -137,7 +136,7 @@ def _result(
     *,
     signed: "Signed | None",
     digest: bool = False,
-    rests_on: Mapping[str, str] | None = None,
+    checked: "Verification | None" = None,
 ) -> dict[str, Any]:
     """Returns what there is to say; `digest` is whether the bundle has the one that was given."""
     from .. import bundles
@@ -148,13 +147,14 @@ def _result(
             "digest": digest,
             "signature": None if signed is None else {"identity": signed.identity, "key": signed.key},
         },
-        "rests_on": dict(rests_on or {}),
+        "rests_on": {} if checked is None else dict(checked.rests_on),
+        "rounds": 0 if checked is None else checked.rounds,
         "refused": [dataclasses.asdict(each) for each in found],
         "digest": None if found else bundles.read_manifest(folder)[1],
     }
 
 
-def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, ran: str) -> Iterator[str]:
+def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, files_only: bool) -> Iterator[str]:
     """Yields what people read: first what the bundle as a whole rests on, then its files, and whether it is refused."""
     protection = _protection(folder, result["protected_by"], asked=asked)
     if protection:
@@ -163,10 +163,17 @@ def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, ran:
     for each in result["refused"]:
         yield f"refused: {each['file']}: {each['reason']}"
     if result["verified"]:
-        yield f"verified: its files {ran}"
+        yield f"verified: its files {_ran(result['rounds'], files_only=files_only)}"
         yield f"digest: {result['digest']}"
     else:
         yield f"{folder} must not be deployed"
+
+
+def _ran(rounds: int, *, files_only: bool) -> str:
+    if rounds:
+        return f"and {rounds} round{'s' if rounds > 1 else ''} in TensorFlow and in TFF"
+    # Else all that is equal is run.
+    return f"only, nothing was run{'' if files_only else ': not all of them could be built again here'}"
 
 
 def _protection(folder: pathlib.Path, by: Mapping[str, Any], *, asked: bool) -> str:

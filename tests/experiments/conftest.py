@@ -58,16 +58,10 @@ def bundle(small_data, tmp_path_factory) -> Bundle:
     return Bundle(folder=root / "bundle", config=config, digest=digest, warnings=warnings)
 
 
-@pytest.fixture(scope="session")
-def exported_again(bundle, tmp_path_factory) -> pathlib.Path:
-    """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
-    root = tmp_path_factory.mktemp("again")
-    run = root / "a run"
-    run.mkdir()
-    for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
-        shutil.copyfile(bundle.folder / name, run / name)
+def export_by_command(source: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
+    """Exports in a process whose sets have another order, and returns the bundle."""
     program = "from tff_mf.experiments.cli import main; main()"
-    command = [sys.executable, "-c", program, "export", run, "--out", root / "deep" / "er"]
+    command = [sys.executable, "-c", program, "export", source, "--out", root / "deep" / "er"]
     with (root / "log").open("w") as log:
         subprocess.run(
             [*map(str, command), "--round-minutes", "15", "--population", "80", "--json"],
@@ -77,6 +71,17 @@ def exported_again(bundle, tmp_path_factory) -> pathlib.Path:
             check=True,
         )
     return root / "deep" / "er"
+
+
+@pytest.fixture(scope="session")
+def exported_again(bundle, tmp_path_factory) -> pathlib.Path:
+    """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
+    root = tmp_path_factory.mktemp("again")
+    run = root / "a run"
+    run.mkdir()
+    for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
+        shutil.copyfile(bundle.folder / name, run / name)
+    return export_by_command(run, root)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,20 @@ import stat
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from tff_mf.experiments import bundles
 from tff_mf.experiments.bundles import verification
+from tff_mf.experiments.cli import cli
+
+from .conftest import export_by_command
+from .ssh_keys import needed
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 import tampered_bundles
 import tampering
 import tampering_graphs
+import tampering_signatures
 import tampering_ways
 
 EVERY = 3
@@ -45,6 +51,28 @@ def tampered(material, tmp_path):
     tampered_bundles.removed(tmp_path / "tampered")
 
 
+@pytest.fixture(scope="module")
+def signed(bundle, tmp_path_factory):
+    """The bundle, signed; with a key that nobody believes, and the signature of something else."""
+    root = tmp_path_factory.mktemp("signed")
+    shutil.copytree(bundle.folder, root / "bundle")
+    keys = {name: tampering_signatures.made_key(root / name) for name in ("signer", "stranger")}
+    (root / "other").mkdir()
+    (root / "other" / "manifest.json").write_text("{}")
+    for name in ("bundle", "other"):
+        tampering_signatures.sign(root / name, keys["signer"])
+    return tampering.Material(base=root / "bundle", other=root / "other", **keys)
+
+
+def verified(folder, *arguments):
+    return CliRunner().invoke(cli, ["verify", *map(str, (folder, *arguments))])
+
+
+def signers(material):
+    trust = tampering_signatures.trust(material.signer)
+    return "--signers", trust.signers, "--identity", trust.identity
+
+
 def files_of(folder):
     found = {path.relative_to(folder): path for path in folder.rglob("*")}
     return {
@@ -56,6 +84,39 @@ def files_of(folder):
 def test_two_exports_are_equal_to_the_byte(bundle, exported_again):
     """One of a file of settings, one of the folder of a run, by the command, elsewhere and later."""
     one, other = files_of(bundle.folder), files_of(exported_again)
+    assert one.keys() == other.keys()
+    assert [name for name in one if one[name] != other[name]] == []
+
+
+RUN = (
+    "[run]\n"
+    'dataset = "sqlite:{data}"\nclients_per_round = 2\ndelta = 1e-6\nrounds = 32\nmin_sep = 8\n'
+    "max_participations = 4\nnoise_multiplier = 8.0\nvocab_size = 60\nembedding_size = 4\nunits = 4\n"
+    "batch_size = 2\nmax_examples = 4\n"
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        'model = "lstm"\nmechanism = "banded"\nbands = 4\n',
+        'model = "lstm"\nmechanism = "tree-full"\n',
+        'model = "conv"\nmechanism = "blt"\nbuffers = 2\n',
+    ],
+)
+def test_two_exports_of_other_models_and_mechanisms_are_equal_to_the_byte(chosen, small_data, tmp_path):
+    from tff_mf.experiments.bundles import building
+
+    config = tmp_path / "settings.toml"
+    config.write_text(RUN.format(data=small_data) + chosen)
+    building.export(bundles.read_source(config), tmp_path / "one", round_minutes=15.0, population=80)
+    # What is optimized on the spot is in the bundle, and a run of the same mechanism need not find it again.
+    run = tmp_path / "a run"
+    run.mkdir()
+    for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
+        shutil.copyfile(tmp_path / "one" / name, run / name)
+    one, other = files_of(tmp_path / "one"), files_of(export_by_command(run, tmp_path))
     assert one.keys() == other.keys()
     assert [name for name in one if one[name] != other[name]] == []
 
@@ -76,19 +137,22 @@ def test_a_bundle_rests_on_what_it_was_made_of(bundle, exported_again, material,
     with tampered_bundles.built_once(material, exported_again, tmp_path) as built:
         found = verification.verify(tmp_path / "bundle", rounds=2, digest=bundle.digest)
     assert found.refused == []
+    assert found.rounds == 2
     assert len(ran) == 1
     assert ran[0] != tmp_path / "bundle"
     assert built == []
     assert {name: kind for name, kind in found.rests_on.items() if kind != "rebuilt"} == {
-        "run.json": "digest only",
-        "vocabulary.json": "digest only",
+        "run.json": "digest or signature only",
+        "vocabulary.json": "digest or signature only",
         "configuration.toml": "checked against run.json",
         "mechanism.safetensors": "checked against run.json",
     }
     assert found.rests_on.keys() == {*bundles.read_manifest(bundle.folder)[0].files, "manifest.json"}
 
 
-@pytest.mark.parametrize("way", sampled((*tampering_graphs.WAYS, *tampering_ways.FILES_EXCHANGED)))
+@pytest.mark.parametrize(
+    "way", sampled((*tampering_graphs.WAYS, *tampering_ways.FILES_EXCHANGED, *tampering_ways.RUNNERS))
+)
 def test_a_graph_that_is_not_equal_is_refused_and_never_loaded(
     way, bundle, exported_again, material, tampered, tmp_path, monkeypatch
 ):
@@ -120,7 +184,7 @@ def test_a_folder_that_is_none_of_export_is_refused_in_one_line(way, tampered):
 )
 def test_a_manifest_that_is_none_is_refused_in_one_line(way, tampered):
     (found,) = bundles.refusals(tampered(way))
-    assert found.file == "manifest.json"
+    assert found.file == ("runner.py" if "by one" in way.name else "manifest.json")
     assert found.reason.isprintable()
 
 
@@ -136,6 +200,58 @@ def test_a_manifest_that_is_none_is_refused_in_one_line(way, tampered):
 )
 def test_a_statement_that_does_not_follow_is_refused_without_tensorflow(way, tampered):
     assert bundles.refusals(tampered(way))
+
+
+@pytest.mark.parametrize(
+    "way", sampled([way for way in tampering_ways.DEVICE_POLICIES if way.name in tampering_ways.FOUND_IN_FILES])
+)
+def test_another_policy_for_devices_is_refused_without_tensorflow(way, tampered):
+    assert [each.file for each in bundles.refusals(tampered(way))] == ["device-policy.json"]
+
+
+@needed
+@pytest.mark.parametrize("way", [pytest.param(way, id=way.name) for way in tampering_ways.SIGNATURES])
+def test_no_signature_but_the_right_one_is_believed(way, signed, tmp_path):
+    folder = tmp_path / "tampered"
+    shutil.copytree(signed.base, folder)
+    assert verified(folder, "--files-only", *signers(signed)).exit_code == 0
+    way.apply(folder, signed)
+    assert verified(folder, "--files-only").exit_code == 0
+    found = verified(folder, "--files-only", *signers(signed))
+    assert found.exit_code == 1
+    assert "refused: manifest.json.sig: " in found.stdout
+
+
+@needed
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(next(way for way in ways if not way.needs and not way.signature_only), id=name)
+        for name, ways in tampering_ways.GROUPS.items()
+        if name not in ("graphs, forms and models of another bundle", "signatures")
+    ],
+)
+def test_a_signature_finds_what_the_digest_does(way, signed, bundle, tmp_path):
+    """Without a look at any graph; that of a name of the task, which nothing else finds, too."""
+    folder = tmp_path / "tampered"
+    shutil.copytree(signed.base, folder)
+    way.apply(folder, signed)
+    for protection in (signers(signed), ("--digest", bundle.digest)):
+        found = verified(folder, "--files-only", *protection)
+        assert found.exit_code == 1
+        assert "must not be deployed" in found.stdout
+
+
+def test_nothing_but_digest_or_signature_finds_another_name_of_the_task(
+    bundle, exported_again, material, tampered, tmp_path
+):
+    folder = tampered(tampering_ways.TASKS[0])
+    again = tmp_path / "again"
+    shutil.copytree(exported_again, again)
+    tampering_ways.TASKS[0].apply(again, material)
+    with tampered_bundles.built_once(tampering.Material(base=folder), again, tmp_path):
+        assert verification.verify(folder, rounds=1).refused == []
+    assert bundles.refusals(folder, digest=bundle.digest)[0].file == "manifest.json"
 
 
 def test_versions_of_old_are_refused_by_name(tampered):
@@ -167,10 +283,14 @@ def test_what_other_versions_made_rests_on_the_digest(bundle, exported_again, ma
     with tampered_bundles.built_once(other, again, tmp_path):
         (refused,) = verification.verify(folder, rounds=1).refused
         with_digest = verification.verify(folder, rounds=1, digest=bundles.read_manifest(folder)[1])
+        shown = verified(folder, "--rounds", "1", "--digest", bundles.read_manifest(folder)[1]).stdout
     assert refused.file == "server/update/saved_model.pb"
     assert "made with tensorflow 2.13.0 (here: 2.14.1): verify it with those" in refused.reason
     assert with_digest.refused == []
-    assert with_digest.rests_on["server/update/saved_model.pb"] == "digest only"
+    assert with_digest.rests_on["server/update/saved_model.pb"] == "digest or signature only"
+    assert with_digest.rounds == 0
+    assert "verified: its files only, nothing was run" in shown
+    assert "rounds in TensorFlow" not in shown
     assert with_digest.rests_on["server/merge/saved_model.pb"] == "rebuilt"
 
 
@@ -178,3 +298,5 @@ def test_there_are_ways_enough():
     assert len(tampering_ways.WAYS) >= 60
     assert len({way.name for way in tampering_ways.WAYS}) == len(tampering_ways.WAYS)
     assert {way.name for way in tampering_ways.WAYS} >= tampering_ways.FOUND_IN_FILES
+    grouped = [way.name for ways in tampering_ways.GROUPS.values() for way in ways]
+    assert sorted(grouped) == sorted(way.name for way in tampering_ways.WAYS)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import reports, runs
-from tff_mf.experiments.bundles import _manifest
+from tff_mf.experiments.bundles import _device_file, _manifest
 
 Change = Callable[[pathlib.Path, "Material"], None]
 WEIGHTS = "server/initial.safetensors"
@@ -26,11 +26,15 @@ class Material:
         base: The bundle.
         other: A bundle of the same shapes, with less noise, a larger clip norm, and other words, divisor and seed.
         insecure: The bundle once more, with repeatable noise.
+        signer: The SSH key that signed the bundle. A forger has it only to sign something that is no bundle.
+        stranger: An SSH key that nobody believes.
     """
 
     base: pathlib.Path
     other: pathlib.Path | None = None
     insecure: pathlib.Path | None = None
+    signer: pathlib.Path | None = None
+    stranger: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +45,10 @@ class Way:
         name: In words.
         change: Edits a copy of the bundle.
         digest_only: Why nothing but the digest, or a signature, finds it; empty if `verify` does.
-        needs: The bundles that it takes files from.
-        reported: Whether the planned report is written anew, to fit what it follows from.
+        needs: What of the material it takes from.
+        reported: Whether planned report and devices' policy are written anew, to fit what they follow from.
         listed: Whether the manifest is written anew, to fit the files.
+        signature_only: Whether the bundle stays what it is, and its signature does not.
     """
 
     name: str
@@ -52,12 +57,14 @@ class Way:
     needs: tuple[str, ...] = ()
     reported: bool = False
     listed: bool = True
+    signature_only: bool = False
 
     def apply(self, folder: pathlib.Path, material: Material) -> None:
         """Tampers with a copy of a bundle."""
         self.change(folder, material)
         if self.reported:
             reports.write(folder, realised=False)
+            devices_told(folder, material)
         if self.listed:
             listed(folder)
 
@@ -94,6 +101,30 @@ def manifested(change: Callable[[dict], object]) -> Change:
         content = json.loads((folder / "manifest.json").read_text())
         change(content)
         signed(folder, content)
+
+    return edit
+
+
+def devices_told(folder: pathlib.Path, material: Material) -> None:
+    """Writes the devices' policy anew, to fit what it follows from; its task keeps its name."""
+    name = _device_file.read_device_policy(folder).task_name
+    # A forgery may have no policy that follows: the one that is there is then as good as any.
+    with contextlib.suppress(InputError):
+        _device_file.write_device_policy(folder, task_name=name)
+
+
+def renamed(name: str) -> Change:
+    """Gives the task another name everywhere."""
+    return lambda folder, material: _device_file.write_device_policy(folder, task_name=name)
+
+
+def replaced(name: str, old: str, new: str) -> Change:
+    """Exchanges a part of a text, which has to be in it once."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        text = (folder / name).read_text()
+        assert text.count(old) == 1, old
+        (folder / name).write_text(text.replace(old, new))
 
     return edit
 

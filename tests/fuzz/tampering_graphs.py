@@ -9,13 +9,17 @@ from tampering import Change, Material, Way
 
 _SIGNATURE = "serving_default"
 _KEYS, _ROWS, _MODEL = "noise__keys", "noise__rows", "__global_model_weights__"
+_TOTAL = "__total__"
 
 Tensors = Mapping[str, Any]
 Do = Callable[[Any, Tensors, dict[str, Any]], dict[str, Any]]
 
 
-def instead(stage: str, do: Do) -> Change:
-    """Wraps a graph: `do` is given TensorFlow, what the graph is fed, and what it returns."""
+def instead(stage: str, do: Do, fed: Callable[[Any, Tensors], Tensors] = lambda tf, given: given) -> Change:
+    """Wraps a graph: `do` is given TensorFlow, what the graph is fed, and what it returns.
+
+    `fed` changes what the graph is fed.
+    """
 
     def edit(folder: pathlib.Path, material: Material) -> None:
         import tensorflow as tf
@@ -24,7 +28,7 @@ def instead(stage: str, do: Do) -> Change:
         original = loaded.signatures[_SIGNATURE]
         module = tf.Module()
         module.original = loaded
-        module.stage = tf.function(lambda **given: do(tf, given, dict(original(**given))), autograph=False)
+        module.stage = tf.function(lambda **given: do(tf, given, dict(original(**fed(tf, given)))), autograph=False)
         specs = original.structured_input_signature[1]
         new = folder.parent / "wrapped"
         signature = module.stage.get_concrete_function(**specs)
@@ -135,6 +139,48 @@ def _adds_text(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any
     return _with(result, name, result[name] + tf.strings.to_hash_bucket_fast(given["sentences"][0], 2) * 0 + 1)
 
 
+def _without_clip(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    """Adds what a device sent as it is, and counts as if it had been clipped."""
+    return {name: given[name] + given[_of_device(name)] if _TOTAL in name else value for name, value in result.items()}
+
+
+def _without_zeroing(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    """Adds what is not finite, and clips what is."""
+    sent = [value for name, value in given.items() if name.startswith("update__")]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in sent])
+    plain = _without_clip(tf, given, result)
+    return {name: tf.where(finite, value, plain[name]) if _TOTAL in name else value for name, value in result.items()}
+
+
+def _of_device(name: str) -> str:
+    return name.replace("sum__", "update__").replace(_TOTAL, "__")
+
+
+def _as_before(part: str) -> Do:
+    """Returns a tensor as it was fed."""
+    return lambda tf, given, result: {name: given[name] if part in name else value for name, value in result.items()}
+
+
+def _counts_in_report(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    name = _first(result, "float32")
+    return _with(result, name, result[name] + tf.cast(given[_named(given, "__clipped")], tf.float32) * 1e-6)
+
+
+def _of_first_rounds(tf: Any, given: Tensors) -> Tensors:
+    """Lets a graph take each round after the first hundred for the hundredth."""
+    name = next(name for name in given if name.endswith("noise__round"))
+    return {**given, name: tf.minimum(given[name], 100)}
+
+
+def _last_left_out(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    name = _named(result, _KEYS)
+    return _with(result, name, result[name][:-1])
+
+
+def _same(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
+    return {name: tf.identity(value) for name, value in result.items()}
+
+
 WRITTEN = "tampered-graph-ran"
 WAYS = (
     Way(name="update that records a constant key", change=instead("server/update", _constant_key)),
@@ -176,4 +222,18 @@ WAYS = (
     Way(name="initialize with a key that is known", change=instead("server/initialize", _constant_key)),
     Way(name="initialize of zeros", change=instead("server/initialize", _zeroed(_MODEL))),
     Way(name="tokenizer that counts on", change=instead("device/tokenize", _adds_text)),
+    Way(name="accumulate without its clip", change=instead("server/accumulate", _without_clip)),
+    Way(name="accumulate without zeroing", change=instead("server/accumulate", _without_zeroing)),
+    Way(name="accumulate that counts nothing scaled", change=instead("server/accumulate", _as_before("__clipped"))),
+    Way(name="accumulate that counts nothing zeroed", change=instead("server/accumulate", _as_before("__zeroed"))),
+    Way(name="accumulate that adds nothing", change=instead("server/accumulate", _as_before(_TOTAL))),
+    Way(name="report that has the counts", change=instead("server/report", _counts_in_report)),
+    Way(name="update without the end of the run", change=instead("server/update", _same, _of_first_rounds)),
+    Way(name="update that stays in its round", change=instead("server/update", _as_before("noise__round"))),
+    Way(name="replay of other rows", change=instead("server/replay", _scaled(0.5))),
+    Way(name="replay without rows", change=instead("server/replay", _zeroed(_ROWS))),
+    Way(name="replay that loses the last key", change=instead("server/replay", _last_left_out)),
+    Way(name="replay that is a round behind", change=instead("server/replay", _zeroed("noise__round"))),
+    Way(name="replay that writes the keys to a file", change=instead("server/replay", _writes(_KEYS, WRITTEN))),
+    Way(name="replay in another graph that does the same", change=instead("server/replay", _same)),
 )

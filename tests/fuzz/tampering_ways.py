@@ -1,44 +1,29 @@
 """All ways to tamper with a bundle."""
 
-import os
-import pathlib
-
 import tampering_graphs
-from tampering import (
-    Way,
-    annotated,
-    another_mechanism,
-    asked,
-    deep,
-    edited,
-    exchanged,
-    fitting_hash,
-    linked,
-    manifested,
-    placed,
-    run_field,
-    settings_field,
-    smaller_epsilon,
-    socket_at,
-    sparse,
-    taken,
-    together,
-    with_page,
-    written,
-)
+import tampering_policies
+import tampering_signatures
+from tampering import Change, Way, annotated, edited, exchanged, manifested, placed, sparse, taken, together, written
+from tampering_folders import FOLDERS, RUNNERS
+from tampering_statements import ANOTHER_RUN, POLICIES, STATEMENTS, TASKS
 
 _OTHER = ("other",)
 _INSECURE = ("insecure",)
-_ANOTHER_RUN = "it is another run, which its report describes as it is"
 _GRAPHS = ("server", "device", "forms")
+_STATED = ("run.json", "configuration.toml", "planned.json", "planned.md", "device-policy.json")
 
 
-def _way(name: str, change, **more) -> Way:
+def _way(name: str, change: Change, **more) -> Way:
     return Way(name=name, change=change, **more)
 
 
 def _taken(name: str, *files: str, of: str = "other") -> Way:
     return Way(name=name, change=taken(*files, of=of), needs=(of,))
+
+
+def _resized(change):
+    """Changes the size that a manifest has of the runner."""
+    return lambda manifest: manifest["files"]["runner.py"].update(bytes=change(manifest["files"]["runner.py"]["bytes"]))
 
 
 GRAPHS_OF_OTHERS = (
@@ -67,9 +52,9 @@ GRAPHS_OF_OTHERS = (
     ),
     _way(
         "another run as a whole",
-        taken(*_GRAPHS, "run.json", "configuration.toml", "vocabulary.json", "planned.json", "planned.md"),
+        taken(*_GRAPHS, *_STATED, "vocabulary.json"),
         needs=_OTHER,
-        digest_only=_ANOTHER_RUN,
+        digest_only=ANOTHER_RUN,
     ),
     _way(
         "other words, with their tokenizer",
@@ -113,6 +98,27 @@ MANIFESTS = (
         "a file that is not listed", manifested(lambda m: m["files"].pop("server/update/saved_model.pb")), listed=False
     ),
     _way("a version of old", manifested(lambda m: m.update(version=1)), listed=False),
+    _way("a version to come", manifested(lambda m: m.update(version=3)), listed=False),
+    _way("a version that is a text", manifested(lambda m: m.update(version="2")), listed=False),
+    _way("a version that is true", manifested(lambda m: m.update(version=True)), listed=False),
+    _way("no replay among the stages", manifested(lambda m: m["stages"].pop("replay")), listed=False),
+    _way("types of replay", manifested(lambda m: m["stages"]["replay"]["outputs"].popitem()), listed=False),
+    _way(
+        "counts among what report returns",
+        manifested(lambda m: m["stages"]["report"]["outputs"].update(x={"dtype": "int32", "shape": []})),
+        listed=False,
+    ),
+    _way(
+        "no counts in the sum",
+        manifested(lambda m: m["stages"]["accumulate"]["outputs"].pop("sum__0__clipped")),
+        listed=False,
+    ),
+    _way("a path of a stage", manifested(lambda m: m["stages"]["replay"].update(path="server/update")), listed=False),
+    _way("a size that is less by one", manifested(_resized(lambda size: size - 1)), listed=False),
+    _way("a size that is more by one", manifested(_resized(lambda size: size + 1)), listed=False),
+    _way("a size below zero", manifested(_resized(lambda size: -1)), listed=False),
+    _way("a size that is a fraction", manifested(_resized(float)), listed=False),
+    _way("a size of exabytes", manifested(_resized(lambda size: 2**62)), listed=False),
     _way("one key more", manifested(lambda m: m.update(audited=True)), listed=False),
     _way("a size that is a text", manifested(lambda m: m["files"]["run.json"].update(bytes="9")), listed=False),
     _way(
@@ -129,175 +135,53 @@ MANIFESTS = (
     _way("a manifest that nests", written("manifest.json", lambda old: b"[" * 100_000), listed=False),
     _way("a manifest of a gigabyte", placed(lambda f: sparse(f / "manifest.json", 2**30)), listed=False),
 )
-STATEMENTS = (
-    _way("more noise in run.json", run_field(noise_multiplier=16.0), reported=True),
+DEVICE_POLICIES = tampering_policies.WAYS
+ANOTHER_SIGNER = (
     _way(
-        "more noise in run.json and in the settings",
-        together(run_field(noise_multiplier=16.0), asked("noise_multiplier", 16.0)),
-        reported=True,
-    ),
-    _way(
-        "a smaller clip norm everywhere",
-        together(run_field(clip_norm=0.5), settings_field(clip_norm=0.5), asked("clip_norm", 0.5)),
-        reported=True,
-    ),
-    _way("a smaller clip norm in run.json", run_field(clip_norm=0.5), reported=True),
-    _way("another divisor", run_field(divisor=8), reported=True),
-    _way("a seed", together(settings_field(seed=1), asked("seed", 1)), reported=True),
-    _way(
-        "a learning rate",
-        together(settings_field(server_learning_rate=0.5), asked("server_learning_rate", 0.5)),
-        reported=True,
-    ),
-    _way("repeatable noise", run_field(insecure_seed=5), reported=True),
-    _way("a sampler in other words", run_field(sampler="an enclave that was audited"), reported=True),
-    _way("a command", run_field(command=["audited", "by", "us"]), reported=True),
-    _way("a cohort that was planned", run_field(cohorts=["0" * 64] * 200), reported=True),
-    _way("restarts", run_field(restart_every=100), reported=True),
-    _way("replace-one", run_field(adjacency="replace-one"), reported=True),
-    _way("a simulation", run_field(simulation=True), reported=True),
-    _way(
-        "a version that is a claim",
-        edited("run.json", lambda run: run["versions"].update(python="3.11 (audited)")),
-        reported=True,
-    ),
-    _way("a separation that only the report has", together(run_field(min_sep=16), asked("min_sep", 16)), reported=True),
-    _way("rounds", together(run_field(rounds=150), asked("rounds", 150)), reported=True),
-    _way("half of ε", together(edited("planned.json", smaller_epsilon), with_page)),
-    _way("a page that says ε = 0", written("planned.md", lambda old: "ε = 0\n".encode() + old)),
-    _way("a text for a number", run_field(noise_multiplier="8"), listed=True),
-    _way(
-        "a number beyond all bounds", written("run.json", lambda old: old.replace(b'"delta": 1e-06', b'"delta": 1e999'))
-    ),
-    _way("run.json that nests", written("run.json", lambda old: b'{"a":' * 100_000)),
-    _way(
-        "a version that is a claim, everywhere",
+        "another run as a whole, with its signature by another key",
         together(
-            edited("run.json", lambda run: run["versions"].update(python="3.11 (audited)")),
-            manifested(lambda manifest: manifest["versions"].update(python="3.11 (audited)")),
+            taken(*_GRAPHS, *_STATED, "vocabulary.json", "manifest.json"),
+            lambda folder, material: tampering_signatures.sign(folder, material.stranger),
         ),
-        reported=True,
-    ),
-    _way(
-        "another version, everywhere",
-        together(
-            edited("run.json", lambda run: run["versions"].update(python="3.11.99")),
-            manifested(lambda manifest: manifest["versions"].update(python="3.11.99")),
-        ),
-        reported=True,
-        digest_only="a note of what it was made with, where what was made is equal",
-    ),
-    _way(
-        "larger δ everywhere",
-        together(run_field(delta=1e-4), asked("delta", 1e-4)),
-        reported=True,
-        digest_only=_ANOTHER_RUN,
-    ),
-    _way(
-        "a larger population",
-        run_field(population=10**6),
-        reported=True,
-        digest_only="nothing says how many devices there are",
-    ),
-    _way(
-        "a longer separation everywhere",
-        together(
-            run_field(min_sep=16),
-            asked("min_sep", 16),
-            edited("participation.json", lambda policy: policy.update(min_sep=16, timer_hours=4.0)),
-        ),
-        reported=True,
-        digest_only=_ANOTHER_RUN,
-    ),
-    _way(
-        "shorter rounds, and so a shorter timer",
-        edited("participation.json", lambda policy: policy.update(round_minutes=1.0, timer_hours=10 / 60)),
-        digest_only="nothing says how long a round takes",
-    ),
-    _way(
-        "data that the settings name",
-        asked("dataset", "stackoverflow"),
-        digest_only="a note of where the simulation's examples were; nothing is read from there",
+        needs=("other", "stranger"),
+        digest_only=ANOTHER_RUN,
+        listed=False,
     ),
 )
-POLICIES = (
-    _way("a shorter separation", edited("participation.json", lambda policy: policy.update(min_sep=9))),
-    _way("more participations", edited("participation.json", lambda policy: policy.update(max_participations=13))),
-    _way("a shorter timer", edited("participation.json", lambda policy: policy.update(timer_hours=2.0))),
-    _way("a separation that is a text", edited("participation.json", lambda policy: policy.update(min_sep="10"))),
-    _way("a policy with one key more", edited("participation.json", lambda policy: policy.update(audited=True))),
-    _way("a policy of another form", edited("participation.json", lambda policy: policy.clear())),
-    _way("another artifact", another_mechanism, reported=True),
-    _way(
-        "a word in the artifact's metadata",
-        together(written("mechanism.safetensors", annotated), fitting_hash),
-        reported=True,
-    ),
-    _way("an artifact that is cut off", written("mechanism.safetensors", lambda old: old[:-8])),
+SIGNATURES = tampering_signatures.WAYS
+WITHOUT_GRAPHS = (
+    *(*FILES_EXCHANGED, *RUNNERS, *MANIFESTS, *STATEMENTS, *TASKS),
+    *(*POLICIES, *DEVICE_POLICIES, *FOLDERS),
 )
-FOLDERS = (
-    _way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),
-    _way(
-        "a link to a file inside",
-        placed(lambda f: ((f / "planned.md").unlink(), (f / "planned.md").symlink_to("run.json"))),
-        listed=False,
-    ),
-    _way("a link to a file outside", linked("run.json", "outside.json"), listed=False),
-    _way("a link to a folder outside", linked("server/update", "outside"), listed=False),
-    _way("a manifest that is a link", linked("manifest.json", "outside.manifest"), listed=False),
-    _way("a pipe", placed(lambda f: ((f / "run.json").unlink(), os.mkfifo(f / "run.json"))), listed=False),
-    _way(
-        "a manifest that is a pipe",
-        placed(lambda f: ((f / "manifest.json").unlink(), os.mkfifo(f / "manifest.json"))),
-        listed=False,
-    ),
-    _way("a socket", placed(lambda f: ((f / "run.json").unlink(), socket_at(f / "run.json"))), listed=False),
-    _way(
-        "a device",
-        placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").symlink_to("/dev/zero"))),
-        listed=False,
-    ),
-    _way("a file that runs as its owner", placed(lambda f: (f / "run.json").chmod(0o4755))),
-    _way("a file that all may write", placed(lambda f: (f / "run.json").chmod(0o666))),
-    _way("a folder that its group may write", placed(lambda f: (f / "server").chmod(0o770))),
-    _way("one file more", placed(lambda f: (f / "device/more").write_text("")), listed=False),
-    _way("one file more, listed", placed(lambda f: (f / "device/more").write_text(""))),
-    _way("an empty folder", placed(lambda f: (f / "device/work/assets").mkdir())),
-    _way(
-        "a folder in the place of a file",
-        placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").mkdir())),
-        listed=False,
-    ),
-    _way("a name of two lines", placed(lambda f: (f / "a\nverified: its files").write_text("")), listed=False),
-    _way("a name of two lines, listed", placed(lambda f: (f / "a\nverified: its files").write_text(""))),
-    _way("a name that moves the cursor", placed(lambda f: (f / "\x1b[2Jverified").write_text("")), listed=False),
-    _way("a name in capitals", placed(lambda f: (f / "Run.json").write_text(""))),
-    _way(
-        "a name that is no text",
-        placed(lambda f: pathlib.Path(os.fsdecode(bytes(f) + b"/\xff")).write_text("")),
-        listed=False,
-    ),
-    _way("folders 3,000 deep", placed(deep), listed=False),
-    _way("a folder that holds itself", placed(lambda f: (f / "server/loop").symlink_to("..")), listed=False),
-    _way("a file of ten gigabytes", placed(lambda f: sparse(f / "run.json", 10 * 10**9)), listed=False),
-    _way(
-        "a file of ten gigabytes, listed",
-        together(
-            manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=10 * 10**9)),
-            placed(lambda f: sparse(f / "server/initial.safetensors", 10 * 10**9)),
-        ),
-        listed=False,
-    ),
-    _way("a signature that is a folder", placed(lambda f: (f / "manifest.json.sig").mkdir()), listed=False),
-    _way("a signature of a gigabyte", placed(lambda f: sparse(f / "manifest.json.sig", 2**30)), listed=False),
-)
-WITHOUT_GRAPHS = (*FILES_EXCHANGED, *MANIFESTS, *STATEMENTS, *POLICIES, *FOLDERS)
-WAYS = (*GRAPHS_OF_OTHERS, *tampering_graphs.WAYS, *WITHOUT_GRAPHS)
+WAYS = (*GRAPHS_OF_OTHERS, *tampering_graphs.WAYS, *WITHOUT_GRAPHS, *ANOTHER_SIGNER, *SIGNATURES)
+GROUPS = {
+    "graphs, forms and models of another bundle": GRAPHS_OF_OTHERS,
+    "graphs that do something else": tampering_graphs.WAYS,
+    "files edited or exchanged": FILES_EXCHANGED,
+    "the runner": RUNNERS,
+    "the manifest": MANIFESTS,
+    "`run.json`, settings, report": STATEMENTS,
+    "name of the task": TASKS,
+    "policy and artifact": POLICIES,
+    "devices' policy": DEVICE_POLICIES,
+    "the folder": FOLDERS,
+    "signatures": (*ANOTHER_SIGNER, *SIGNATURES),
+}
 
 # What is found without TensorFlow, and without any graph that is built anew.
 FOUND_IN_FILES = {
     "a file that is not listed",
     "a version of old",
+    "a version to come",
+    "a version that is a text",
+    "a version that is true",
+    "no replay among the stages",
+    "a path of a stage",
+    "a size that is less by one",
+    "a size that is more by one",
+    "a size below zero",
+    "a size that is a fraction",
+    "a size of exabytes",
     "one key more",
     "a size that is a text",
     "a size of 10,000 digits",
@@ -317,4 +201,5 @@ FOUND_IN_FILES = {
     "run.json that nests",
     "a version that is a claim, everywhere",
     *(way.name for way in POLICIES if way.name != "another artifact"),
+    *(way.name for way in DEVICE_POLICIES if way.name not in tampering_policies.STRONGER),
 }

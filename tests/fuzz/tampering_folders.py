@@ -1,0 +1,117 @@
+"""Ways to tamper with the folder of a bundle, and with its runner."""
+
+import os
+import pathlib
+
+from tampering import Change, Way, deep, linked, manifested, placed, replaced, socket_at, sparse, together, written
+
+
+def _way(name: str, change: Change, **more) -> Way:
+    return Way(name=name, change=change, **more)
+
+
+def _unsigned(folder: pathlib.Path) -> pathlib.Path:
+    """Takes the signature out of a bundle, and returns where it was."""
+    (folder / "manifest.json.sig").unlink(missing_ok=True)
+    return folder / "manifest.json.sig"
+
+
+_REMOVE = "    def remove_all(self) -> None:\n"
+RUNNERS = (
+    _way(
+        "a runner that checks no file",
+        replaced("runner.py", 'for name, entry in stages.manifest["files"].items():', "for name, entry in ():"),
+    ),
+    _way(
+        "a runner that checks no update",
+        replaced("runner.py", "    if update.keys() != types.keys():", "    return dict(update)\n    if False:"),
+    ),
+    _way("a runner that asks for no digest", replaced("runner.py", "if digest not in (None,", "if False and (None,")),
+    _way(
+        "a runner that chooses anybody",
+        replaced(
+            "runner.py",
+            "    def _check_devices(self, devices: Sequence[str], number: int) -> None:\n",
+            "    def _check_devices(self, devices: Sequence[str], number: int) -> None:\n        return\n",
+        ),
+    ),
+    _way(
+        "a runner that prints the keys",
+        replaced(
+            "runner.py",
+            "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n",
+            "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n"
+            '        print(_one(state, "noise__keys"))\n',
+        ),
+    ),
+    _way(
+        "a runner that leaves all readable",
+        written("runner.py", lambda old: old.replace(b"0o700", b"0o755").replace(b"0o600", b"0o644")),
+    ),
+    _way("a runner that deletes no secrets", replaced("runner.py", _REMOVE, _REMOVE + "        return\n")),
+    _way("a runner that fetches more", written("runner.py", lambda old: b"import urllib.request\n" + old)),
+    _way("a comment in the runner", written("runner.py", lambda old: old + b"# audited\n")),
+    _way("a runner of other line ends", written("runner.py", lambda old: old.replace(b"\n", b"\r\n"))),
+    _way("a runner that is empty", written("runner.py", lambda old: b"")),
+    _way("a second runner beside it", placed(lambda f: (f / "tensorflow.py").write_text("print('mine')\n"))),
+    _way("a graph in its place", written("runner.py", lambda old: b"\0" * 100)),
+)
+FOLDERS = (
+    _way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),
+    _way(
+        "a link to a file inside",
+        placed(lambda f: ((f / "planned.md").unlink(), (f / "planned.md").symlink_to("run.json"))),
+        listed=False,
+    ),
+    _way("a link to a file outside", linked("run.json", "outside.json"), listed=False),
+    _way("a link to a folder outside", linked("server/update", "outside"), listed=False),
+    _way("a manifest that is a link", linked("manifest.json", "outside.manifest"), listed=False),
+    _way("a pipe", placed(lambda f: ((f / "run.json").unlink(), os.mkfifo(f / "run.json"))), listed=False),
+    _way(
+        "a manifest that is a pipe",
+        placed(lambda f: ((f / "manifest.json").unlink(), os.mkfifo(f / "manifest.json"))),
+        listed=False,
+    ),
+    _way("a socket", placed(lambda f: ((f / "run.json").unlink(), socket_at(f / "run.json"))), listed=False),
+    _way(
+        "a device",
+        placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").symlink_to("/dev/zero"))),
+        listed=False,
+    ),
+    _way("a file that runs as its owner", placed(lambda f: (f / "run.json").chmod(0o4755))),
+    _way("a file that all may write", placed(lambda f: (f / "run.json").chmod(0o666))),
+    _way("a folder that its group may write", placed(lambda f: (f / "server").chmod(0o770))),
+    _way("one file more", placed(lambda f: (f / "device/more").write_text("")), listed=False),
+    _way("one file more, listed", placed(lambda f: (f / "device/more").write_text(""))),
+    _way("an empty folder", placed(lambda f: (f / "device/work/assets").mkdir())),
+    _way(
+        "a folder in the place of a file",
+        placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").mkdir())),
+        listed=False,
+    ),
+    _way("a name of two lines", placed(lambda f: (f / "a\nverified: its files").write_text("")), listed=False),
+    _way("a name of two lines, listed", placed(lambda f: (f / "a\nverified: its files").write_text(""))),
+    _way("a name that moves the cursor", placed(lambda f: (f / "\x1b[2Jverified").write_text("")), listed=False),
+    _way("a name in capitals", placed(lambda f: (f / "Run.json").write_text(""))),
+    _way(
+        "a name that is no text",
+        placed(lambda f: pathlib.Path(os.fsdecode(bytes(f) + b"/\xff")).write_text("")),
+        listed=False,
+    ),
+    _way("folders 3,000 deep", placed(deep), listed=False),
+    _way("a folder that holds itself", placed(lambda f: (f / "server/loop").symlink_to("..")), listed=False),
+    _way("a file of ten gigabytes", placed(lambda f: sparse(f / "run.json", 10 * 10**9)), listed=False),
+    _way(
+        "a file of ten gigabytes, listed",
+        together(
+            manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=10 * 10**9)),
+            placed(lambda f: sparse(f / "server/initial.safetensors", 10 * 10**9)),
+        ),
+        listed=False,
+    ),
+    _way("a signature that is a folder", placed(lambda f: _unsigned(f).mkdir()), listed=False),
+    _way("a signature that is a link", placed(lambda f: _unsigned(f).symlink_to("/dev/zero")), listed=False),
+    _way("a signature that is a pipe", placed(lambda f: os.mkfifo(_unsigned(f))), listed=False),
+    _way("a signature of a gigabyte", placed(lambda f: sparse(_unsigned(f), 2**30)), listed=False),
+    _way("a second signature", placed(lambda f: (f / "planned.json.sig").write_text("")), listed=False),
+)
