@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -5,6 +7,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
+from tff_mf.aggregators import _forms
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +21,19 @@ def _tff():
 def regression():
     """A small learning problem: how to build its process, its clients' data, and weights to start from."""
     return Regression()
+
+
+@pytest.fixture(scope="session")
+def _parts():
+    return functools.cache(_forms.take_apart)
+
+
+@pytest.fixture(scope="module")
+def taken_apart_once(_parts):
+    """Resident contexts of a module share the parts of computations, which each context would make for itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_forms, "take_apart", _parts)
+        yield
 
 
 class Source(tff.program.FederatedDataSource):
@@ -85,9 +101,17 @@ class Regression:
         return aggregators.build_mf_aggregator(mechanism or tff_mf.BLT.production("b400"), **arguments)
 
     def process(self, aggregator=None):
+        """That of an aggregator, or of the default one, which is traced once: it has a seed, and so always one noise."""
+        return self._of(aggregator) if aggregator else self._default
+
+    @functools.cached_property
+    def _default(self):
+        return self._of(self.aggregator())
+
+    def _of(self, aggregator):
         return tff.learning.algorithms.build_unweighted_fed_avg(
             self.model,
             client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
             server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.5),
-            model_aggregator=aggregator or self.aggregator(),
+            model_aggregator=aggregator,
         )

@@ -1,6 +1,7 @@
 """Checkpoints hold what cannot be computed again, and nothing that is released is ever run again."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import stat
@@ -34,13 +35,28 @@ CONTEXTS = pytest.mark.parametrize("context", ["ordinary", "resident"])
 SHAPE = 3000
 
 
+@pytest.fixture(scope="module")
+def resident(taken_apart_once):
+    """One worker for all tests of this file; TFF's own context is the default one again."""
+    stack = tff.framework.get_context_stack()
+    ordinary = stack.current
+    with aggregators.resident_context() as context:
+        stack.set_default_context(ordinary)
+        yield context
+
+
 @pytest.fixture
-def in_context(context):
-    if context == "ordinary":
+def in_resident_context(resident):
+    with tff.framework.get_context_stack().install(resident):
         yield
-    else:
-        with aggregators.resident_context():
-            yield
+
+
+@pytest.fixture
+def in_context(context, resident):
+    """TFF's own context, or the resident one."""
+    stack = tff.framework.get_context_stack()
+    with stack.install(resident) if context == "resident" else contextlib.nullcontext():
+        yield
 
 
 @CONTEXTS
@@ -86,26 +102,27 @@ MECHANISMS = {
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.usefixtures("in_resident_context")
 def test_rows_are_drawn_again_bit_for_bit_in_the_worker(regression, tmp_path, name):
     aggregator = regression.aggregator(MECHANISMS[name], insecure_seed=None)
     process = aggregator.create(tff.TensorType(np.float32, [500]))
     manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
-    with aggregators.resident_context():
-        state, rows = process.initialize(), []
-        for _ in range(7):
-            output = process.next(state, [np.zeros(500, np.float32)])
-            state = output.state
-            rows.append(np.asarray(output.result) * 8)
-        z = np.stack([_keys.standard_normal(key, 500) for key in np.asarray(noise_of(state).keys)[:7]])
-        np.testing.assert_allclose(rows, MECHANISMS[name].inverse(ROUNDS)[:7, :7] @ z * 0.5, rtol=1e-4, atol=1e-4)
-        asyncio.run(manager.save(state, 7))
-        loaded = asyncio.run(manager.load(7, process.initialize()))
-        for part, expected in zip(noise_of(loaded), noise_of(state), strict=True):
-            for one, other in zip(tf.nest.flatten(part), tf.nest.flatten(expected), strict=True):
-                np.testing.assert_array_equal(one, other)
-        assert noise_of(process.next(loaded, [np.ones(500, np.float32)]).state).round == 8
+    state, rows = process.initialize(), []
+    for _ in range(7):
+        output = process.next(state, [np.zeros(500, np.float32)])
+        state = output.state
+        rows.append(np.asarray(output.result) * 8)
+    z = np.stack([_keys.standard_normal(key, 500) for key in np.asarray(noise_of(state).keys)[:7]])
+    np.testing.assert_allclose(rows, MECHANISMS[name].inverse(ROUNDS)[:7, :7] @ z * 0.5, rtol=1e-4, atol=1e-4)
+    asyncio.run(manager.save(state, 7))
+    loaded = asyncio.run(manager.load(7, process.initialize()))
+    for part, expected in zip(noise_of(loaded), noise_of(state), strict=True):
+        for one, other in zip(tf.nest.flatten(part), tf.nest.flatten(expected), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert noise_of(process.next(loaded, [np.ones(500, np.float32)]).state).round == 8
 
 
+@pytest.mark.usefixtures("in_resident_context")
 def test_noise_that_starts_anew_is_drawn_again_from_its_last_start(regression, tmp_path):
     aggregator = regression.aggregator(
         MECHANISMS["tree-full"],
@@ -115,14 +132,13 @@ def test_noise_that_starts_anew_is_drawn_again_from_its_last_start(regression, t
     )
     process = aggregator.create(tff.TensorType(np.float32, [500]))
     manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
-    with aggregators.resident_context():
-        state = process.initialize()
-        for _ in range(7):
-            state = process.next(state, [np.ones(500, np.float32)]).state
-        asyncio.run(manager.save(state, 7))
-        loaded = asyncio.run(manager.load(7, process.initialize()))
-        for one, other in zip(tree.flatten(loaded), tree.flatten(state), strict=True):
-            np.testing.assert_array_equal(one, other)
+    state = process.initialize()
+    for _ in range(7):
+        state = process.next(state, [np.ones(500, np.float32)]).state
+    asyncio.run(manager.save(state, 7))
+    loaded = asyncio.run(manager.load(7, process.initialize()))
+    for one, other in zip(tree.flatten(loaded), tree.flatten(state), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_it_is_no_larger_than_it_must_be(regression, tmp_path):
@@ -294,10 +310,11 @@ def test_after_a_checkpoint_that_failed_nothing_is_released(tmp_path, monkeypatc
 
 
 def program(regression, folder, rounds):
+    # Of the same seed as the default process.
     aggregator = regression.aggregator()
     checkpoints = aggregators.CheckpointManager(folder, aggregator=aggregator)
     metrics = tff.program.MemoryReleaseManager()
-    process = regression.process(aggregator)
+    process = regression.process()
     state = process.set_model_weights(process.initialize(), regression.weights)
     run = tff.learning.programs.train_model(
         train_process=process,
@@ -311,11 +328,11 @@ def program(regression, folder, rounds):
         evaluation_manager=None,
         evaluation_periodicity=1,
     )
-    with aggregators.resident_context():
-        asyncio.run(run)
+    asyncio.run(run)
     return metrics.values()
 
 
+@pytest.mark.usefixtures("in_resident_context")
 def test_the_training_program_of_tff_resumes_from_them(regression, tmp_path):
     whole = program(regression, tmp_path / "whole", 4)
     first = program(regression, tmp_path / "parts", 2)

@@ -92,14 +92,19 @@ def test_type_signature_in_full(mechanism, name):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("name", "rounds"), [("scalar", 3), ("model", 64), ("list", 12)])
-def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, name, rounds):
+def test_noise_is_the_inverse_times_the_recorded_noise_and_no_round_follows_the_last(make_mechanism, name, rounds):
     """In the worker, and in the graphs that TFF traces, where operators of tensors can mean something else."""
     mechanism = make_mechanism(rounds)
-    value = zeros(VALUE_TYPES[name])
-    results, state = stream(build(mechanism).create(VALUE_TYPES[name]), value, rounds)
+    process, value = build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name])
+    results, state = stream(process, value, rounds)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
     expected = mechanism.as_run().inverse(rounds) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
+    if mechanism.max_rounds is None:
+        assert np.all(np.isfinite(stream(process, value, 1, state)[0]))
+    else:
+        with pytest.raises(Exception, match=f"defined for {rounds} rounds"):
+            process.next(state, [value])
 
 
 def test_rows_longer_than_a_part(monkeypatch):
@@ -110,18 +115,6 @@ def test_rows_longer_than_a_part(monkeypatch):
     z = np.stack([_keys.standard_normal(key, 1000).numpy() for key in keys_of(state)])
     expected = mechanism.as_run().inverse(40) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
-
-
-def test_the_round_after_the_last_is_refused(make_mechanism):
-    mechanism = make_mechanism(2)
-    process = build(mechanism).create(VALUE_TYPES["vector"])
-    value = zeros(VALUE_TYPES["vector"])
-    _, state = stream(process, value, 2)
-    if mechanism.max_rounds is None:
-        assert np.all(np.isfinite(stream(process, value, 1, state)[0]))
-    else:
-        with pytest.raises(Exception, match="defined for 2 rounds"):
-            process.next(state, [value])
 
 
 @pytest.mark.parametrize("changes", [{}, {"restart_every": 2}], ids=["one stream", "restarts"])

@@ -15,6 +15,7 @@ from tff_mf import aggregators
 from tff_mf.aggregators import _forms
 from tff_mf.aggregators._connection import Connection
 
+pytestmark = pytest.mark.usefixtures("taken_apart_once")
 COHORTS = [8, 3, 8, 1, 5, 8]
 
 

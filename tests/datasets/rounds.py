@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,23 @@ def trained(task: Task, loop: str) -> tuple[list[np.ndarray], dict[str, float]]:
     """Returns the model after a few rounds in the current context, and what an evaluation says of it."""
     tf.keras.utils.set_random_seed(3)
     clients = task.clients()
-    spec = clients[0].element_spec
+    process, evaluation, weights = _traced(task, loop)
+    state = process.set_model_weights(process.initialize(), weights)
+    for number in range(ROUNDS):
+        cohort = clients[: CLIENTS - number] + [clients[0].take(0)] * number
+        state = process.next(state, cohort).state
+    found = process.get_model_weights(state)
+    evaluated = evaluation.set_model_weights(evaluation.initialize(), found)
+    metrics = evaluation.next(evaluated, clients).metrics["client_work"]["eval"]["current_round_metrics"]
+    return [np.array(leaf) for leaf in (*found.trainable, *found.non_trainable)], {
+        name: float(value) for name, value in metrics.items() if np.ndim(value) == 0
+    }
+
+
+@functools.cache
+def _traced(task: Task, loop: str) -> tuple[Any, Any, Any]:
+    """Returns a task's process, evaluation and initial weights, which are the same for every context."""
+    spec = task.clients()[0].element_spec
 
     def model_fn() -> tff.learning.models.VariableModel:
         tf.keras.utils.set_random_seed(3)
@@ -45,17 +62,7 @@ def trained(task: Task, loop: str) -> tuple[list[np.ndarray], dict[str, float]]:
     )
     weights = tff.learning.models.ModelWeights.from_model(model_fn())
     weights = tf.nest.map_structure(lambda weight: weight.numpy(), weights)
-    state = process.set_model_weights(process.initialize(), weights)
-    for number in range(ROUNDS):
-        cohort = clients[: CLIENTS - number] + [clients[0].take(0)] * number
-        state = process.next(state, cohort).state
-    evaluation = tff.learning.algorithms.build_fed_eval(model_fn)
-    found = process.get_model_weights(state)
-    evaluated = evaluation.set_model_weights(evaluation.initialize(), found)
-    metrics = evaluation.next(evaluated, clients).metrics["client_work"]["eval"]["current_round_metrics"]
-    return [np.array(leaf) for leaf in (*found.trainable, *found.non_trainable)], {
-        name: float(value) for name, value in metrics.items() if np.ndim(value) == 0
-    }
+    return process, tff.learning.algorithms.build_fed_eval(model_fn), weights
 
 
 def _classifier(spec: Any, classes: int) -> tff.learning.models.VariableModel:

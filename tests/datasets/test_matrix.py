@@ -1,5 +1,6 @@
 """A sample of `python tests/datasets`: the resident context reads and trains what TFF's own does, bit for bit."""
 
+import itertools
 import pathlib
 import sys
 
@@ -14,7 +15,7 @@ import shapes
 from tff_mf import aggregators
 
 READ = [(shape, matrix.LOOPS[number % 2]) for number, shape in enumerate(shapes.sample())]
-TUTORIAL = [(next(rounds.tasks()), loop) for loop in matrix.LOOPS]
+TUTORIAL = list(itertools.product([next(rounds.tasks())], matrix.LOOPS))
 
 
 @pytest.fixture(scope="module")

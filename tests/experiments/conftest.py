@@ -25,24 +25,49 @@ class Bundle:
 
 
 @pytest.fixture(scope="session")
-def small_data(tmp_path_factory) -> pathlib.Path:
-    """A small data set of real text, made as the whole one is, once for all processes of pytest-xdist."""
-    from tff_mf.experiments.datasets.pydoc import write_pydoc
+def once_for_all(tmp_path_factory) -> Callable[[str, Callable[[pathlib.Path], Any]], Any]:
+    """What makes something in a new folder of a name, once for all processes of pytest-xdist, which share the result.
 
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (folder / "small.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        write_pydoc(folder / "small.sqlite", ["scipy"], progress=False)
-    return folder / "small.sqlite"
+    Nothing may be written into that folder afterwards: tests change copies.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+
+    def made_once(name: str, make: Callable[[pathlib.Path], Any]) -> Any:
+        result = shared / f"{name}.pickle"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                # Where making it fails, the next process tries, and fails for the same reason.
+                shutil.rmtree(shared / name, ignore_errors=True)
+                (shared / name).mkdir()
+                result.write_bytes(pickle.dumps(make(shared / name)))
+            return pickle.loads(result.read_bytes())
+
+    return made_once
 
 
 @pytest.fixture(scope="session")
-def bundle(small_data, tmp_path_factory) -> Bundle:
+def small_data(once_for_all) -> pathlib.Path:
+    """A small data set of real text, made as the whole one is."""
+    from tff_mf.experiments.datasets.pydoc import write_pydoc
+
+    def write(folder: pathlib.Path) -> pathlib.Path:
+        write_pydoc(folder / "small.sqlite", ["scipy"], progress=False)
+        return folder / "small.sqlite"
+
+    return once_for_all("small", write)
+
+
+@pytest.fixture(scope="session")
+def bundle(small_data, once_for_all) -> Bundle:
     """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of."""
+    return Bundle(**once_for_all("deployed", functools.partial(_exported, small_data)))
+
+
+def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     from tff_mf.experiments.bundles import building, read_source
 
-    root = tmp_path_factory.mktemp("bundle")
     config = root / "settings.toml"
     config.write_text(
         f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "tree-full"\nrounds = 200\nclients_per_round = 2\n'
@@ -55,7 +80,7 @@ def bundle(small_data, tmp_path_factory) -> Bundle:
     digest = building.export(read_source(config), root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
-    return Bundle(folder=root / "bundle", config=config, digest=digest, warnings=warnings)
+    return {"folder": root / "bundle", "config": config, "digest": digest, "warnings": warnings}
 
 
 def export_by_command(source: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
@@ -74,9 +99,12 @@ def export_by_command(source: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def exported_again(bundle, tmp_path_factory) -> pathlib.Path:
+def exported_again(bundle, once_for_all) -> pathlib.Path:
     """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
-    root = tmp_path_factory.mktemp("again")
+    return once_for_all("again", functools.partial(_exported_again, bundle))
+
+
+def _exported_again(bundle: Bundle, root: pathlib.Path) -> pathlib.Path:
     run = root / "a run"
     run.mkdir()
     for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):

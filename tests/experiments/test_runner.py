@@ -177,7 +177,9 @@ def runner(bundle):
     sys.dont_write_bytecode = before
     check = module.check_files
     stages = check(bundle.folder)
-    module.check_files = lambda folder: stages if folder == bundle.folder else check(folder)
+    module.check_files = lambda folder, digest=None: (
+        stages if folder == bundle.folder and digest is None else check(folder, digest)
+    )
     return module
 
 

@@ -84,6 +84,7 @@ def test_equal_arguments_give_equal_fingerprints_and_others_do_not():
     assert len({build(**changes).fingerprint for changes in kinds}) == len(kinds)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_run_of_fewer_rounds_ends_whatever_the_mechanism(make_mechanism, compiled):
     whole = build(mechanism=make_mechanism(5))
@@ -224,6 +225,7 @@ def test_numbers_are_records(record):
     assert float(result) == pytest.approx(float(record))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("specs", "record"),
     [

@@ -207,9 +207,10 @@ def test_rounds_in_a_function_are_those_of_eager_mode(kind):
     records = [{"a": tf.constant([1.0, 2.0]), "b": tf.constant(3.0)}] * 2
     query = build(kind, records[0], noise_multiplier=1.0, insecure_seed=7)
     state = traced_state = query.initial_global_state()
+    in_function = tf.function(lambda each: one_round(query, each, records))
     for _ in range(2):
         result, state = one_round(query, state, records)
-        traced, traced_state = tf.function(lambda each: one_round(query, each, records))(traced_state)
+        traced, traced_state = in_function(traced_state)
         tf.nest.assert_same_structure(traced, records[0])
         assert_close(traced, tf.nest.map_structure(lambda leaf: leaf.numpy(), result))
     tf.nest.assert_same_structure(traced_state, state)
