@@ -62,7 +62,9 @@ def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verificat
         InputValueError: If the folder holds no bundle, or the digest is none.
     """
     with checked_copy(folder, digest=digest) as (copy, refused):
-        return Verification(refused=refused, rests_on={} if copy is None else resting(copy))
+        if copy is None:
+            return Verification(refused=refused)
+        return Verification(refused=[], rests_on=resting(copy), **identified(copy))
 
 
 @contextlib.contextmanager
@@ -115,6 +117,12 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
         Refusal(file=each.file, reason=each.reason.replace(str(copy), str(folder)))
         for each in _inconsistent(copy, manifest)
     ]
+
+
+def identified(copy: pathlib.Path) -> dict[str, str]:
+    """Returns digest and headline of a bundle, of the copy that was checked."""
+    planned = _strict.loads((copy / PLANNED).read_text(encoding="utf-8"))
+    return {"digest": manifest_file(copy)[1], "headline": planned["headline"]}
 
 
 def resting(copy: pathlib.Path) -> dict[str, str]:

@@ -41,11 +41,15 @@ class Verification:
             what `tff-mf export` makes here of the other files; "checked against run.json" if it says the same; "digest
             or signature only" if only the bundle's digest, or a signature, tells that nobody exchanged it.
         rounds: Rounds that were run, in TensorFlow and in TFF; 0 if no graph was.
+        digest: The digest of what was checked, whatever is in the folder by now; None if it is refused.
+        headline: What its planned report says in one line; an empty text if it is refused.
     """
 
     refused: list[Refusal]
     rests_on: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rounds: int = 0
+    digest: str | None = None
+    headline: str = ""
 
 
 def _one_line(text: str) -> str:

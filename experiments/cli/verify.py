@@ -68,14 +68,14 @@ def verify(
     folder = pathlib.Path(bundle)
     signed, found = _signed(folder, _trust(signers, identity, signature, revoked), digest)
     if found:
-        result = _result(folder, found, signed=signed)
+        result = _result(found, signed=signed)
     else:
         # What was signed has this digest: what is read of the manifest from here on is the same, or is refused.
         held = digest if signed is None else signed.digest
         checked = _checked(folder, rounds, held, files_only=files_only)
         found = checked.refused
         matches = digest is not None and all(each.file != bundles.MANIFEST for each in found)
-        result = _result(folder, found, signed=signed, digest=matches, checked=checked)
+        result = _result(found, signed=signed, digest=matches, checked=checked)
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -131,7 +131,6 @@ def _checked(folder: pathlib.Path, rounds: int, held: str | None, *, files_only:
 
 
 def _result(
-    folder: pathlib.Path,
     found: "list[Refusal]",
     *,
     signed: "Signed | None",
@@ -139,8 +138,6 @@ def _result(
     checked: "Verification | None" = None,
 ) -> dict[str, Any]:
     """Returns what there is to say; `digest` is whether the bundle has the one that was given."""
-    from .. import bundles
-
     return {
         "verified": not found,
         "protected_by": {
@@ -150,7 +147,9 @@ def _result(
         "rests_on": {} if checked is None else dict(checked.rests_on),
         "rounds": 0 if checked is None else checked.rounds,
         "refused": [dataclasses.asdict(each) for each in found],
-        "digest": None if found else bundles.read_manifest(folder)[1],
+        # Of what was checked: the folder may be another one by now.
+        "headline": "" if found or checked is None else checked.headline,
+        "digest": None if found or checked is None else checked.digest,
     }
 
 
@@ -159,10 +158,11 @@ def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, file
     protection = _protection(folder, result["protected_by"], asked=asked)
     if protection:
         yield protection
-    yield from _resting(result["rests_on"])
+    yield from _resting(result["rests_on"], files_only=files_only)
     for each in result["refused"]:
         yield f"refused: {each['file']}: {each['reason']}"
     if result["verified"]:
+        yield f"guarantee: {result['headline']}"
         yield f"verified: its files {_ran(result['rounds'], files_only=files_only)}"
         yield f"digest: {result['digest']}"
     else:
@@ -191,9 +191,12 @@ def _protection(folder: pathlib.Path, by: Mapping[str, Any], *, asked: bool) -> 
     return f"{_UNPROTECTED}: {_TO_BE_PROTECTED}{unchecked}"
 
 
-def _resting(rests_on: Mapping[str, str]) -> Iterator[str]:
-    """Yields a line for all files that rest on the same."""
+def _resting(rests_on: Mapping[str, str], *, files_only: bool) -> Iterator[str]:
+    """Yields a line for all files that rest on the same; what could not be built again has its names."""
+    from ..bundles._results import REBUILT
+
     for what in dict.fromkeys(rests_on.values()):
         files = [name for name, each in rests_on.items() if each == what]
-        shown = ", ".join(files) if len(files) <= _MOST_NAMED else f"{len(files)} files"
+        counted = len(files) > _MOST_NAMED and (files_only or what == REBUILT)
+        shown = f"{len(files)} files" if counted else ", ".join(files)
         yield f"{what}: {shown}"

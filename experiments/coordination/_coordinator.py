@@ -181,11 +181,7 @@ class Coordinator:
             total.refuse("late")
         else:
             update, types = report.update, self._stages.update_types
-            is_file = isinstance(update, pathlib.Path)
-            total.take(
-                report.device,
-                lambda: runner.read_update(update, types)[0] if is_file else runner.checked(update, types),
-            )
+            total.take(report.device, lambda: _read(update, types))
 
     def _choose(
         self, number: int, hour: float, past: Mapping[str, Sequence[int]], chance: np.random.Generator, tally: Tally
@@ -217,6 +213,19 @@ class Coordinator:
 
     def _refuse_second(self) -> None:
         raise InputValueError(f"out={str(self._out)!r} is run by another process: a state must be stepped once.")
+
+
+def _read(update: Any, types: runner.Types) -> dict[str, np.ndarray]:
+    """Returns a device's update, of a file or as it is, if it has exactly these names, types and shapes."""
+    try:
+        if isinstance(update, pathlib.Path):
+            return runner.read_update(update, types)[0]
+        return runner.checked(update, types)
+    except runner.RefusedUpdateError:
+        raise
+    # What a device made may fail in any way when it is looked at, and must not end the server.
+    except Exception as error:
+        raise runner.RefusedUpdateError("damaged") from error
 
 
 def _place(name: str) -> int:

@@ -44,7 +44,7 @@ def serve():
         call("start", folder)
     # One process that opens the deployment anew for each command, as the command line does, and loads its graphs once.
     once = runner.check_files(bundle)
-    runner.check_files = lambda path: once
+    runner.check_files = lambda path, digest=None: once
     while (number := len(list((folder / "models").glob("round-*"))) + 1) <= rounds:
         chosen = [f"device{number}-{index}" for index in range(data["examples__0"].shape[1])]
         (out / "chosen").write_text("\\n".join(chosen))
@@ -539,3 +539,112 @@ def test_its_files_are_safetensors_files(tmp_path):
         np.testing.assert_array_equal(found[name], value)
         np.testing.assert_array_equal(again[name], value)
         assert again[name].dtype == np.asarray(value).dtype
+
+
+def _without_line(journal, number):
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:number] + lines[number + 1 :]))
+
+
+JOURNALS = {
+    "another device": lambda path: path.write_text(path.read_text().replace('["a", "b", "c"]', '["a", "b", "d"]')),
+    "one line less": lambda path: _without_line(path, 1),
+    "no first line": lambda path: _without_line(path, 0),
+    "a line more": lambda path: path.write_text(path.read_text() + '{"kind":"begun"}\n'),
+    "no object": lambda path: path.write_text(path.read_text() + "[]\n"),
+    "nested": lambda path: path.write_text("[" * 100_000 + "\n"),
+}
+
+
+@pytest.mark.parametrize("change", JOURNALS.values(), ids=JOURNALS)
+def test_a_journal_that_was_changed_is_refused(begun, call, change):
+    folder, write, _ = begun
+    write("a.safetensors")
+    call("accumulate")
+    call("update")
+    change(folder / "journal.jsonl")
+    assert "put it back" in call("status", status=2)
+
+
+def test_a_state_goes_on_with_the_journal_that_it_was_made_with(begun, call, runner, tmp_path, monkeypatch):
+    """An older journal forgets those who were chosen for a later attempt, whose updates are in the state."""
+    folder, _, _ = begun
+    older = (folder / "journal.jsonl").read_bytes()
+    (tmp_path / "others").write_text("d\ne\n")
+    call("prepare", "--devices", tmp_path / "others", "--again")
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Deployment, "_finish", lambda self: None)
+        call("update")
+    (folder / "journal.jsonl").write_bytes(older)
+    assert "another journal than when its state was made" in call("status", status=2)
+
+
+def test_what_a_kill_left_of_another_attempt_or_round_is_put_right(begun, call, runner, tmp_path, monkeypatch):
+    folder, write, _ = begun
+    write("a.safetensors")
+    call("accumulate")
+    before = runner.decoded((folder / "sent.safetensors").read_bytes())[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Deployment, "_clear", lambda self: None)
+        patch.setattr(runner.Deployment, "_send", lambda self: None)
+        call("prepare", "--devices", tmp_path / "chosen", "--again")
+    assert call("resume")["counts"]["counted"] == 0
+    assert not (folder / "sum.safetensors").exists()
+    sent = runner.decoded((folder / "sent.safetensors").read_bytes())[1]
+    assert sent != before
+    write("a.safetensors", **sent)
+    assert call("accumulate")["counts"] == {"came": 1, "counted": 1, "clipped": 0, "zeroed": 0, "refused": {}}
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Deployment, "_clear_stale", lambda self: None)
+        call("update")
+    assert (folder / "sum.safetensors").exists()
+    call("resume")
+    assert not (folder / "sum.safetensors").exists()
+
+
+def test_nothing_beside_it_is_imported(bundle, tmp_path):
+    shutil.copyfile(bundle.folder / "runner.py", tmp_path / "runner.py")
+    (tmp_path / "argparse.py").write_text("raise SystemExit('imported')")
+    done = subprocess.run([sys.executable, tmp_path / "runner.py", "--help"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_bundle_without_privacy_is_not_started(bundle, runner, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle.folder, copy)
+    content = {**json.loads((copy / "manifest.json").read_text()), "test_only": True}
+    content.pop("digest")
+    content["digest"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(runner.RefusedError, match="TEST ONLY"):
+        runner.start(tmp_path / "run", copy)
+    assert runner.start(tmp_path / "run", copy, test_only=True)["released"] == 0
+
+
+def test_the_digest_comes_before_any_other_file(bundle, runner, tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle.folder, copy)
+    monkeypatch.setattr(runner, "_check_names", lambda *given: pytest.fail("files were looked at"))
+    with pytest.raises(runner.RefusedError, match="is not that of the bundle"):
+        runner.start(tmp_path / "run", copy, digest="0" * 64)
+
+
+def test_a_start_that_was_cut_off_is_done_again(call, tmp_path):
+    call("start")
+    folder = tmp_path / "run"
+    for name in ("updates", "taken", "models"):
+        (folder / name).rmdir()
+    (folder / "journal.jsonl").write_text('{"kind": "ope')
+    assert "begin one with start" in call("resume", status=2)
+    assert call("start")["released"] == 0
+
+
+def test_files_of_the_operator_s_own_are_left_alone(begun, call, tmp_path):
+    folder, _, _ = begun
+    (folder / "models" / "round-000001-backup.safetensors").write_text("mine")
+    (folder / "taken" / "mine").write_text("")
+    (tmp_path / "nobody").write_text("\n")
+    assert "there are none" in call("prepare", "--devices", tmp_path / "nobody", "--again", status=2)
+    call("accumulate")
+    call("update")
+    assert (folder / "models" / "round-000001-backup.safetensors").exists()
