@@ -26,7 +26,7 @@ help:
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
-	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions (half an hour)"
+	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
 	@echo "make format      format and mend what ruff can mend"
 	@echo "make clean       delete the environments and what was built"
 
