@@ -101,7 +101,7 @@ class Regression:
         return aggregators.build_mf_aggregator(mechanism or tff_mf.BLT.production("b400"), **arguments)
 
     def process(self, aggregator=None):
-        """That of an aggregator, or of the default one, which is traced once: it has a seed, and so always one noise."""
+        """That of an aggregator, or of the default one, which is traced once, as its noise is of a seed."""
         return self._of(aggregator) if aggregator else self._default
 
     @functools.cached_property

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tff_mf.experiments.cli import cli
 
+from .test_progress import counted
 from .test_screens import REPRS, TRAINING, columns, documented
 
 # What differs from run to run: noise and what is measured of it, hashes, times, and the patch release of Python.
@@ -38,16 +39,22 @@ def settled(name, text):
 
 @pytest.fixture(scope="module")
 def screens(small_data, tmp_path_factory):
-    """The folder, and for each command with a screen in the docs what it printed and what the docs have."""
-    folder, found = tmp_path_factory.mktemp("screens"), {}
+    """The folder, for each command with a screen in the docs what it printed and what the docs have, and its bar."""
+    folder, found, bars = tmp_path_factory.mktemp("screens"), {}, {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("COLUMNS", "80")
         shutil.copy(small_data, "scipy.sqlite")
         for words, screen in documented():
             if words[0] in TRAINING:
+                bars[words[0]] = counted(patch)
                 found[words[0]] = printed(*words), screen
-    return folder, found
+    return folder, found, bars
+
+
+def test_verify_has_as_many_steps_as_its_bar(screens):
+    opened, done = screens[2]["verify"]
+    assert opened == [len(done)]
 
 
 def test_the_screens_in_the_docs_are_what_is_printed(screens):
@@ -57,7 +64,7 @@ def test_the_screens_in_the_docs_are_what_is_printed(screens):
 
 
 def test_they_fit_the_terminal_and_speak_in_words(screens, monkeypatch):
-    folder, found = screens
+    folder, found, _ = screens
     monkeypatch.chdir(folder)
     for text, _ in found.values():
         assert max(map(columns, text.splitlines())) <= 80

@@ -160,12 +160,6 @@ def test_an_audit_has_as_many_steps_as_its_bar(monkeypatch):
     assert opened == [len(done)]
 
 
-def test_verify_has_as_many_steps_as_its_bar(monkeypatch, bundle):
-    opened, done = counted(monkeypatch)
-    assert CliRunner().invoke(cli, ["verify", str(bundle.folder), "--rounds", "1"]).exit_code == 0
-    assert opened == [len(done)]
-
-
 def test_a_first_download_prints_nothing_on_standard_output(tmp_path, monkeypatch, capsys):
     import tensorflow_federated as tff
 
