@@ -1,5 +1,6 @@
 """Bundles that somebody changed, manifest and all: a sample of what `tests/fuzz/tampered_bundles.py` tries."""
 
+import json
 import pathlib
 import shutil
 import stat
@@ -292,6 +293,29 @@ def test_what_other_versions_made_rests_on_the_digest(bundle, exported_again, ma
     assert "verified: its files only, nothing was run" in shown
     assert "rounds in TensorFlow" not in shown
     assert with_digest.rests_on["server/merge/saved_model.pb"] == "rebuilt"
+
+
+def test_the_digest_is_that_of_what_was_checked(bundle, tmp_path, monkeypatch):
+    """Whatever the folder has become meanwhile: an operator keeps the digest that is printed."""
+    folder = tmp_path / "copy"
+    shutil.copytree(bundle.folder, folder)
+    check = bundles.check_files
+
+    def exchanged(*given, **options):
+        found = check(*given, **options)
+        (folder / "manifest.json").write_text("{}")
+        return found
+
+    monkeypatch.setattr(bundles, "check_files", exchanged)
+    shown = json.loads(verified(folder, "--files-only", "--json").stdout)
+    assert (shown["verified"], shown["digest"]) == (True, bundle.digest)
+
+
+def test_what_a_bundle_guarantees_is_shown(bundle, tmp_path):
+    planned = json.loads((bundle.folder / "planned.json").read_text())
+    shown = verified(bundle.folder, "--files-only")
+    assert f"guarantee: {planned['headline']}" in " ".join(shown.stdout.split())
+    assert json.loads(verified(bundle.folder, "--files-only", "--json").stdout)["headline"] == planned["headline"]
 
 
 def test_there_are_ways_enough():
