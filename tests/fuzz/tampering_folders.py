@@ -20,7 +20,7 @@ _REMOVE = "    def remove_all(self) -> None:\n"
 RUNNERS = (
     _way(
         "a runner that checks no file",
-        replaced("runner.py", 'for name, entry in stages.manifest["files"].items():', "for name, entry in ():"),
+        replaced("runner.py", "for name, entry in files.items():", "for name, entry in ():"),
     ),
     _way(
         "a runner that checks no update",
