@@ -5,7 +5,7 @@ import math
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tff_mf
 from tff_mf import _validate
@@ -64,7 +64,7 @@ def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verificat
     with checked_copy(folder, digest=digest) as (copy, refused):
         if copy is None:
             return Verification(refused=refused)
-        return Verification(refused=[], rests_on=resting(copy), **identified(copy))
+        return believed(copy, resting(copy))
 
 
 @contextlib.contextmanager
@@ -119,10 +119,11 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
     ]
 
 
-def identified(copy: pathlib.Path) -> dict[str, str]:
-    """Returns digest and headline of a bundle, of the copy that was checked."""
-    planned = _strict.loads((copy / PLANNED).read_text(encoding="utf-8"))
-    return {"digest": manifest_file(copy)[1], "headline": planned["headline"]}
+def believed(copy: pathlib.Path, rests_on: Mapping[str, str], *, rounds: int = 0) -> Verification:
+    """Returns what there is to say of a bundle of which nothing is refused, by the copy that was checked."""
+    headline = _strict.loads((copy / PLANNED).read_text(encoding="utf-8"))["headline"]
+    digest = manifest_file(copy)[1]
+    return Verification(refused=[], rests_on=rests_on, rounds=rounds, digest=digest, headline=headline)
 
 
 def resting(copy: pathlib.Path) -> dict[str, str]:

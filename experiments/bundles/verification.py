@@ -10,7 +10,7 @@ from tff_mf.errors import InputError
 from .. import layers, progress, reporting, reports, run_files
 from ..reports._configuration import MECHANISM
 from . import building
-from ._checks import checked_copy, identified, resting
+from ._checks import believed, checked_copy, resting
 from ._device_file import read_device_policy
 from ._manifest import MANIFEST, VOCABULARY, read_manifest
 from ._policy import ParticipationPolicy, read_policy
@@ -66,15 +66,14 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
         rests_on = _resting(copy, different)
         if different and not (digest and _other_versions(copy)):
             return Verification(refused=[_refusal(copy, name) for name in different])
-        about = {"rests_on": rests_on, **identified(copy)}
         if different:
-            return Verification(refused=[], **about)
+            return believed(copy, rests_on)
         # Takes ten seconds to import.
         from . import _rounds
 
         rounds = min(rounds, reports.read_configuration(copy).rounds)
         found = _rounds.run(copy, rounds)
-        return Verification(refused=found) if found else Verification(refused=[], rounds=rounds, **about)
+        return Verification(refused=found) if found else believed(copy, rests_on, rounds=rounds)
 
 
 def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
