@@ -35,6 +35,8 @@ from ._source import deployed_again, read_source
 _MOST_SIGNATURE_BYTES = 2**16
 # What both were calculated from the same settings: by another release of a library, perhaps.
 _SAME_NUMBER = 1e-9
+# What a run may have, and no deployment has.
+_NEVER = ("restart_every", "adaptive_count_stddev")
 # What follows from run.json and the artifact, and is compared with it here.
 _FOLLOWING = (MECHANISM, run_files.CONFIGURATION, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
 
@@ -145,6 +147,11 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     if file_hash(folder / MECHANISM) != configuration.mechanism_sha256:
         reason = f"is another artifact than the one of {CONFIGURATION}: its hash differs"
         found.append(Refusal(file=MECHANISM, reason=reason))
+    for name in _NEVER:
+        if getattr(configuration, name) is not None:
+            found.append(
+                Refusal(file=CONFIGURATION, reason=f"has {name}, and the graphs of a bundle have nothing of it")
+            )
     if manifest.test_only != (configuration.insecure_seed is not None):
         found.append(Refusal(file=MANIFEST, reason=f"says another test_only than {CONFIGURATION}"))
     try:
@@ -156,16 +163,19 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     # What it is compared with must be right itself.
     elif problem := device_policy_problem(folder):
         found.append(Refusal(file=DEVICE_POLICY, reason=problem))
-    return [*found, *_report(folder)] or _settings(folder)
+    return [*found, *_report(folder)] or _settings(folder, manifest)
 
 
-def _settings(folder: pathlib.Path) -> list[Refusal]:
+def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     """Compares the settings as they were given with what they became in `run.json`."""
     try:
         settings, privacy, _ = deployed_again(folder)
     except InputError as error:
         text = str(error)
         return [Refusal(file=VOCABULARY if VOCABULARY in text else CONFIGURATION, reason=text)]
+    for name, value in manifest.local_data.items():
+        if value != getattr(settings, name):
+            return [Refusal(file=MANIFEST, reason=f"has another {name} than {CONFIGURATION}")]
     file = folder / run_files.CONFIGURATION
     try:
         given = read_source(folder, insecure_seed=privacy.insecure_seed)

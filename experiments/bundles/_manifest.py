@@ -49,6 +49,7 @@ FILES = (
 _VERSION = 2
 _SIGNATURE = ("inputs", "outputs")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9.+!_-]{1,64}")
+_DTYPE = re.compile(r"[a-z]+[0-9]*")
 _HASH = re.compile(r"[0-9a-f]{64}")
 MOST_MANIFEST_BYTES = 2**24
 # The largest file, by its ending: nothing larger is read, whatever a manifest says.
@@ -224,7 +225,7 @@ def _is_type(value: object) -> bool:
         return False
     shape = value["shape"]
     sizes = isinstance(shape, list) and all(size is None or _is_whole(size, at_least=0) for size in shape)
-    return isinstance(value["dtype"], str) and sizes
+    return isinstance(value["dtype"], str) and bool(_DTYPE.fullmatch(value["dtype"])) and sizes
 
 
 def _text(content: Mapping[str, Any]) -> str:

@@ -255,3 +255,40 @@ def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
     assert source.vocabulary == ["of", "the"]
     assert source.privacy.insecure
     assert source.privacy.noise_multiplier_as_run == 8.0
+
+
+def _restarted(folder):
+    set_in(folder / "run.json", restart_every=1)
+    reports.write(folder, realised=False)
+    _device_file.write_device_policy(folder)
+
+
+def _other_local_data(folder):
+    manifest, _ = bundles.read_manifest(folder)
+    _manifest.write_manifest(
+        folder, dataclasses.replace(manifest, local_data={**manifest.local_data, "max_examples": 400})
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "reason"),
+    [
+        (_restarted, "run.json", "has restart_every, and the graphs of a bundle have nothing of it"),
+        (_other_local_data, "manifest.json", "has another max_examples than run.json"),
+    ],
+)
+def test_what_no_graph_does_is_refused_by_the_files_alone(copy, change, file, reason):
+    change(copy)
+    written_anew(copy)
+    found = bundles.refusals(copy)[0]
+    assert (found.file, reason in found.reason) == (file, True), found
+
+
+def test_a_type_in_the_manifest_moves_no_cursor(copy):
+    manifest, _ = bundles.read_manifest(copy)
+    merge = manifest.stages["merge"]
+    name = next(iter(merge["inputs"]))
+    other = {**merge, "inputs": {**merge["inputs"], name: {"dtype": "\x1b[2J", "shape": []}}}
+    _manifest.write_manifest(copy, dataclasses.replace(manifest, stages={**manifest.stages, "merge": other}))
+    (found,) = bundles.refusals(copy)
+    assert (found.file, "merge.inputs" in found.reason) == ("manifest.json", True)
