@@ -149,9 +149,7 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         found.append(Refusal(file=MECHANISM, reason=reason))
     for name in _NEVER:
         if getattr(configuration, name) is not None:
-            found.append(
-                Refusal(file=CONFIGURATION, reason=f"has {name}, and the graphs of a bundle have nothing of it")
-            )
+            found.append(Refusal(file=CONFIGURATION, reason=f"has {name}, which no graph of a bundle has"))
     if manifest.test_only != (configuration.insecure_seed is not None):
         found.append(Refusal(file=MANIFEST, reason=f"says another test_only than {CONFIGURATION}"))
     try:

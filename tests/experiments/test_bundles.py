@@ -273,7 +273,7 @@ def _other_local_data(folder):
 @pytest.mark.parametrize(
     ("change", "file", "reason"),
     [
-        (_restarted, "run.json", "has restart_every, and the graphs of a bundle have nothing of it"),
+        (_restarted, "run.json", "has restart_every, which no graph of a bundle has"),
         (_other_local_data, "manifest.json", "has another max_examples than run.json"),
     ],
 )
