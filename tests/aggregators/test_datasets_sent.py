@@ -212,10 +212,10 @@ def test_the_worker_keeps_one_table_and_not_one_a_client():
     # Two clients at a time: what eight need at once moved the size by 35 MB on a busy machine.
     with aggregators.resident_context(max_concurrent_computation_calls=2):
         sizes = []
-        for turn in range(6):
+        for turn in range(10):
             assert summed([client(8 * turn + number) for number in range(8)]) == sum(range(8 * turn, 8 * turn + 8))
             alive = {child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
             (worker,) = alive - others
             sizes.append(worker.memory_info().rss)
-    # A table has 20,000 strings of 70 bytes, and 32 clients had one.
-    assert sizes[-1] - sizes[1] < 32 * 1e6, sizes
+    # A table has 20,000 strings of 70 bytes, and 64 clients had one: 90 MB and more.
+    assert sizes[-1] - sizes[1] < 60 * 1e6, sizes

@@ -38,7 +38,7 @@ def test_the_round_after_the_last_is_refused_in_one_sentence(context, mechanism)
     assert isinstance(caught.value, ValueError)
     assert str(caught.value) == (
         f"The {mechanism.kind} mechanism is defined for 2 rounds, and all of them have run. Nothing of this round was "
-        "released. Train with a mechanism of more rounds, or with restart_every."
+        "released. Train with more rounds, a mechanism of more rounds, or restart_every."
     )
     shown = "".join(traceback.format_exception(caught.value))
     assert "rpc" not in shown.replace("grpc.RpcError", "").lower().split("norounds")[-1]

@@ -289,6 +289,6 @@ def test_a_type_in_the_manifest_moves_no_cursor(copy):
     merge = manifest.stages["merge"]
     name = next(iter(merge["inputs"]))
     other = {**merge, "inputs": {**merge["inputs"], name: {"dtype": "\x1b[2J", "shape": []}}}
-    _manifest.write_manifest(copy, dataclasses.replace(manifest, stages={**manifest.stages, "merge": other}))
-    (found,) = bundles.refusals(copy)
-    assert (found.file, "merge.inputs" in found.reason) == ("manifest.json", True)
+    # Checked when it is written as it is when it is read.
+    with pytest.raises(tff_mf.InputError, match=r"stages\.merge\.inputs"):
+        _manifest.write_manifest(copy, dataclasses.replace(manifest, stages={**manifest.stages, "merge": other}))
