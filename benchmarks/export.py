@@ -18,10 +18,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import learning_process
 from tff_mf.experiments.bundles.stages import Stages
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.training import learning_process
 
 SMALL = ModelConfig(vocab_size=500, embedding_size=16, units=32)
 ROWS = "__noise__rows__"

@@ -24,12 +24,13 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from tff_mf.experiments import bundles, coordination, reports, task
+from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import building
 from tff_mf.experiments.bundles._source import deployed_again
 from tff_mf.experiments.bundles.stages import Stages
 from tff_mf.experiments.datasets import _example_proto
 from tff_mf.experiments.datasets.pydoc import write_pydoc
+from tff_mf.experiments.training import task
 
 ROUNDS, COHORT, SHARE, SENTENCES, CLIP_NORM = 30, 12, 0.2, 32, 1.0
 SETTINGS = f"""[run]

@@ -24,8 +24,9 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from tff_mf.experiments import bundles, coordination, ledger, participation_log, reports
+from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import runner
+from tff_mf.experiments.run_folder import ledger, participation_log
 
 ROUNDS, COHORT, DEVICES, SHARE = 30, 8, 320, 0.2
 KINDS = (*coordination.MALFORMED, *coordination.POISONING)

@@ -19,9 +19,9 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import learning_process, task
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.training import learning_process, task
 
 WORDS = 2000
 BATCH = 16

@@ -21,9 +21,10 @@ import psutil
 from resident import row, worker
 
 import tff_mf
-from tff_mf.experiments import runs, training
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.datasets import named_data
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.training import program
 
 SETTLED = 50
 GOAL = "≤ 5 %"
@@ -50,7 +51,7 @@ def measured(rounds: int, clients: int, dataset: str, table: pathlib.Path | None
         participation=tff_mf.MinSep(min_sep=max(1, rounds // PARTICIPATIONS), max_participations=PARTICIPATIONS),
         delta=1e-6,
     )
-    data = runs.data_file(dataset)
+    data = named_data.data_file(dataset)
     with contextlib.ExitStack() as stack:
         out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         file = stack.enter_context((table or out / "memory.csv").open("w", newline="", buffering=1, encoding="utf-8"))
@@ -65,7 +66,7 @@ def measured(rounds: int, clients: int, dataset: str, table: pathlib.Path | None
             writer.writerow(memory[-1])
 
         (out / "run").mkdir()
-        training.run(settings, privacy, data=data, out=out / "run", on_round=on_round)
+        program.run(settings, privacy, data=data, out=out / "run", on_round=on_round)
     return memory
 
 

@@ -26,9 +26,10 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import runs, sampling, task
-from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.settings import ModelConfig
+from tff_mf.experiments import sampling
+from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.datasets import named_data, sqlite
+from tff_mf.experiments.training import task
 
 LSTM = 4_050_748
 BANDS, ROUNDS = 342, 2052
@@ -195,7 +196,7 @@ class Lstm:
     """The papers' model, and real clients for it."""
 
     def __init__(self, clients: int = CLIENTS) -> None:
-        data = runs.data_file("pydoc")
+        data = named_data.data_file("pydoc")
         splits = sqlite.load(data)
         cohorts = sampling.plan_cohorts(
             client_ids=splits.train.client_ids,

@@ -22,10 +22,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf import aggregators
-from tff_mf.experiments import bundles, learning_process
+from tff_mf.experiments import bundles
 from tff_mf.experiments.bundles import building
 from tff_mf.experiments.bundles._source import deployed_again
 from tff_mf.experiments.datasets.pydoc import write_pydoc
+from tff_mf.experiments.training import learning_process
 from tff_mf.noise import _keys
 
 SHOWN = (1, 10, 30)

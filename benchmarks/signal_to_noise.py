@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.experiments import mechanisms
+from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.datasets import _example_proto, sqlite
 
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
@@ -102,7 +102,7 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
     """Trains, and returns the point with what came of it."""
     start = time.perf_counter()
     schema = tff_mf.MinSep(min_sep=point.rounds // 2, max_participations=2)
-    mechanism = mechanisms.build(point.mechanism, rounds=point.rounds, participation=schema)
+    mechanism = mechanism_names.build(point.mechanism, rounds=point.rounds, participation=schema)
     random = np.random.default_rng(point.seed)
     weights = _initial(point.width, random)
     dimension = sum(weight.size for weight in weights)
@@ -117,7 +117,7 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
         mean = sum(_update(weights, random.permutation(each)[:SENTENCES], point.clip_norm) for each in cohort) / CLIENTS
         velocity = MOMENTUM * velocity + mean + noise[step]
         cooling = min(1.0, (point.rounds - step) / (COOLDOWN * point.rounds))
-        flat = rate * (mechanisms.RAMP_FLOOR + (1 - mechanisms.RAMP_FLOOR) * cooling) * velocity
+        flat = rate * (mechanism_names.RAMP_FLOOR + (1 - mechanism_names.RAMP_FLOOR) * cooling) * velocity
         ends = np.cumsum([weight.size for weight in weights])[:-1]
         for weight, change in zip(weights, np.split(flat, ends), strict=True):
             weight += change.reshape(weight.shape)

@@ -230,9 +230,9 @@ def test_the_version_is_shown_and_recorded(checkout, installed, tmp_path):
     (line,) = run(show, checkout, installed)
     assert line == f"tff-mf, version {_version.of_sources(checkout)}"
     record = (
-        "import tff_mf; from tff_mf.experiments import reporting\n"
+        "import tff_mf; from tff_mf.experiments.run_folder import versions\n"
         "from tff_mf.artifacts import _manifest\n"
-        "print(reporting.versions()['tff-mf'], _manifest._release('tff-mf'))"
+        "print(versions.versions()['tff-mf'], _manifest._release('tff-mf'))"
     )
     (line,) = run(record, checkout, installed)
     assert line.split() == 2 * [_version.of_sources(checkout)]

@@ -11,7 +11,7 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
-from ..factory import build_mf_aggregator
+from ..factories.factory import build_mf_aggregator
 from . import _bound, _cohorts, _leaves, _noise
 from ._probe import Probe
 from ._result import Findings, ProcessCheck

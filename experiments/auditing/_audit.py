@@ -8,8 +8,8 @@ import numpy as np
 import tff_mf
 from tff_mf import _validate
 
-from .. import progress
-from ..statements import upwards
+from ..output import progress
+from ..output.digits import rounded_up
 from . import _noise_tests
 from ._adversary import reached_sensitivity
 from ._canaries import CanaryBound, can_tell_half, canary_bound
@@ -181,13 +181,13 @@ def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Te
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound, *, tells: bool) -> list[Test]:
     shown = max(canaries.epsilon, canaries.epsilon_gaussian)
-    text = f"canaries show {_at_least(shown)} with confidence {canaries.confidence}; claimed {upwards(claimed)}"
+    text = f"canaries show {_at_least(shown)} with confidence {canaries.confidence}; claimed {rounded_up(claimed)}"
     tests = [Test(name="canaries", passed=shown <= claimed, value=shown, limit=claimed, text=text)]
     halved = max(control.epsilon, control.epsilon_gaussian)
     must = (
-        f"which must be above {upwards(claimed)}; this many canaries can show {control.at_most:.2f} at most"
+        f"which must be above {rounded_up(claimed)}; this many canaries can show {control.at_most:.2f} at most"
         if tells
-        else f"and this many cannot tell it from the claim of {upwards(claimed)}: nothing follows from that"
+        else f"and this many cannot tell it from the claim of {rounded_up(claimed)}: nothing follows from that"
     )
     text = f"with the noise cut in half, canaries show {_at_least(halved)}, {must}"
     # Beyond what so many canaries can show, the control says nothing.

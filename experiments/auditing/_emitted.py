@@ -6,7 +6,7 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import noise, queries
 
-from .. import progress
+from ..output import progress
 
 # A record's norm, for a clip norm of 1.
 _ABOVE, _BELOW = 2.0, 0.5

@@ -11,9 +11,12 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
-from .. import reports, run_files
-from ..reports import _strict
-from ..reports._configuration import CONFIGURATION, MECHANISM, file_hash
+from .. import reports
+from ..configuration import toml_file
+from ..output import strict_json
+from ..output.files import file_hash
+from ..run_folder import names
+from ..run_folder.names import MECHANISM, RUN_JSON
 from ._device_file import device_policy_problem
 from ._entries import copied
 from ._manifest import (
@@ -38,7 +41,7 @@ _SAME_NUMBER = 1e-9
 # What a run may have, and no deployment has.
 _NEVER = ("restart_every", "adaptive_count_stddev")
 # What follows from run.json and the artifact, and is compared with it here.
-_FOLLOWING = (MECHANISM, run_files.CONFIGURATION, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
+_FOLLOWING = (MECHANISM, names.SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
 
 
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
@@ -123,7 +126,7 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
 
 def believed(copy: pathlib.Path, rests_on: Mapping[str, str], *, rounds: int = 0) -> Verification:
     """Returns what there is to say of a bundle of which nothing is refused, by the copy that was checked."""
-    headline = _strict.loads((copy / PLANNED).read_text(encoding="utf-8"))["headline"]
+    headline = strict_json.loads((copy / PLANNED).read_text(encoding="utf-8"))["headline"]
     digest = manifest_file(copy)[1]
     return Verification(refused=[], rests_on=rests_on, rounds=rounds, digest=digest, headline=headline)
 
@@ -138,20 +141,20 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     try:
         configuration = reports.read_configuration(folder)
     except InputError as error:
-        return [Refusal(file=CONFIGURATION, reason=str(error))]
+        return [Refusal(file=RUN_JSON, reason=str(error))]
     try:
         tff_mf.load(folder / MECHANISM)
     except InputError as error:
         return [Refusal(file=MECHANISM, reason=str(error))]
     found = []
     if file_hash(folder / MECHANISM) != configuration.mechanism_sha256:
-        reason = f"is another artifact than the one of {CONFIGURATION}: its hash differs"
+        reason = f"is another artifact than the one of {RUN_JSON}: its hash differs"
         found.append(Refusal(file=MECHANISM, reason=reason))
     for name in _NEVER:
         if getattr(configuration, name) is not None:
-            found.append(Refusal(file=CONFIGURATION, reason=f"has {name}, which no graph of a bundle has"))
+            found.append(Refusal(file=RUN_JSON, reason=f"has {name}, which no graph of a bundle has"))
     if manifest.test_only != (configuration.insecure_seed is not None):
-        found.append(Refusal(file=MANIFEST, reason=f"says another test_only than {CONFIGURATION}"))
+        found.append(Refusal(file=MANIFEST, reason=f"says another test_only than {RUN_JSON}"))
     try:
         weaker = read_policy(folder).weaker_than(configuration.schema)
     except InputError as error:
@@ -170,22 +173,22 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         settings, privacy, _ = deployed_again(folder)
     except InputError as error:
         text = str(error)
-        return [Refusal(file=VOCABULARY if VOCABULARY in text else CONFIGURATION, reason=text)]
+        return [Refusal(file=VOCABULARY if VOCABULARY in text else RUN_JSON, reason=text)]
     for name, value in manifest.local_data.items():
         if value != getattr(settings, name):
-            return [Refusal(file=MANIFEST, reason=f"has another {name} than {CONFIGURATION}")]
-    file = folder / run_files.CONFIGURATION
+            return [Refusal(file=MANIFEST, reason=f"has another {name} than {RUN_JSON}")]
+    file = folder / names.SETTINGS_TOML
     try:
         given = read_source(folder, insecure_seed=privacy.insecure_seed)
         text = file.read_text(encoding="utf-8")
     except (InputError, OSError, ValueError) as error:
         return [Refusal(file=file.name, reason=str(error))]
-    if text != run_files.as_toml(given.configuration.values):
+    if text != toml_file.as_toml(given.configuration.values):
         return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
     for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
         for name in vars(stated):
             if not _same(getattr(stated, name), getattr(asked, name)):
-                return [Refusal(file=file.name, reason=f"asks for another {name} than {CONFIGURATION} has")]
+                return [Refusal(file=file.name, reason=f"asks for another {name} than {RUN_JSON} has")]
     return []
 
 
@@ -198,7 +201,7 @@ def _same(one: object, other: object) -> bool:
 def _report(folder: pathlib.Path) -> list[Refusal]:
     """Compares the report with the one that follows from the other files."""
     try:
-        stored = _strict.loads((folder / PLANNED).read_text(encoding="utf-8"))
+        stored = strict_json.loads((folder / PLANNED).read_text(encoding="utf-8"))
         shown = (folder / PLANNED_TEXT).read_text(encoding="utf-8")
     except (OSError, ValueError, RecursionError) as error:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]

@@ -12,8 +12,9 @@ import tff_mf
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
-from ..reports import _figures, _strict
-from ..reports._configuration import MECHANISM
+from ..output import strict_json
+from ..reports import _figures
+from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
 from ._device_texts import CLOCK, INDEX, requirements
 from ._manifest import DEVICE_POLICY
@@ -93,7 +94,7 @@ def device_policy_problem(folder: pathlib.Path) -> str:
 
 def _read(folder: pathlib.Path) -> dict[str, Any]:
     try:
-        stored = _strict.loads((folder / DEVICE_POLICY).read_text(encoding="utf-8"))
+        stored = strict_json.loads((folder / DEVICE_POLICY).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputValueError(f"{DEVICE_POLICY} is missing or damaged: {error}") from error
     problem = next(_problems(stored), None)

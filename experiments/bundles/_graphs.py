@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from tff_mf.errors import InputError
 
 from ... import aggregators
-from .. import learning_process, task
+from ..training import learning_process, task
 from ._manifest import TOKENIZE
 from ._source import deployed_again
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-from ..reports import _strict
-from ..reports._configuration import CONFIGURATION, MECHANISM
-from ..run_files import CONFIGURATION as SETTINGS
+from ..output import strict_json
+from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.names import SETTINGS_TOML as SETTINGS
 from . import _entries
 
 MANIFEST = "manifest.json"
@@ -37,7 +37,7 @@ FORMS = (
 )
 # Every file of every bundle, but for the one of TensorFlow Lite, which some have.
 FILES = (
-    *(CONFIGURATION, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
+    *(RUN_JSON, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
     *(f"forms/{name}.pb" for name in FORMS),
     *(
         f"{folder}/{name}"
@@ -133,7 +133,7 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
     """
     try:
         text = raw.decode()
-        content = _strict.loads(text)
+        content = strict_json.loads(text)
         if not isinstance(content, dict):
             raise ValueError("it is no object")
         _check_version(content.get("version"))

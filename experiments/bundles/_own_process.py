@@ -14,7 +14,7 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-from .. import progress
+from ..output import progress
 
 _LOG = logging.getLogger(__name__)
 _MODULE = f"{__package__}._graphs"

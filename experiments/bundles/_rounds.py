@@ -14,7 +14,8 @@ import tensorflow_federated as tff
 from tff_mf.noise import _keys
 
 from ... import aggregators
-from .. import learning_process, progress
+from ..output import progress
+from ..training import learning_process
 from ._manifest import INITIAL, MANIFEST, Manifest, read_manifest
 from ._results import Refusal
 from ._source import deployed_again

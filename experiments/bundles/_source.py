@@ -8,10 +8,14 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-from .. import layers, reports, run_files, runs
-from ..configuration import RunConfiguration
-from ..privacy import PrivacyPlan, plan_privacy
-from ..settings import ModelConfig, SamplingSettings, TrainingSettings
+from .. import reports
+from ..configuration import layers, toml_file
+from ..configuration.run import RunConfiguration
+from ..configuration.settings import ModelConfig, TrainingSettings
+from ..datasets import named_data
+from ..privacy.plan import PrivacyPlan, plan_privacy
+from ..run_folder import folders, names
+from ..sampling.settings import SamplingSettings
 from ._manifest import VOCABULARY
 
 
@@ -47,17 +51,17 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
     """
     if not path.exists():
         raise InputValueError(f"run={str(path)!r} does not exist: name the folder of a run, or a TOML file.")
-    file = path / run_files.CONFIGURATION if path.is_dir() else path
+    file = path / names.SETTINGS_TOML if path.is_dir() else path
     if not file.is_file():
-        inside = sorted(str(each.parent) for each in path.glob(f"*/{run_files.CONFIGURATION}"))
+        inside = sorted(str(each.parent) for each in path.glob(f"*/{names.SETTINGS_TOML}"))
         remedy = (
             f"name one of the runs in it, {', '.join(inside[:3])}" if inside else "name the TOML file of its settings"
         )
         raise InputValueError(
-            f"run={str(path)!r} has no {run_files.CONFIGURATION}: it is no folder of tff-mf train; {remedy}."
+            f"run={str(path)!r} has no {names.SETTINGS_TOML}: it is no folder of tff-mf train; {remedy}."
         )
-    chosen, layer = run_files.resolve(None, file, {})
-    with layers.sourced(run_files.origins(chosen, layer, file)):
+    chosen, layer = toml_file.resolve(None, file, {})
+    with layers.sourced(toml_file.origins(chosen, layer, file)):
         return _source_of(path, layer, insecure_seed)
 
 
@@ -65,7 +69,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
     if not path.is_dir():
         configuration.check()
-    begun = runs.begun_mechanism(path) if path.is_dir() else None
+    begun = folders.begun_mechanism(path) if path.is_dir() else None
     simulated = configuration.privacy_plan(begun or configuration.build_mechanism(), insecure_seed)
     privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
     return Source(
@@ -83,7 +87,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan,
         InputError: If a file is missing or damaged.
     """
     run = reports.read_configuration(folder)
-    mechanism = runs.begun_mechanism(folder)
+    mechanism = folders.begun_mechanism(folder)
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact of a mechanism.")
     privacy = plan_privacy(
@@ -132,4 +136,4 @@ def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence
         return read_vocabulary(path)
     from ..datasets import sqlite
 
-    return list(sqlite.load_word_counts(runs.data_file(configuration.dataset), configuration.vocab_size))
+    return list(sqlite.load_word_counts(named_data.data_file(configuration.dataset), configuration.vocab_size))

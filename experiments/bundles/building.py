@@ -11,7 +11,10 @@ from collections.abc import Mapping
 
 from tff_mf import _validate
 
-from .. import progress, reporting, reports, run_files
+from .. import reports
+from ..configuration import toml_file
+from ..output import progress
+from ..run_folder import versions as package_versions
 from . import runner
 from ._device_file import write_device_policy
 from ._device_policy import DevicePolicy
@@ -50,7 +53,7 @@ def export(
     # What no client can hold is refused before anything is built.
     DevicePolicy.of(policy, rounds=source.privacy.rounds, task_name="later" if task_name is None else task_name)
     with new_folder(out) as aside:
-        return write(source, aside, policy, population, reporting.versions(), task_name)
+        return write(source, aside, policy, population, package_versions.versions(), task_name)
 
 
 def write(
@@ -87,7 +90,7 @@ def write(
         versions=dict(versions),
     )
     reports.write(folder, realised=False)
-    run_files.write(source.configuration, folder)
+    toml_file.write(source.configuration, folder)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
     (folder / RUNNER).write_bytes(pathlib.Path(runner.__file__).read_bytes())

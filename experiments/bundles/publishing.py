@@ -9,7 +9,9 @@ import safetensors.numpy
 import tensorflow as tf
 
 from ... import aggregators
-from .. import progress, reports, task, training
+from .. import reports
+from ..output import progress
+from ..training import program, task
 from ._folders import new_folder
 from ._manifest import VOCABULARY
 from ._source import deployed_again
@@ -57,7 +59,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     report = reports.published(json.loads((run / REPORT).read_text(encoding="utf-8")))
     as_json, as_markdown = reports.as_text(report), reports.markdown(report)
     keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
-    weights = safetensors.numpy.load_file(run / training.MODEL)
+    weights = safetensors.numpy.load_file(run / program.MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
     words = tf.TensorSpec([None, task.SEQUENCE_LENGTH], tf.int64, name="words")
 

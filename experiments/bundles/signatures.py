@@ -15,7 +15,7 @@ import tempfile
 from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
-from .. import runs
+from ..output import files as output_files
 from . import _entries, _ssh_keygen
 from ._manifest import MANIFEST, MOST_MANIFEST_BYTES, SIGNATURE
 
@@ -121,7 +121,7 @@ def sign(folder: pathlib.Path, key: pathlib.Path, *, digest: str) -> str:
         raise SignatureError(MANIFEST, "was changed since it was written, and is not signed")
     try:
         signature, by = _sign(manifest, key, NAMESPACE)
-        runs.write_atomically(folder / SIGNATURE, signature)
+        output_files.write_atomically(folder / SIGNATURE, signature)
         # As the other files of a bundle: written by nobody but its owner, whatever the umask is.
         (folder / SIGNATURE).chmod(_MODE)
     except (InputError, OSError) as error:

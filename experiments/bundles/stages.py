@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_mf.errors import InputValueError
 
-from .. import native_output
+from ..output import native_output
 from . import runner
 from ._manifest import TOKENIZE, read_manifest
 from .runner import Tensors as Tensors

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from tff_mf import _requires
 from tff_mf.errors import InputError
 
-from .. import layers, progress, reporting, reports, run_files
-from ..reports._configuration import MECHANISM
+from .. import reports
+from ..configuration import layers
+from ..output import progress
+from ..run_folder import versions
+from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML
 from . import building
 from ._checks import believed, checked_copy, resting
 from ._device_file import read_device_policy
@@ -19,10 +22,10 @@ from ._source import Source, deployed_again
 
 # What everything else is made of.
 _GIVEN = {
-    reports.CONFIGURATION: DIGEST,
+    RUN_JSON: DIGEST,
     VOCABULARY: DIGEST,
     MECHANISM: CHECKED,
-    run_files.CONFIGURATION: CHECKED,
+    SETTINGS_TOML: CHECKED,
 }
 
 
@@ -61,7 +64,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
                 rebuild(copy, pathlib.Path(again))
             except InputError as error:
                 reason = f"cannot be exported again: {error}".replace(str(copy), str(folder))
-                return Verification(refused=[Refusal(file=reports.CONFIGURATION, reason=reason)])
+                return Verification(refused=[Refusal(file=RUN_JSON, reason=reason)])
             different = list(differing(copy, pathlib.Path(again)))
         rests_on = _resting(copy, different)
         if different and not (digest and _other_versions(copy)):
@@ -88,7 +91,7 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     """
     settings, privacy, vocabulary = deployed_again(bundle)
     run = reports.read_configuration(bundle)
-    layer = layers.Layer.of(layers.read_toml(bundle / run_files.CONFIGURATION)["run"], run_files.CONFIGURATION)
+    layer = layers.Layer.of(layers.read_toml(bundle / SETTINGS_TOML)["run"], SETTINGS_TOML)
     source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, configuration=layer)
     policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
     building.write(source, to, policy, run.population, run.versions, read_device_policy(bundle).task_name)
@@ -118,7 +121,7 @@ def _resting(copy: pathlib.Path, different: list[str]) -> dict[str, str]:
 
 def _other_versions(copy: pathlib.Path) -> str:
     """Returns what a bundle was made with that is of another version here; an empty text if nothing is."""
-    made, here = reports.read_configuration(copy).versions, reporting.versions()
+    made, here = reports.read_configuration(copy).versions, versions.versions()
     return ", ".join(
         f"{name} {version} (here: {here.get(name, 'none')})"
         for name, version in made.items()

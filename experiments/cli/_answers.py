@@ -10,9 +10,9 @@ import click
 
 from tff_mf.errors import InputError, InputValueError
 
-from .. import runs
-from ..reports import _questions, _strict
-from ..statements import ANSWERS
+from ..output import files, strict_json
+from ..privacy.statements import ANSWERS
+from ..reports import _questions
 from . import _screens
 
 _DRAFT = "answers.draft.json"
@@ -57,11 +57,11 @@ def ask(folder: pathlib.Path) -> pathlib.Path:
             asked[question.name] = _answer(question, answers[question.name])
     except (click.Abort, KeyboardInterrupt):
         if asked:
-            runs.write_atomically(draft, _questions.as_text({**answers, **asked}))
+            files.write_atomically(draft, _questions.as_text({**answers, **asked}))
         kept = "; what you answered is kept for the next time" if asked else ""
         click.echo(f"\nstopped: {path} is as it was{kept}", err=True)
         raise click.Abort from None
-    runs.write_atomically(path, _questions.as_text(asked))
+    files.write_atomically(path, _questions.as_text(asked))
     draft.unlink(missing_ok=True)
     missing = [name for name, answer in asked.items() if answer is None]
     click.echo(f"\nwritten to {path}" + (f"; still open: {', '.join(missing)}" if missing else ""), err=True)
@@ -87,7 +87,7 @@ def write_form(folder: pathlib.Path, out: pathlib.Path) -> None:
     own = folder / ANSWERS
     given = {} if own.is_file() and own.stat().st_size == 0 else _questions.read_answers(folder)
     try:
-        runs.write_atomically(out, _questions.as_text(given))
+        files.write_atomically(out, _questions.as_text(given))
     except OSError as error:
         raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
     for question in _questions.QUESTIONS:
@@ -138,7 +138,7 @@ def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
         if not os.path.lexists(path) or (path.name == _DRAFT and _is_old(path)):
             continue
         try:
-            given = _strict.loads(path.read_text(encoding="utf-8"))
+            given = strict_json.loads(path.read_text(encoding="utf-8"))
             _questions.checked(given, str(path))
         except (OSError, ValueError, RecursionError, InputError):
             click.echo(f"{path} is empty or damaged: what can be read of it is kept, the rest is asked anew.", err=True)
@@ -162,7 +162,7 @@ def _is_old(draft: pathlib.Path) -> bool:
 def _readable(path: pathlib.Path) -> Mapping[str, Any]:
     """Returns what a damaged file says, nothing if it is no JSON object."""
     try:
-        given = _strict.loads(path.read_text(encoding="utf-8"))
+        given = strict_json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return given if isinstance(given, Mapping) else {}

@@ -8,8 +8,9 @@ import click
 import tff_mf
 from tff_mf import _validate
 
-from .. import amplified, mechanisms
-from ..mechanism_settings import MechanismSetting
+from ..configuration import mechanism_names
+from ..configuration.mechanism_setting import MechanismSetting
+from ..privacy import amplification
 
 _WITH_MOMENTUM = ("momentum", "momentum_with_rates")
 _WITH_RATES = ("learning_rates", "momentum_with_rates")
@@ -65,7 +66,7 @@ class Flags:
         """Returns the workload of the flags, or None if none was named."""
         given = {name: getattr(self, name) for name in ("momentum", "warmup", "cooldown")}
         if self.workload is not None:
-            _validate.one_of("workload", self.workload, mechanisms.WORKLOADS)
+            _validate.one_of("workload", self.workload, mechanism_names.WORKLOADS)
         for name, kinds in (("momentum", _WITH_MOMENTUM), ("warmup", _WITH_RATES), ("cooldown", _WITH_RATES)):
             if given[name] is not None and self.workload not in kinds:
                 raise click.UsageError(f"--{name} goes with --workload {' or '.join(kinds)} only.")
@@ -80,7 +81,7 @@ class Flags:
         if self.workload is None:
             return None
         numbers = {name: value or 0.0 for name, value in given.items()}
-        return mechanisms.workload(self.workload, rounds=_validate.whole("rounds", rounds), **numbers)
+        return mechanism_names.workload(self.workload, rounds=_validate.whole("rounds", rounds), **numbers)
 
     def setting(
         self,
@@ -110,7 +111,9 @@ class Flags:
             _validate.whole("population", self.population)
         if self.sampling is None:
             if self.clients_per_round is not None:
-                raise click.UsageError(f"--clients-per-round goes with --sampling {' or '.join(amplified.KINDS)} only.")
+                raise click.UsageError(
+                    f"--clients-per-round goes with --sampling {' or '.join(amplification.KINDS)} only."
+                )
             return None
         self.check_sampling()
         for flag, value in (("--population", self.population), ("--clients-per-round", self.clients_per_round)):
@@ -121,7 +124,7 @@ class Flags:
 
     def check_sampling(self) -> None:
         """Refuses a sampling that no theorem here covers."""
-        _validate.one_of("sampling", self.sampling, amplified.KINDS)
+        _validate.one_of("sampling", self.sampling, amplification.KINDS)
         if self.adjacency != "zero-out":
             raise click.UsageError(
                 f"--sampling {self.sampling} does not go with --adjacency {self.adjacency}: amplification is "
@@ -140,16 +143,16 @@ class Flags:
         known = self.min_sep if self.min_sep is not None else self.bands
         if known is not None:
             return _validate.whole("min_sep" if self.min_sep is not None else "bands", known)
-        if file in mechanisms.KINDS:
+        if file in mechanism_names.KINDS:
             raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has so many groups of clients.")
         assert self.rounds is not None
-        return amplified.bands_of(mechanisms.load(file, self.rounds), self.rounds)
+        return amplification.bands_of(mechanism_names.load(file, self.rounds), self.rounds)
 
     def sampled_participation(self, groups: int) -> tff_mf.Participation:
         """Returns what sampling binds clients to; flags that say something else are refused."""
         assert self.rounds is not None
         assert self.sampling is not None
-        schema = amplified.bound_by(self.sampling, groups, self.rounds)
+        schema = amplification.bound_by(self.sampling, groups, self.rounds)
         b, k = schema.separation, schema.limit
         if self.min_sep not in (None, b) or self.max_participations not in (None, k):
             raise click.UsageError(

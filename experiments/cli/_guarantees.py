@@ -7,8 +7,8 @@ from typing import Any
 
 import tff_mf
 
-from .. import amplified, statements
-from ..mechanism_settings import MechanismSetting
+from ..configuration.mechanism_setting import MechanismSetting
+from ..privacy import amplification, statements
 from . import _options, _screens
 from ._flags import Flags
 
@@ -66,7 +66,7 @@ class Found:
         """Returns ε with amplification, in entries of its own, if --sampling was given."""
         if self.sampled is None:
             return {}
-        found = amplified.in_secret(
+        found = amplification.in_secret(
             self.mechanism, self.setting.rounds, **self.sampled, noise_multiplier=noise_multiplier, delta=delta
         )
         return {"amplified_epsilon": found.epsilon, "amplified_statement": found.statement}
@@ -91,7 +91,7 @@ class Found:
         """Returns the noise multiplier that amplification allows, and ε with and without it, if there is --sampling."""
         if self.sampled is None:
             return {}
-        amplified.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
+        amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
         multiplier = tff_mf.calibrate_amplified_noise_multiplier(
             self.mechanism,
             self.setting.rounds,

@@ -10,7 +10,7 @@ import click
 
 import tff_mf
 
-from .. import mechanisms
+from ..configuration import mechanism_names
 from . import _screens, _types
 from ._flags import Flags
 
@@ -119,7 +119,7 @@ def participation(
 
 def load_mechanism(file: str, rounds: int | None = None) -> tff_mf.Mechanism:
     """Returns the mechanism of an artifact, of `identity`, of `production:NAME`, or of a tree over so many rounds."""
-    return mechanisms.load(file, rounds)
+    return mechanism_names.load(file, rounds)
 
 
 def report(

@@ -7,10 +7,10 @@ from typing import Any
 
 import tff_mf
 
-from .. import digits
-from ..amplified_planning import AmplifiedOption
-from ..deployment import Deployment
-from ..planning import Option
+from ..output import digits
+from ..planning.amplified import AmplifiedOption
+from ..planning.deployment import Deployment
+from ..planning.options import Option
 from . import _guarantees, _screens
 
 _NONE = "–"

@@ -9,7 +9,7 @@ from typing import Any
 
 import tff_mf
 
-from .. import digits
+from ..output import digits
 
 _NARROWEST = 40
 _WIDEST = 120

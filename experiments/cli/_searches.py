@@ -8,8 +8,8 @@ import click
 import tff_mf
 from tff_mf import _validate
 
-from .. import mechanisms
-from ..mechanism_settings import MechanismSetting
+from ..configuration import mechanism_names
+from ..configuration.mechanism_setting import MechanismSetting
 from . import _guarantees, _options
 from ._flags import Flags
 
@@ -74,7 +74,7 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
     if own.get("bands", 0) is None:
         own["bands"] = _bands(flags, setting)
     searched = None if name == "banded" and not flags.says_participation else setting.searched_participation
-    found = mechanisms.search(
+    found = mechanism_names.search(
         name,
         rounds=setting.searched_rounds,
         participation=searched,
@@ -115,7 +115,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
         delta=target.delta,
         bands=None if bands is None else [bands],
     )[0]
-    found = mechanisms.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
+    found = mechanism_names.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
     schema = flags.sampled_participation(best.bands)
     return Search(
         found=found,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..configuration import PROPOSED, RunConfiguration
+from ..configuration.run import PROPOSED, RunConfiguration
 from . import _types
 
 _HELP = {

@@ -9,7 +9,10 @@ from click.shell_completion import CompletionItem
 from tff_mf import _validate
 from tff_mf.guarantees import ADJACENCIES
 
-from .. import amplified, mechanisms, settings
+from ..configuration import mechanism_names
+from ..configuration.settings import ALGORITHMS, ARCHITECTURES
+from ..privacy import amplification
+from ..sampling.settings import SAMPLING_KINDS
 
 _LONGEST_METAVAR = 16
 
@@ -54,7 +57,7 @@ class Preset(click.ParamType):
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from .. import presets
+        from ..configuration import presets
 
         return _completed(presets.names(), incomplete)
 
@@ -65,11 +68,11 @@ def _completed(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
 
 ADJACENCY = Words(ADJACENCIES)
 OBJECTIVE = Words(("rms", "max"))
-WORKLOAD = Words(mechanisms.WORKLOADS)
-SAMPLING = Words(settings.SAMPLING_KINDS)
-ALGORITHM = Words(settings.ALGORITHMS)
-MODEL = Words(settings.ARCHITECTURES)
+WORKLOAD = Words(mechanism_names.WORKLOADS)
+SAMPLING = Words(SAMPLING_KINDS)
+ALGORITHM = Words(ALGORITHMS)
+MODEL = Words(ARCHITECTURES)
 DATASET = Named(("pydoc", "stackoverflow", "sqlite:"))
-MECHANISM = Named((*mechanisms.NAMES, *mechanisms.PRODUCTION))
-AMPLIFIED = Words(amplified.KINDS)
+MECHANISM = Named((*mechanism_names.NAMES, *mechanism_names.PRODUCTION))
+AMPLIFIED = Words(amplification.KINDS)
 PRESET = Preset()

@@ -19,7 +19,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
     are drawn at random, in secret, and nobody ever learns them. With --workload, the error of what is released is
     printed too, in clip norms.
     """
-    from .. import statements
+    from ..privacy import statements
 
     found = _guarantees.found(file, flags)
     run = found.setting.guarantee(found.mechanism, noise_multiplier)

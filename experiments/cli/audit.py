@@ -41,7 +41,9 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
     from tff_mf import _requires, _validate
 
     _requires.packages("Auditing", "tensorflow")
-    from .. import auditing, progress, reports, runs
+    from .. import auditing, reports
+    from ..output import files, progress
+    from ..run_folder import names
 
     folder = pathlib.Path(what)
     more = {"coordinates": coordinates, "noise_scale": _validate.positive("noise_scale", noise_scale)}
@@ -56,9 +58,9 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
         setting = auditing.Setting(**_of_artifact(what, **flags), **more)
     with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.count_stddev is None else 2)):
         found = auditing.audit(setting)
-    result = _result(found, setting, reports.file_hash(folder / reports.CONFIGURATION) if folder.is_dir() else None)
+    result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if folder.is_dir() else None)
     if folder.is_dir():
-        runs.write_atomically(folder / "audit.json", json.dumps(result, indent=1) + "\n")
+        files.write_atomically(folder / "audit.json", json.dumps(result, indent=1) + "\n")
     if as_json:
         click.echo(json.dumps(result))
     else:

@@ -20,11 +20,16 @@ def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
     from tff_mf import _requires
 
     _requires.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from .. import comparison, progress
+    from .. import comparison
+    from ..output import progress
 
     folder = pathlib.Path(out) if out else pathlib.Path("runs", pathlib.Path(spec).stem)
     result = comparison.run_comparison(
-        pathlib.Path(spec), folder, jobs=jobs, say=lambda text: progress.say(f"compare: {text}")
+        pathlib.Path(spec),
+        folder,
+        child=f"{__package__}._comparison_child",
+        jobs=jobs,
+        say=lambda text: progress.say(f"compare: {text}"),
     )
     if as_json:
         _options.report(result, as_json=True)

@@ -24,12 +24,12 @@ def demo(out: str, as_json: bool) -> None:
     from tff_mf import _requires
 
     _requires.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from .. import runs
+    from ..run_folder import folders
 
-    folder = runs.replaceable_folder(pathlib.Path(out))
+    folder = folders.replaceable_folder(pathlib.Path(out))
 
-    from .. import demo as comparison
-    from .. import digits
+    from ..comparison import demo as comparison
+    from ..output import digits
 
     summary = comparison.run_demo(comparison.DemoSettings(), folder)
     if as_json:

@@ -18,12 +18,12 @@ def doctor(requirements: bool, as_json: bool) -> None:
     """
     import tff_mf
 
-    from .. import environment
+    from . import _environment
 
     if requirements:
-        click.echo(environment.requirements_text(), nl=False)
+        click.echo(_environment.requirements_text(), nl=False)
         return
-    layers, findings = environment.layers(), environment.examine()
+    layers, findings = _environment.layers(), _environment.examine()
     sound = all(finding.ok for finding in findings)
     if as_json:
         result = {

@@ -59,8 +59,9 @@ def export(
     if population is not None:
         _validate.whole("population", population)
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import bundles, progress
+    from .. import bundles
     from ..bundles import signatures
+    from ..output import progress
 
     if task_name is not None:
         bundles.check_task_name(task_name)
@@ -107,15 +108,16 @@ def export(
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    from .. import digits
-    from ..statements import REFUSED, TEST_ONLY, UNANSWERED, upwards
+    from ..output import digits
+    from ..output.digits import rounded_up
+    from ..privacy.statements import REFUSED, TEST_ONLY, UNANSWERED
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
     # Noise that is there, and not noise to take: what is shown is no more of it.
     sigma = digits.downwards(result["noise_multiplier"])
     often = f"in {k} rounds at most, {b} or more apart" if k > 1 else "in one round"
-    planned = f"{upwards(result['epsilon'])} at δ = {result['delta']}, if all holds that planned.md assumes"
+    planned = f"{rounded_up(result['epsilon'])} at δ = {result['delta']}, if all holds that planned.md assumes"
     # What is known not to hold has no figure; what nobody has answered yet may.
     refused = result["headline"].startswith((REFUSED, TEST_ONLY))
     _options.show(

@@ -19,7 +19,8 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     from tff_mf import _requires
 
     _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import bundles, progress
+    from .. import bundles
+    from ..output import progress
 
     # What is wrong with a run or a folder is said before TensorFlow is loaded.
     folder = pathlib.Path(run)

@@ -27,13 +27,13 @@ def import_matrix(
     """
     import tff_mf
 
-    from .. import import_matrix as matrices
-    from .. import runs
+    from ..output import files
+    from ..published_matrices import reader as matrices
 
     participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
     # First: what would be refused must not wait for matrices that are read.
     tff_mf.Momentum(momentum=momentum)
-    runs.check_file(out)
+    files.check_file(out)
     imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
     mechanism = imported.mechanism
     made_for = mechanism.made_for

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .. import runs
+from ..output import files
 from . import _options, _searches, _types
 from ._flags import Flags
 from ._group import Group
@@ -30,7 +30,7 @@ def _kind(search: Callable[..., _searches.Search]) -> click.Command:
     @functools.wraps(search)
     def command(flags: Flags, epsilon: float | None, delta: float | None, out: str, as_json: bool, **own: Any) -> None:
         target = _searches.target(epsilon, delta, flags)
-        runs.check_file(out)
+        files.check_file(out)
         start = time.perf_counter()
         found = search(flags, target=target, **own)
         seconds = time.perf_counter() - start

@@ -2,7 +2,7 @@
 
 import click
 
-from ..deployment import Deployment
+from ..planning.deployment import Deployment
 from . import _options, _plan_screen
 from ._flags import Flags
 
@@ -46,16 +46,16 @@ def plan(
         from tff_mf import _requires
 
         _requires.packages("--plot", "matplotlib")
-        from .. import _figures
+        from ..output import figures
 
-        _figures.checked_path(plot)
+        figures.checked_path(plot)
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     screen = _compared(deployment, level, flags.sampling, dimension=dimension, thorough=thorough)
     if plot is not None:
-        from .. import plan_plots
+        from ..planning import plots
 
-        plan_plots.draw(deployment, screen.options, plot)
+        plots.draw(deployment, screen.options, plot)
     if as_json:
         _options.report(screen.as_dict(), as_json=True)
         if screen.signal["hopeless"]:
@@ -76,14 +76,15 @@ def _compared(
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns every mechanism at the user's numbers, and what there is to say of them."""
-    from .. import amplified_planning, planning, signal_to_noise, statements
+    from ..planning import amplified, options, signal_to_noise
+    from ..privacy import statements
 
-    found = planning.options(deployment, **level, dimension=dimension, thorough=thorough)
-    chosen, why = planning.recommend(found, deployment.objective)
-    claim = planning.claim(deployment, chosen)
+    found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
+    chosen, why = options.recommend(found, deployment.objective)
+    claim = options.claim(deployment, chosen)
     sampled = None
     if sampling is not None:
-        sampled = amplified_planning.options(deployment, sampling, **level, thorough=thorough)
+        sampled = amplified.options(deployment, sampling, **level, thorough=thorough)
     customary = statements.customary_delta(deployment.delta, deployment.population)
     refused = bool(statements.refusal(claim))
     return _plan_screen.PlanScreen(

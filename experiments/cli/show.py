@@ -7,7 +7,7 @@ import click
 
 import tff_mf
 
-from ..mechanism_settings import MechanismSetting
+from ..configuration.mechanism_setting import MechanismSetting
 from . import _guarantees, _options
 from ._flags import Flags
 
@@ -34,20 +34,20 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
         if flags.restart_every is not None:
             raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
         _requires.packages("--plot", "matplotlib")
-        from .. import _figures
+        from ..output import figures
 
-        _figures.checked_path(plot)
+        figures.checked_path(plot)
     mechanism, setting = _in_its_setting(file, flags)
     if plot is not None:
-        from .. import plots
+        from ..output import mechanism_plots
 
-        plots.check_rounds(setting.rounds)
+        mechanism_plots.check_rounds(setting.rounds)
     result = _figures_of(mechanism, setting)
     if plot is not None:
-        from .. import plots
+        from ..output import mechanism_plots
 
         workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-        plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
+        mechanism_plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
         result["plot"] = plot
     words = {
         "mechanism": _guarantees.title(file, mechanism),
@@ -84,9 +84,9 @@ def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
     """Returns the mechanism and the setting of the flags, with that of the mechanism where flags say nothing."""
-    from .. import mechanisms
+    from ..configuration import mechanism_names
 
-    read = None if file in mechanisms.NAMES else mechanisms.load(file)
+    read = None if file in mechanism_names.NAMES else mechanism_names.load(file)
     made_for = None if read is None else read.made_for
     if flags.rounds is None and made_for is None:
         raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
@@ -98,7 +98,7 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
     )
     if read is None:
         return flags.named(file, setting), setting
-    mechanisms.refuse_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)
+    mechanism_names.refuse_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)
     return read, setting
 
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import layers, presets
+from ..configuration import layers, presets
 from . import _options, _train_options, _types
 
 if TYPE_CHECKING:
-    from ..privacy import PrivacyPlan
+    from ..privacy.plan import PrivacyPlan
 
 # Of the values that the column of values is made for.
 _LONGEST_VALUE = 16
@@ -68,11 +68,11 @@ def train(
     clients send one gradient each: FedSGD with momentum.
     At the end accuracy and the guarantee are printed, and what ran is in the files of --out.
     """
-    from .. import run_files
+    from ..configuration import toml_file
 
     file = None if config is None else pathlib.Path(config)
-    chosen, layer = run_files.resolve(preset, file, flags)
-    click.get_current_context().with_resource(layers.sourced(run_files.origins(chosen, layer, file)))
+    chosen, layer = toml_file.resolve(preset, file, flags)
+    click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
         _show(chosen, layer, as_json=as_json)
         return
@@ -80,7 +80,11 @@ def train(
     from tff_mf import _requires
 
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import progress, runs, settings, signal_to_noise
+    from ..configuration import settings
+    from ..datasets import named_data
+    from ..output import files, progress
+    from ..planning import signal_to_noise
+    from ..run_folder import folders
 
     execution = settings.ExecutionSettings(
         checkpoint_every=checkpoint_every, resume=resume, workers=_addresses(workers), restarts=restarts
@@ -91,17 +95,17 @@ def train(
         configuration.check()
     path = pathlib.Path(out)
     # A mechanism that differed in its last digit could not go on with the noise of the first.
-    mechanism = runs.begun_mechanism(runs.resumable_folder(path)) if resume else None
+    mechanism = folders.begun_mechanism(folders.resumable_folder(path)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
-    runs.check_dataset(configuration.dataset)
+    named_data.check_dataset(configuration.dataset)
     if not resume:
         # First: what would be refused must not wait for a data set.
-        runs.check_new(runs.made_folder(path))
+        folders.check_new(files.made_folder(path))
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-    data = runs.data_file(configuration.dataset)
+    data = named_data.data_file(configuration.dataset)
     _begin(layer, path, privacy, resume=resume)
     signal = signal_to_noise.of_run(
         privacy,
@@ -113,11 +117,11 @@ def train(
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
 
     from ... import aggregators
-    from .. import training
+    from ..training import program
 
     try:
         with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
-            result = training.run(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
+            result = program.run(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
     except aggregators.WorkerLostError as error:
         raise SystemExit(f"tff-mf: {error} (--resume)") from None
     if as_json:
@@ -136,15 +140,17 @@ def _addresses(workers: str) -> tuple[str, ...]:
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
     """Writes what a run is set to do, or checks that one that goes on was begun with the same."""
-    from .. import _locks, run_files, runs
+    from ..configuration import toml_file
+    from ..output import locks
+    from ..run_folder import folders
 
     if resume:
-        run_files.check_same(layer, folder)
+        toml_file.check_same(layer, folder)
         return
-    with _locks.alone(folder):
-        runs.check_new(folder)
-        runs.keep_mechanism(folder, privacy.mechanism)
-        run_files.write(layer, folder)
+    with locks.alone(folder):
+        folders.check_new(folder)
+        folders.keep_mechanism(folder, privacy.mechanism)
+        toml_file.write(layer, folder)
 
 
 def _show(preset: presets.Preset | None, layer: layers.Layer, *, as_json: bool) -> None:

@@ -120,7 +120,8 @@ def _signed(folder: pathlib.Path, trust: "Trust | None", digest: str | None) -> 
 
 
 def _checked(folder: pathlib.Path, rounds: int, held: str | None, *, files_only: bool) -> "Verification":
-    from .. import bundles, progress
+    from .. import bundles
+    from ..output import progress
 
     if files_only:
         return bundles.check_files(folder, digest=held)

@@ -12,9 +12,12 @@ from typing import Any
 import tff_mf
 from tff_mf import _validate
 
-from .. import _locks, layers, progress, rates, run_files, runs
-from ..layers import Layer
-from . import _jobs, _mechanisms, _report, _results, _spec
+from ..configuration import layers, learning_rates, toml_file
+from ..configuration.layers import Layer
+from ..datasets import named_data
+from ..output import files, locks, progress
+from ..run_folder import folders
+from . import _artifacts, _jobs, _report, _results, _spec
 
 RESULT = "comparison.json"
 TABLE = "comparison.md"
@@ -24,6 +27,7 @@ def run_comparison(
     spec: pathlib.Path,
     out: pathlib.Path,
     *,
+    child: str,
     jobs: int = 1,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
@@ -36,6 +40,7 @@ def run_comparison(
     Args:
         spec: A TOML file, see `docs/experiments.md`.
         out: The folder of all results, made if need be. Other specifications may share it.
+        child: Name of the module that each run executes as a process, with the arguments of `tff-mf`.
         jobs: Runs at a time.
         say: Called with a line for a person, now and then.
 
@@ -47,21 +52,24 @@ def run_comparison(
     """
     _validate.whole("jobs", jobs)
     datasets = {run.configuration.dataset for run in _spec.read(spec)}
-    runs.continued_folder(out)
-    data_of = {dataset: runs.data_file(dataset).absolute() for dataset in sorted(datasets)}
+    folders.continued_folder(out)
+    data_of = {dataset: named_data.data_file(dataset).absolute() for dataset in sorted(datasets)}
     planned = _spec.read(spec, data_of)
     for folder in ("runs", "configurations", "mechanisms", "logs"):
         (out / folder).mkdir(exist_ok=True)
-    with _locks.held(out / ".lock", lambda: say("waiting for another comparison in this folder to end")):
-        artifacts = _mechanisms.prepared(planned, out / "mechanisms", say)
-        failed = _run_all(planned, artifacts, data_of, out, jobs, say)
+    with locks.held(out / ".lock", lambda: say("waiting for another comparison in this folder to end")):
+        artifacts = _artifacts.prepared(planned, out / "mechanisms", say)
+
+        def command_of(run: _spec.PlannedRun) -> list[str]:
+            return _command(run, artifacts[run.name], data_of[run.configuration.dataset], out, child)
+
+        failed = _run_all(planned, command_of, out, jobs, say)
         return _written(planned, artifacts, failed, out)
 
 
 def _run_all(
     planned: Sequence[_spec.PlannedRun],
-    artifacts: Mapping[str, pathlib.Path],
-    data_of: Mapping[str, pathlib.Path],
+    command_of: Callable[[_spec.PlannedRun], list[str]],
     out: pathlib.Path,
     at_once: int,
     say: Callable[[str], None],
@@ -89,7 +97,7 @@ def _run_all(
         return _jobs.Job(
             name=run.name,
             log=out / "logs" / f"{run.name}.txt",
-            start=lambda: _command(run, artifacts[run.name], data_of[run.configuration.dataset], out),
+            start=lambda: command_of(run),
         )
 
     with progress.bar("compare", len(left)):
@@ -97,17 +105,19 @@ def _run_all(
     return failed
 
 
-def _command(run: _spec.PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pathlib.Path) -> list[str]:
+def _command(
+    run: _spec.PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pathlib.Path, child: str
+) -> list[str]:
     folder = out / "runs" / run.name
     lock = out / "runs" / f".{run.name}.lock"
     # A run of an earlier, killed comparison may be about to end in this folder.
-    with _locks.held(lock):
+    with locks.held(lock):
         shutil.rmtree(folder, ignore_errors=True)
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
     configuration = out / "configurations" / f"{run.name}.toml"
-    runs.write_atomically(configuration, run_files.as_toml(layers.laid([run.layer, own]).values))
+    files.write_atomically(configuration, toml_file.as_toml(layers.laid([run.layer, own]).values))
     # Not -m alone, which would look for the package in the current folder first.
-    parts = [sys.executable, "-P", "-m", f"{__name__}._child", os.getpid(), lock]
+    parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
     return [*map(str, parts), "train", "--config", str(configuration), "--out", str(folder), "--json"]
 
 
@@ -132,8 +142,8 @@ def _written(
             separation=_spec.shared_separation(planned),
         )
         result["plots"] = [path.name for path in pictures]
-    runs.write_atomically(out / TABLE, _report.as_markdown(result))
-    runs.write_atomically(out / RESULT, json.dumps(result, indent=2) + "\n")
+    files.write_atomically(out / TABLE, _report.as_markdown(result))
+    files.write_atomically(out / RESULT, json.dumps(result, indent=2) + "\n")
     return result
 
 
@@ -144,7 +154,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, out: pathlib.Path) 
         privacy=run.privacy,
         seed=run.configuration.seed,
         rate=summary["server_learning_rate"],
-        effective_rmse=rates.effective_rmse(
+        effective_rmse=learning_rates.effective_rmse(
             tff_mf.load(artifact),
             summary["rounds"],
             noise_multiplier=summary["noise_multiplier"],

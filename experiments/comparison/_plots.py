@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import _figures, rates, statements
+from ..configuration import learning_rates
+from ..output import figures
+from ..privacy import statements
 from ._results import Level, fitted, mean_and_half_width
 
 _AXES = {"epsilon": "ε", "noise_multiplier": "noise multiplier σ"}
@@ -38,15 +40,15 @@ def draw(
 def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, separation: int | None) -> None:
     """Draws accuracy over rounds, a panel for each level of privacy: each seed, and their mean."""
     groups = [list(group) for _, group in itertools.groupby(found, key=lambda level: level.privacy)]
-    styles = _figures.styles(level.label for level in found)
-    size = (_figures.COLUMN * max(1.0, 0.92 * len(groups)), 3.2)
-    with _figures.picture(path, size=size, columns=len(groups), sharex=True, sharey=True) as (figure, panels):
+    styles = figures.styles(level.label for level in found)
+    size = (figures.COLUMN * max(1.0, 0.92 * len(groups)), 3.2)
+    with figures.picture(path, size=size, columns=len(groups), sharex=True, sharey=True) as (figure, panels):
         for axes, group in zip(panels[0], groups, strict=True):
             for index, level in enumerate(group):
                 _seeds_and_mean(axes, level, styles[level.label], index, len(group))
             if separation is not None:
                 last = max(number for level in group for run in level.best for number, _ in run.history)
-                _figures.round_ticks(axes.xaxis, separation, last)
+                figures.round_ticks(axes.xaxis, separation, last)
             axes.set(xlabel="round", title=f"noise for {statements.level(*group[0].privacy)}")
         panels[0, 0].set(ylabel=_ACCURACY, xlim=(0, None), ylim=(0, None))
         figure.suptitle(f"{setting}; each seed (thin) and their mean")
@@ -55,8 +57,8 @@ def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, separa
 
 def over_privacy(found: Sequence[Level], path: pathlib.Path, setting: str) -> None:
     """Draws the mean accuracy over ε or σ, with its 95 % interval over seeds."""
-    styles = _figures.styles(level.label for level in found)
-    with _figures.picture(path, size=(_figures.COLUMN, 3.2)) as (figure, panels):
+    styles = figures.styles(level.label for level in found)
+    with figures.picture(path, size=(figures.COLUMN, 3.2)) as (figure, panels):
         axes = panels[0, 0]
         for index, (label, style) in enumerate(styles.items()):
             own = sorted((level for level in found if level.label == label), key=lambda level: level.privacy)
@@ -66,7 +68,7 @@ def over_privacy(found: Sequence[Level], path: pathlib.Path, setting: str) -> No
             axes.errorbar(
                 [level.privacy[1] * aside for level in own],
                 [mean for mean, _ in drawn],
-                yerr=np.transpose([_figures.interval(mean, half) for mean, half in drawn]),
+                yerr=np.transpose([figures.interval(mean, half) for mean, half in drawn]),
                 capsize=2,
                 elinewidth=0.7,
                 label=label,
@@ -77,16 +79,16 @@ def over_privacy(found: Sequence[Level], path: pathlib.Path, setting: str) -> No
         levels = sorted({level.privacy[1] for level in found})
         if levels[0] > 0:
             axes.set_xscale("log")
-        _figures.ticks_at(axes.xaxis, {value: f"{value:g}" for value in levels})
+        figures.ticks_at(axes.xaxis, {value: f"{value:g}" for value in levels})
         figure.suptitle(setting)
         _legend_below(figure, panels[0], 2)
 
 
 def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_norm: float) -> None:
     """Draws the best of the rates tried over the noise, with the line of the paper and that of these runs."""
-    with _figures.picture(path, size=(_figures.COLUMN, 3.4)) as (figure, panels):
+    with figures.picture(path, size=(figures.COLUMN, 3.4)) as (figure, panels):
         axes = panels[0, 0]
-        for label, style in _figures.styles(level.label for level in found).items():
+        for label, style in figures.styles(level.label for level in found).items():
             own = [level for level in found if level.label == label]
             marked = {**style.line(), "linestyle": ""}
             axes.plot([level.effective_rmse for level in own], [level.rate for level in own], **marked, label=label)
@@ -94,15 +96,15 @@ def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_no
             axes.plot(*np.reshape(tried, (-1, 2)).T, **{**marked, "marker": "."}, markersize=3)
         _lines(axes, found, clip_norm)
         axes.set(xlabel="effective RMSE of prefix sums", ylabel="server's learning rate", xscale="log", yscale="log")
-        _figures.plain_ticks(axes.xaxis)
-        _figures.plain_ticks(axes.yaxis)
+        figures.plain_ticks(axes.xaxis)
+        figures.plain_ticks(axes.yaxis)
         seeds = f"{statistics.fmean(len(level.best) for level in found):.3g}"
         counted = "1 seed" if seeds == "1" else f"{seeds} seeds"
         figure.suptitle(f"{setting}; best rate (dots: others tried), {counted}", fontsize=7.5)
         _legend_below(figure, panels[0], 2)
 
 
-def _seeds_and_mean(axes: Any, level: Level, style: _figures.Style, index: int, count: int) -> None:
+def _seeds_and_mean(axes: Any, level: Level, style: figures.Style, index: int, count: int) -> None:
     by_round: dict[int, list[float]] = {}
     for run in level.best:
         for round_number, accuracy in run.history:
@@ -111,7 +113,7 @@ def _seeds_and_mean(axes: Any, level: Level, style: _figures.Style, index: int, 
         axes.plot(rounds, [100 * each for each in accuracies], linewidth=0.4, alpha=0.4, color=style.color)
     numbers = sorted(by_round)
     means = [statistics.fmean(by_round[number]) for number in numbers]
-    every = _figures.apart(index, len(numbers), min(count, 3))
+    every = figures.apart(index, len(numbers), min(count, 3))
     # A marker on an axis is whole.
     axes.plot(numbers, means, label=level.label, markevery=every, clip_on=False, **style.line())
 
@@ -121,7 +123,9 @@ def _lines(axes: Any, found: Sequence[Level], clip_norm: float) -> None:
     if not noisy:
         return
     span = np.geomspace(min(noisy) / 1.3, max(noisy) * 1.3, 50)
-    axes.plot(span, [rates.PAPER.rate(x) / clip_norm for x in span], "--", color="grey", label="paper's regression")
+    axes.plot(
+        span, [learning_rates.PAPER.rate(x) / clip_norm for x in span], "--", color="grey", label="paper's regression"
+    )
     own = fitted(found)
     if own is not None:
         axes.plot(span, [own.rate(x) for x in span], color="black", linewidth=0.8, label="regression of these")

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import rates, statements
+from ..configuration import learning_rates
+from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _NAMES = ("epsilon", "noise_multiplier")
@@ -19,7 +20,10 @@ def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[
         "levels": [_level(level, line) for level in found],
         "gaps": gaps(found),
         "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
-        "rate_regression_of_the_paper": {"slope": rates.PAPER.slope, "intercept": rates.PAPER.intercept},
+        "rate_regression_of_the_paper": {
+            "slope": learning_rates.PAPER.slope,
+            "intercept": learning_rates.PAPER.intercept,
+        },
     }
 
 
@@ -55,7 +59,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _level(level: Level, line: rates.Regression | None) -> dict[str, Any]:
+def _level(level: Level, line: learning_rates.Regression | None) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0
     return {

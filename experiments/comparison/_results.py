@@ -11,8 +11,8 @@ from typing import Any
 
 import scipy.stats
 
-from .. import rates
-from ..statements import REFUSALS
+from ..configuration import learning_rates
+from ..privacy.statements import REFUSALS
 
 METRIC = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CONFIDENCE = 0.95
@@ -151,12 +151,12 @@ def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
     return result
 
 
-def fitted(found: Sequence[Level]) -> rates.Regression | None:
+def fitted(found: Sequence[Level]) -> learning_rates.Regression | None:
     """Returns the line through the best rates, or None if fewer than two noise levels have one inside their grid."""
     inside = [level for level in found if not level.at_edge and level.effective_rmse > 0]
     if len({level.effective_rmse for level in inside}) < 2:
         return None
-    return rates.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
+    return learning_rates.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
 
 
 def history(path: pathlib.Path) -> list[tuple[int, float]]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from tff_mf.errors import InputTypeError, InputValueError
 
-from .. import layers, presets, run_files, runs
-from ..configuration import FIELDS, RunConfiguration, checked_value
-from ..layers import Layer
+from ..configuration import layers, presets, toml_file
+from ..configuration.layers import Layer
+from ..configuration.run import FIELDS, RunConfiguration, checked_value
+from ..datasets import named_data
 
 _KEYS = ("preset", "run", "grid")
 # A small file can ask for more runs than fit in memory.
@@ -65,7 +66,7 @@ def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) 
     content = layers.read_toml(path)
     layers.check_keys(content, _KEYS, str(path))
     shared = Layer.of(layers.checked_run(content.get("run", {}), f"{path} [run]"), str(path))
-    name = run_files.preset_name(content, str(path))
+    name = toml_file.preset_name(content, str(path))
     with layers.sourced({"preset": str(path)}):
         preset = presets.load(name) if name is not None else None
     points = [point for grid in _grids(content, path) for point in _points(grid, f"{path} [[grid]]")]
@@ -74,7 +75,7 @@ def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) 
         upper = layers.laid([shared, Layer.of(point, str(path))])
         found.append(preset.over(upper) if preset else upper)
     for layer in found:
-        with layers.sourced(run_files.origins(preset, layer, path)):
+        with layers.sourced(toml_file.origins(preset, layer, path)):
             _check(layers.configuration(layer, str(path)), path)
     return _named(found, data_of or {})
 
@@ -83,7 +84,7 @@ def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
     if configuration.epsilon is None and configuration.noise_multiplier is None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     configuration.check()
-    runs.check_dataset(configuration.dataset)
+    named_data.check_dataset(configuration.dataset)
 
 
 def shared_setting(planned: Iterable[PlannedRun]) -> str:

@@ -15,17 +15,20 @@ import safetensors.numpy
 
 from tff_mf.errors import InputValueError
 
-from .. import _locks, ledger, reporting, reports, run_log, runs
+from .. import reports
 from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
 from ..bundles._manifest import VOCABULARY
 from ..bundles.stages import Stages, Tensors
+from ..output import files, locks
+from ..run_folder import ledger, run_log
+from ..run_folder.names import MECHANISM, RUN_JSON
 from ._devices import Fleet, Report
 
 MODEL = "model.safetensors"
 _STATE = "state"
 _LOCK = ".coordinator"
 _WEIGHTS = "state__global_model_weights__trainable__"
-_COPIED = (reporting.CONFIGURATION, "mechanism.safetensors", "answers.json", VOCABULARY)
+_COPIED = (RUN_JSON, MECHANISM, "answers.json", VOCABULARY)
 _WAIT_HOURS = 0.25
 _PATIENCE_HOURS = 24.0 * 30
 _MINUTES = 60
@@ -86,8 +89,8 @@ class Coordinator:
             out.mkdir(parents=True, exist_ok=True)
             for name in _COPIED:
                 if (copy / name).exists() and not (out / name).exists():
-                    runs.write_atomically(out / name, (copy / name).read_bytes())
-            if (copy / reporting.CONFIGURATION).read_bytes() != (out / reporting.CONFIGURATION).read_bytes():
+                    files.write_atomically(out / name, (copy / name).read_bytes())
+            if (copy / RUN_JSON).read_bytes() != (out / RUN_JSON).read_bytes():
                 raise InputValueError(f"out={str(out)!r} holds another deployment: name another folder.")
             self._run = reports.read_configuration(out)
             self._policy: ParticipationPolicy = read_policy(copy)
@@ -103,12 +106,12 @@ class Coordinator:
         Raises:
             InputValueError: If another process runs this deployment, or the state is older than what was released.
         """
-        with _locks.held(self._out / _LOCK, self._refuse_second):
+        with locks.held(self._out / _LOCK, self._refuse_second):
             tally, state = self._run_rounds(on_round)
             names = sorted((name for name in state if name.startswith(_WEIGHTS)), key=_place)
             weights = {str(index): np.asarray(state[name]) for index, name in enumerate(names)}
-            runs.write_atomically(self._out / MODEL, safetensors.numpy.save(weights))
-            reporting.realise(self._out)
+            files.write_atomically(self._out / MODEL, safetensors.numpy.save(weights))
+            reports.write(self._out, realised=True)
             # Whoever has the keys takes the noise off the models, and no round needs them any more.
             shutil.rmtree(self._out / _STATE, ignore_errors=True)
         return tally

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tff_mf.errors import InputTypeError, InputValueError
 
-from .. import progress as _progress
+from ..output import progress as _progress
 from . import _cache, _sources, _tff_examples
 from ._extract import MIN_SENTENCES
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from tff_mf.errors import InputValueError
 
-from .. import _locks
+from ..output import locks
 from . import _cache, sqlite
 
 FILE_NAME = "stackoverflow.sqlite"
@@ -38,7 +38,7 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
     folder = _cache.folder(cache_dir)
     path = folder / FILE_NAME
     try:
-        with _locks.held(folder / f"{_STAGING}lock"):
+        with locks.held(folder / f"{_STAGING}lock"):
             if not path.is_file():
                 _download(folder, path)
     except OSError as error:

@@ -1,5 +1,9 @@
 """The privacy report of a run: planned before it starts, realised after it ends, checked by whoever has the files."""
 
+from ..run_folder.run_json import Configuration as Configuration
+from ..run_folder.run_json import check_fields as check_fields
+from ..run_folder.run_json import read_configuration as read_configuration
+from ..run_folder.run_json import run_folder as run_folder
 from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._build import digest as digest
@@ -8,12 +12,6 @@ from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import is_current as is_current
 from ._check import write_anew as write_anew
-from ._configuration import CONFIGURATION as CONFIGURATION
-from ._configuration import Configuration as Configuration
-from ._configuration import check_fields as check_fields
-from ._configuration import file_hash as file_hash
-from ._configuration import read_configuration as read_configuration
-from ._configuration import run_folder as run_folder
 from ._configuration import write_configuration as write_configuration
 from ._device_reports import published as published
 from ._earlier import differences as differences
@@ -27,3 +25,4 @@ from ._markdown import markdown as markdown
 from ._questions import ANSWERS as ANSWERS
 from ._schema import problems as problems
 from ._so_far import claim_so_far as claim_so_far
+from ._violations import violations as violations

@@ -5,8 +5,8 @@ from typing import Any
 
 import tff_mf
 
-from ..ledger import cohort_digest
-from ._configuration import Configuration
+from ..run_folder.ledger import cohort_digest
+from ..run_folder.run_json import Configuration
 from ._evidence import HARMLESS, Evidence
 from ._findings import ASSUMED, HOLDS, VIOLATED, Assumption
 from ._questions import QUESTIONS

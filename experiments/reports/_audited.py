@@ -8,8 +8,10 @@ import tff_mf
 from tff_mf.errors import InputError
 
 from .. import auditing
-from . import _strict
-from ._configuration import CONFIGURATION, Configuration, file_hash
+from ..output import strict_json
+from ..output.files import file_hash
+from ..run_folder.names import RUN_JSON
+from ..run_folder.run_json import Configuration
 from ._findings import CRITICAL, Finding
 
 AUDIT = "audit.json"
@@ -55,7 +57,7 @@ def read_audit(
     if not path.exists():
         return "none", []
     try:
-        stored = _strict.loads(path.read_text(encoding="utf-8"))
+        stored = strict_json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(stored, Mapping):
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError, RecursionError) as error:
@@ -75,8 +77,8 @@ def read_audit(
 def _problems(
     folder: pathlib.Path, stored: Mapping[str, Any], configuration: Configuration, mechanism: tff_mf.Mechanism | None
 ) -> list[str]:
-    if stored.get("run_sha256") != file_hash(folder / CONFIGURATION):
-        return [f"it does not name the hash of {CONFIGURATION}"]
+    if stored.get("run_sha256") != file_hash(folder / RUN_JSON):
+        return [f"it does not name the hash of {RUN_JSON}"]
     if mechanism is None or not configuration.noise_multiplier:
         return ["there is no noise to audit"]
     try:

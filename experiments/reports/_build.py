@@ -8,13 +8,15 @@ from typing import Any
 
 import tff_mf
 
-from .. import statements
-from ..ledger import LEDGER
-from ..participation_log import PARTICIPATION
+from ..output.files import file_hash
+from ..privacy import statements
+from ..run_folder.ledger import LEDGER
+from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.participation_log import PARTICIPATION
+from ..run_folder.run_json import Configuration, read_configuration
 from . import _figures, _verdict
 from ._assumptions import assess
 from ._audited import AUDIT, read_audit
-from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash, read_configuration
 from ._device_reports import DEVICE_REPORTS, device_findings, device_reports, published
 from ._evidence import METRICS, Evidence, gather
 from ._findings import NOTE, Finding
@@ -24,7 +26,7 @@ from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
 
 VERSION = 1
 
-_PLANNED_FILES = (CONFIGURATION, MECHANISM, ANSWERS)
+_PLANNED_FILES = (RUN_JSON, MECHANISM, ANSWERS)
 _REALISED_FILES = (LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, AUDIT, "configuration.toml", "vocabulary.json")
 _NONE = ("none", list[Finding]())
 _A_PLAN = Finding(

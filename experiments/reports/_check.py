@@ -6,9 +6,9 @@ from typing import Any
 
 from tff_mf import _validate
 
-from ..ledger import LEDGER
-from ..participation_log import PARTICIPATION
-from . import _strict
+from ..output import strict_json
+from ..run_folder.ledger import LEDGER
+from ..run_folder.participation_log import PARTICIPATION
 from ._build import build, digest
 from ._earlier import differences, of_its_time, other_than_held, other_version
 from ._evidence import METRICS
@@ -156,7 +156,7 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
 def _stored(path: pathlib.Path) -> tuple[Any, str]:
     """Returns what a report on disk says, and what keeps it from being read."""
     try:
-        return _strict.loads(path.read_text(encoding="utf-8")), ""
+        return strict_json.loads(path.read_text(encoding="utf-8")), ""
     except (OSError, ValueError, RecursionError) as error:
         return None, str(error)
 

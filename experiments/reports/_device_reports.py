@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .._report_counts import ReportCounts
+from ..run_folder.report_counts import ReportCounts
 from ._evidence import Evidence
 from ._findings import WARNING, Finding
 

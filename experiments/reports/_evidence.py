@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 import tff_mf
 from tff_mf.errors import InputError
 
-from ..ledger import LEDGER, LedgerRecord, read_ledger
-from ..participation_log import PARTICIPATION, read_entries
-from ._configuration import CONFIGURATION, MECHANISM, Configuration, file_hash
+from ..output.files import file_hash
+from ..run_folder.ledger import LEDGER, LedgerRecord, read_ledger
+from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.participation_log import PARTICIPATION, read_entries
+from ..run_folder.run_json import Configuration
 from ._metrics import HARMLESS as HARMLESS
 from ._metrics import METRICS as METRICS
 from ._metrics import other_tables, read_metrics
@@ -113,9 +115,9 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
             ledger = read_ledger(folder / LEDGER)
             problems += [("log", f"{LEDGER}: {problem}") for problem in ledger.problems]
             if ledger.configuration is None:
-                problems.append(("log", f"{LEDGER} does not name the {CONFIGURATION} that its run began with"))
-            elif ledger.configuration != file_hash(folder / CONFIGURATION):
-                problems.append(("log", f"{CONFIGURATION} is another than when the run began: it was edited"))
+                problems.append(("log", f"{LEDGER} does not name the {RUN_JSON} that its run began with"))
+            elif ledger.configuration != file_hash(folder / RUN_JSON):
+                problems.append(("log", f"{RUN_JSON} is another than when the run began: it was edited"))
         except InputError as error:
             problems.append(("log", str(error)))
         attempts = _attempts(folder / PARTICIPATION, ledger, problems)

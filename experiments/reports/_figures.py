@@ -7,7 +7,7 @@ from typing import Any
 import tff_mf
 from tff_mf.errors import InputError
 
-from ._configuration import Configuration
+from ..run_folder.run_json import Configuration
 from ._evidence import Evidence
 
 # Patterns are looked at one by one up to here, with a matrix of so many rows: seconds.

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..statements import upwards
+from ..output.digits import rounded_up
 
 WIDTH = 79
 _DIGITS = 4
@@ -56,7 +56,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def up(value: float | None) -> str:
     """Returns a figure of a guarantee, rounded up; one that is infinite is `None` in JSON."""
-    return "∞" if value is None else upwards(value)
+    return "∞" if value is None else rounded_up(value)
 
 
 def digits(value: float | None, rounding: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..statements import upwards as upwards
+from ..output.digits import rounded_up as rounded_up
 from . import _appendix, _run_text
 from ._device_reports import DEVICE_REPORTS
 from ._layout import below, bullets, paragraph, section, spaced, table, up, words

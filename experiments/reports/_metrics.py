@@ -3,7 +3,7 @@
 import csv
 import pathlib
 
-from ..participation_log import PARTICIPATION
+from ..run_folder.participation_log import PARTICIPATION
 
 METRICS = "metrics.csv"
 # Columns of it that say nothing of anybody's data.

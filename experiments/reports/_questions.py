@@ -10,8 +10,9 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-from ..statements import ANSWERS as ANSWERS
-from . import _strict, _types
+from ..output import strict_json
+from ..privacy.statements import ANSWERS as ANSWERS
+from ..run_folder import field_types
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ def _truth(answer: Any) -> bool:
 
 def _count(at_least: int) -> Callable[[Any], bool]:
     return lambda answer: (
-        isinstance(answer, int) and not isinstance(answer, bool) and at_least <= answer <= _types.MOST_CLIENTS
+        isinstance(answer, int) and not isinstance(answer, bool) and at_least <= answer <= field_types.MOST_CLIENTS
     )
 
 
@@ -173,7 +174,7 @@ def _loaded(path: pathlib.Path) -> Any:
         content = path.read_text(encoding="utf-8")
         if not content.strip():
             raise InputValueError(f"answers={str(path)!r} is empty: {mend}.")
-        return _strict.loads(content)
+        return strict_json.loads(content)
     except OSError as error:
         raise InputValueError(f"answers={str(path)!r} cannot be read ({error.strerror}): {mend}.") from error
     except InputValueError:

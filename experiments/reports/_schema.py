@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._report_counts import REASONS
+from ..run_folder.report_counts import REASONS
 from ._device_reports import DEVICE_REPORTS
 
 _COUNTS = ("came", "counted", "clipped", "zeroed")

@@ -3,10 +3,10 @@
 import dataclasses
 import pathlib
 
-from .. import statements
+from ..privacy import statements
+from ..run_folder.run_json import read_configuration
 from . import _figures, _verdict
 from ._assumptions import assess
-from ._configuration import read_configuration
 from ._evidence import gather
 from ._questions import read_answers
 

@@ -10,15 +10,16 @@ from typing import Any
 
 from tff_mf.errors import InputError
 
-from .. import amplified, sampling, statements, summaries
-from ..privacy import PrivacyPlan
-from ..settings import SamplingSettings
-from . import _strict
-from ._configuration import Configuration
+from .. import sampling
+from ..output import strict_json
+from ..privacy import amplification, statements, summary
+from ..privacy.plan import PrivacyPlan
+from ..run_folder.run_json import Configuration
+from ..sampling.settings import SamplingSettings
 from ._evidence import METRICS, Evidence
 from ._findings import CRITICAL, Finding
 
-SUMMARY = summaries.SUMMARY
+SUMMARY = summary.SUMMARY
 MODEL = "model.safetensors"
 
 _COUNT, _NUMBER = (int,), (int, float)
@@ -56,7 +57,7 @@ def summary_findings(
     if not path.exists():
         return []
     try:
-        stored = _strict.loads(path.read_text(encoding="utf-8"))
+        stored = strict_json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(stored, Mapping):
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError, RecursionError) as error:
@@ -104,9 +105,9 @@ def _claims(
     in_secret = None
     if stored.get("amplified_epsilon") is not None and clients is not None:
         kind = SamplingSettings(**configuration.settings["sampling"])
-        in_secret = amplified.amplified(privacy, kind, clients)
+        in_secret = amplification.amplified(privacy, kind, clients)
     refused = str(stored.get("statement")).startswith(statements.REFUSED)
-    claims = summaries.privacy_claims(
+    claims = summary.privacy_claims(
         privacy,
         observed,
         in_secret,

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from .. import statements
-from ..statements import upwards
-from ._configuration import Configuration
+from ..output.digits import rounded_up
+from ..privacy import statements
+from ..run_folder.run_json import Configuration
 from ._evidence import Evidence
 from ._figures import Figures
 from ._findings import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Finding
@@ -122,8 +122,8 @@ def statement(configuration: Configuration, claim: statements.Claim, realised: b
     return (
         f"Two data sets are neighbours if {adjacent}. For {who}, if all assumptions below hold, the release of all "
         f"{claim.rounds} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ at "
-        f"most {upwards(claim.guarantee.mu)}: no test can tell neighbours apart better than it can tell N(0, 1) from "
-        "N(μ, 1). ρ-zCDP and (ε, δ)-DP follow."
+        f"most {rounded_up(claim.guarantee.mu)}: no test can tell neighbours apart better than it can tell N(0, 1) "
+        "from N(μ, 1). ρ-zCDP and (ε, δ)-DP follow."
     )
 
 

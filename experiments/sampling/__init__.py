@@ -20,12 +20,12 @@ from ._poisson import plan_poisson as plan_poisson
 from ._timer import plan_timer as plan_timer
 
 if TYPE_CHECKING:
-    from .._min_sep_source import MinSepDataSource as MinSepDataSource
+    from .data_source import MinSepDataSource as MinSepDataSource
 
 
 def __getattr__(name: str) -> object:
     if name == "MinSepDataSource":
-        from .._min_sep_source import MinSepDataSource
+        from .data_source import MinSepDataSource
 
         return MinSepDataSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

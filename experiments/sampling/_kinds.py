@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 import tff_mf
 from tff_mf import _validate
 
-from ..settings import SAMPLING_KINDS, SamplingSettings
 from ._epochs import plan_fixed_epochs, plan_shuffled_epochs
 from ._min_sep import plan_cohorts
 from ._plan import CohortPlan
 from ._poisson import plan_cyclic_poisson, plan_poisson
 from ._timer import plan_timer
+from .settings import SAMPLING_KINDS, SamplingSettings
 
 _PLANNERS: Mapping[str, Callable[..., CohortPlan]] = {
     "min_sep": plan_cohorts,

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _forms
+from tff_mf.aggregators.computations import forms
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,14 +25,14 @@ def regression():
 
 @pytest.fixture(scope="session")
 def _parts():
-    return functools.cache(_forms.take_apart)
+    return functools.cache(forms.take_apart)
 
 
 @pytest.fixture(scope="module")
 def taken_apart_once(_parts):
     """Resident contexts of a module share the parts of computations, which each context would make for itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_forms, "take_apart", _parts)
+        patch.setattr(forms, "take_apart", _parts)
         yield
 
 

@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators import _datasets
+from tff_mf.aggregators.resident import _datasets
 
 WORDS = [f"word {number} " + "x" * 60 for number in range(20_000)]
 NUMBER = tf.TensorSpec([], tf.int64)

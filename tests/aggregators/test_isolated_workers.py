@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _isolated_worker, worker
+from tff_mf.aggregators.resident import _isolated_worker, worker
 from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000

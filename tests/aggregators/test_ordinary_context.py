@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _transfers
+from tff_mf.aggregators.computations import transfers
 
 CONTEXTS = {"session": contextlib.nullcontext, "resident": aggregators.resident_context}
 
@@ -66,7 +66,7 @@ def recorded():
 
 
 def test_what_a_large_state_costs_is_said_before_it_is_sent(monkeypatch):
-    monkeypatch.setattr(_transfers, "_LARGE_BYTES", 50_000)
+    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     process = process_of(tff_mf.BLT.production("b400"), 5_000)
     with recorded() as messages, aggregators.tff_session():
         state = process.initialize()
@@ -81,17 +81,17 @@ def test_what_a_large_state_costs_is_said_before_it_is_sent(monkeypatch):
 def test_the_figures_are_those_of_the_state():
     banded = tff_mf.Banded(values=np.ones((64, 100)))
     process = process_of(banded, 4_000_000)
-    assert 63 * 4e6 * 4 <= _transfers.state_bytes(process.initialize.type_signature.result) < 64 * 4e6 * 4
+    assert 63 * 4e6 * 4 <= transfers.state_bytes(process.initialize.type_signature.result) < 64 * 4e6 * 4
     with recorded() as messages:
-        assert _transfers.check(process.initialize)
-        assert _transfers.check(process_of(banded, 10_000_000).initialize)
+        assert transfers.check(process.initialize)
+        assert transfers.check(process_of(banded, 10_000_000).initialize)
     one, larger = messages()
     assert "about 35 to 101 s a round, and up to 14 GB" in one
     assert "2 GB" in larger
 
 
 def test_no_alarm_where_nothing_large_is_sent(monkeypatch):
-    monkeypatch.setattr(_transfers, "_LARGE_BYTES", 50_000)
+    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     with recorded() as messages:
         small = process_of(tff_mf.BLT.production("b400"), 100)
         small.next(small.initialize(), [np.ones(100, np.float32)])
@@ -112,7 +112,7 @@ class _Context(tff.framework.SyncExecutionContext):
 
 
 def test_tffs_own_context_says_so_once_and_is_then_left_as_it_was(monkeypatch):
-    monkeypatch.setattr(_transfers, "_LARGE_BYTES", 50_000)
+    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     context = _Context()
     before = tff.framework.get_context_stack().current
     tff.framework.get_context_stack().set_default_context(context)

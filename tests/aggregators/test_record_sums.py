@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators import _record_sums
+from tff_mf.aggregators.factories import record_sums
 
 VALUE_TYPE = tff.to_type(collections.OrderedDict(a=(np.float32, [40]), b=(np.float64, [3]), c=(np.float16, [2, 2])))
 
@@ -48,7 +48,7 @@ def test_sums_of_honest_clients_are_those_of_tff_bit_for_bit():
         found, expected = (each.next(each.initialize(), values(count)).result for each in (ours, plain))
         assert [found[name].tobytes() for name in "abc"] == [expected[name].tobytes() for name in "abc"]
     assert ours.next.type_signature.is_equivalent_to(plain.next.type_signature)
-    assert not any(name in str(ours.next.type_signature) for name in _record_sums.COUNTS)
+    assert not any(name in str(ours.next.type_signature) for name in record_sums.COUNTS)
 
 
 def test_accumulate_clips_whatever_it_is_given():
@@ -63,8 +63,8 @@ def test_accumulate_clips_whatever_it_is_given():
     assert np.linalg.norm(one) == pytest.approx(0.7, rel=1e-5)
     (merged,) = form.merge(total, total)
     assert (int(merged["clipped"]), int(merged["zeroed"])) == (2, 4)
-    assert not any(name in str(form.report.type_signature.result) for name in _record_sums.COUNTS)
-    assert not any(name in str(form.update.type_signature) for name in _record_sums.COUNTS)
+    assert not any(name in str(form.report.type_signature.result) for name in record_sums.COUNTS)
+    assert not any(name in str(form.update.type_signature) for name in record_sums.COUNTS)
 
 
 def test_the_form_without_computations_of_the_server():
@@ -96,4 +96,4 @@ def test_an_adaptive_clip_norm_is_kept_by_clients_alone():
     adaptive = queries.AdaptiveClipping(count_stddev=1.0)
     made = process(restart_every=4, adaptive_clipping=adaptive)
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(made))
-    assert not any(name in str(form.accumulate.type_signature) for name in _record_sums.COUNTS)
+    assert not any(name in str(form.accumulate.type_signature) for name in record_sums.COUNTS)

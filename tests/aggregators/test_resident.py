@@ -12,8 +12,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf import aggregators
-from tff_mf.aggregators import _forms
-from tff_mf.aggregators._connection import Connection
+from tff_mf.aggregators.computations import forms
+from tff_mf.aggregators.resident.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("taken_apart_once")
 COHORTS = [8, 3, 8, 1, 5, 8]
@@ -151,7 +151,7 @@ def test_a_computation_that_cannot_be_taken_apart_runs_as_in_the_ordinary_contex
         mean = tff.federated_broadcast(tff.federated_mean(values))
         return tff.federated_mean(tff.federated_map(_difference, (values, mean))), scale
 
-    assert isinstance(_forms.take_apart(second_moment), _forms.PlacedForm)
+    assert isinstance(forms.take_apart(second_moment), forms.PlacedForm)
     expected = second_moment(2.0, [1.0, 5.0])
     with aggregators.resident_context():
         two = tff.tensorflow.computation(lambda: tf.constant(2.0))()

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _checkpoint_file
+from tff_mf.aggregators.checkpoints import checkpoint_file
 
 DIMENSION = 2000
 ROUNDS = 6
@@ -130,7 +130,7 @@ def test_a_file_that_is_being_written_is_for_its_owner_alone_too(tmp_path, monke
     monkeypatch.setattr(os, "fsync", fsync)
     try:
         with pytest.raises(OSError, match="disk full"):
-            _checkpoint_file.write(tmp_path / "checkpoint_1.safetensors", [np.arange(3)], {"leaves": []})
+            checkpoint_file.write(tmp_path / "checkpoint_1.safetensors", [np.arange(3)], {"leaves": []})
     finally:
         os.umask(before)
     assert modes == [0o600]
@@ -191,8 +191,8 @@ def test_keys_in_a_folder_within_are_warned_of_too(tmp_path, caplog):
 @pytest.mark.parametrize("place", [40, 200, -1, -9])
 def test_one_bit_is_enough_to_refuse_a_checkpoint(tmp_path, place):
     path = tmp_path / "checkpoint_1.safetensors"
-    _checkpoint_file.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
-    tensors, description = _checkpoint_file.read(path)
+    checkpoint_file.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
+    tensors, description = checkpoint_file.read(path)
     assert [tensor.tolist() for tensor in tensors] == [[0, 1, 2, 3, 4, 5], [[0, 1], [2, 3]]]
     assert description["noise"] == "x"
     assert len(safetensors.numpy.load_file(path)) == 2
@@ -200,14 +200,14 @@ def test_one_bit_is_enough_to_refuse_a_checkpoint(tmp_path, place):
     content[place] ^= 1
     path.write_bytes(content)
     with pytest.raises(tff_mf.InputError, match="checkpoint_1"):
-        _checkpoint_file.read(path)
+        checkpoint_file.read(path)
 
 
 def test_a_checkpoint_of_a_newer_release_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "checkpoint_1.safetensors"
-    newer = _checkpoint_file._VERSION + 1
-    monkeypatch.setattr(_checkpoint_file, "_VERSION", newer)
-    _checkpoint_file.write(path, [np.arange(6.0)], {"leaves": []})
+    newer = checkpoint_file._VERSION + 1
+    monkeypatch.setattr(checkpoint_file, "_VERSION", newer)
+    checkpoint_file.write(path, [np.arange(6.0)], {"leaves": []})
     monkeypatch.undo()
     with pytest.raises(tff_mf.InputError, match=f"version {newer} is newer"):
-        _checkpoint_file.read(path)
+        checkpoint_file.read(path)

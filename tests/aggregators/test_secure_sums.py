@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _secure
+from tff_mf.aggregators.computations import secure as secure_computations
 
 CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}
 AT_CLIENTS = tff.FederatedType(np.int32, tff.CLIENTS)
@@ -116,7 +116,7 @@ def test_rounding_enlarges_a_value_by_what_the_page_says():
 
 def test_that_it_is_a_simulation_is_said_once(running, caplog):
     total = tff.federated_computation(lambda values: tff.federated_secure_sum_bitwidth(values, 8), AT_CLIENTS)
-    _secure._say_once.cache_clear()
+    secure_computations._say_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert [int(total([1, 2])), int(total([1, 3]))] == [3, 4]
     assert [record.message for record in caplog.records if "no cryptography" in record.message] == [

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators import _rounds
+from tff_mf.aggregators.resident import _rounds
 
 DIMENSION = 3000
 

@@ -189,11 +189,11 @@ class _Traced:
     """
 
     def __init__(self) -> None:
-        from tff_mf.aggregators import _forms
-        from tff_mf.experiments import training
+        from tff_mf.aggregators.computations import forms
+        from tff_mf.experiments.training import program as training_program
 
-        self._build_task, self._build_process = training.build_task, training.build_process
-        self.take_apart: Callable = functools.cache(_forms.take_apart)
+        self._build_task, self._build_process = training_program.build_task, training_program.build_process
+        self.take_apart: Callable = functools.cache(forms.take_apart)
         self._kept: dict[tuple, Any] = {}
 
     def build_task(self, settings: Any, vocabulary: list[str]) -> Any:
@@ -217,11 +217,11 @@ def _traced() -> _Traced:
 @pytest.fixture(scope="module")
 def traced_once(_traced: _Traced) -> Iterator[None]:
     """Runs in this process share what TFF traces for the same settings, as the restarts of one run do."""
-    from tff_mf.aggregators import _forms
-    from tff_mf.experiments import training
+    from tff_mf.aggregators.computations import forms
+    from tff_mf.experiments.training import program as training_program
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "build_task", _traced.build_task)
-        patch.setattr(training, "build_process", _traced.build_process)
-        patch.setattr(_forms, "take_apart", _traced.take_apart)
+        patch.setattr(training_program, "build_task", _traced.build_task)
+        patch.setattr(training_program, "build_process", _traced.build_process)
+        patch.setattr(forms, "take_apart", _traced.take_apart)
         yield

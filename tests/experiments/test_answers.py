@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import guard, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.guard import run_guard
 from tff_mf.experiments.reports._questions import QUESTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -259,7 +260,7 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
         assert "\n" not in message
     with (
         pytest.raises(tff_mf.InputError, match="answer"),
-        guard.open_guard(run, run_folders.plan(), clip_norm=1.0, sampler="x"),
+        run_guard.open_guard(run, run_folders.plan(), clip_norm=1.0, sampler="x"),
     ):
         pass
 

@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.privacy.plan import plan_privacy
 
 SCHEMA = tff_mf.MinSep(min_sep=5, max_participations=3)
 B100 = tff_mf.BLT.production("b100")

@@ -11,9 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import bundles, reports, runs
+from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file, _manifest, _rounds
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.output import files
+from tff_mf.experiments.run_folder import folders
 
 
 def call(*arguments):
@@ -88,8 +90,8 @@ def another_report(folder):
     other = folder.parent / "other"
     run = json.loads((folder / "run.json").read_text())
     other.mkdir()
-    runs.keep_mechanism(other, tff_mf.Tree(200, variant="online"))
-    digest = reports.file_hash(other / "mechanism.safetensors")
+    folders.keep_mechanism(other, tff_mf.Tree(200, variant="online"))
+    digest = files.file_hash(other / "mechanism.safetensors")
     (other / "run.json").write_text(json.dumps({**run, "mechanism_sha256": digest}))
     reports.write(other, realised=False)
     for name in ("planned.json", "planned.md"):
@@ -248,7 +250,7 @@ def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     shutil.copyfile(bundle.config, run / "configuration.toml")
-    runs.keep_mechanism(run, tff_mf.Tree(200, variant="online"))
+    folders.keep_mechanism(run, tff_mf.Tree(200, variant="online"))
     (run / "vocabulary.json").write_text(json.dumps(["of", "the"]))
     source = bundles.read_source(run, insecure_seed=5)
     assert source.privacy.mechanism == tff_mf.Tree(200, variant="online")

@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.bundles import ParticipationPolicy
 from tff_mf.experiments.reports import _figures
-from tff_mf.experiments.settings import SamplingSettings
+from tff_mf.experiments.sampling.settings import SamplingSettings
 
 from . import test_reports
 

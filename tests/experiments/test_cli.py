@@ -11,7 +11,7 @@ import types
 import pytest
 
 import tff_mf
-from tff_mf.experiments import progress
+from tff_mf.experiments.output import progress
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]

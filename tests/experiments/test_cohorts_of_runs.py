@@ -7,9 +7,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.experiments import reports, runs, training
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ModelConfig, SamplingSettings, TrainingSettings
+from tff_mf.experiments import reports
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.datasets import named_data
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.training import program
 
 from . import test_training
 
@@ -41,10 +44,10 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     settings = dataclasses.replace(
         SMALL, sampling=SamplingSettings(kind="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
     )
-    result = training.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
-    logged = [int(row["round"]) for row in test_training.rows(tmp_path / training.PARTICIPATION)]
+    result = program.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
+    logged = [int(row["round"]) for row in test_training.rows(tmp_path / program.PARTICIPATION)]
     assert set(logged) < set(range(1, 9))
-    assert len(test_training.rows(tmp_path / training.METRICS)) == 8
+    assert len(test_training.rows(tmp_path / program.METRICS)) == 8
     assert result.holds
     assert 0 < result.summary["dropped_participations"] < len(logged)
     assert result.summary["amplified_epsilon"] < result.summary["epsilon"]
@@ -54,7 +57,7 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     critical = {each.field for each in reports.check(tmp_path) if each.severity == "critical"}
     assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
 
-    (events,) = (tmp_path / training.TENSORBOARD).iterdir()
+    (events,) = (tmp_path / program.TENSORBOARD).iterdir()
     steps = {
         (value.tag, event.step)
         for event in tf.compat.v1.train.summary_iterator(str(events))
@@ -70,7 +73,7 @@ def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
         out = tmp_path / str(zeroing)
         out.mkdir()
         settings = dataclasses.replace(SMALL, zeroing=zeroing)
-        result = training.run(settings, privacy(4, 1, 4, noise_multiplier=0.0), data=small_data, out=out)
+        result = program.run(settings, privacy(4, 1, 4, noise_multiplier=0.0), data=small_data, out=out)
         losses[zeroing] = [row["loss"] for row in result.history]
     assert losses[1e-9][0] == losses[1e-9][1]
     assert losses[None][0] != losses[None][1]
@@ -79,7 +82,7 @@ def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
     sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
     settings = dataclasses.replace(SMALL, sampling=sampling)
-    result = training.run(settings, privacy(4, 4, 1, clients_per_round=30), data=small_data, out=tmp_path)
+    result = program.run(settings, privacy(4, 4, 1, clients_per_round=30), data=small_data, out=tmp_path)
     assert not result.holds
     assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
     assert "ε≤" not in result.statement
@@ -96,13 +99,13 @@ def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(tmp_path):
         data.client_ids, data.create_tf_dataset_for_client, str(path), split_names_by_client_id=splits
     )
     (tmp_path / "run").mkdir()
-    result = training.run(
+    result = program.run(
         SMALL,
         privacy(2, 1, 2, clients_per_round=1),
-        data=runs.data_file(f"sqlite:{path}"),
+        data=named_data.data_file(f"sqlite:{path}"),
         out=tmp_path / "run",
     )
-    rows = test_training.rows(tmp_path / "run" / training.PARTICIPATION)
+    rows = test_training.rows(tmp_path / "run" / program.PARTICIPATION)
     assert [row["client"] for row in rows] == ["synthetic_1"] * 2
     words = {
         word

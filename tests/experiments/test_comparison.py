@@ -17,8 +17,8 @@ import pytest
 import scipy.stats
 
 import tff_mf
-from tff_mf.experiments import rates
 from tff_mf.experiments.comparison import _jobs, _plots, _report, _results, _spec
+from tff_mf.experiments.configuration import learning_rates
 
 from . import test_cli
 
@@ -195,15 +195,15 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
     best = {1.0: 0.0244, 2.0: 0.0414, 4.0: 0.0704, 8.0: 0.1197}
     for epsilon, rate in best.items():
         sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 2052, schema, epsilon=epsilon, delta=1e-6)
-        rmse = rates.effective_rmse(tff_mf.Identity(), 2052, noise_multiplier=sigma, cohort=1000)
-        assert rates.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
-    own = rates.fit([0.01, 0.1, 1.0], [2.0, 0.2, 0.02])
+        rmse = learning_rates.effective_rmse(tff_mf.Identity(), 2052, noise_multiplier=sigma, cohort=1000)
+        assert learning_rates.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
+    own = learning_rates.fit([0.01, 0.1, 1.0], [2.0, 0.2, 0.02])
     assert (own.slope, own.rate(0.1)) == (pytest.approx(-1.0), pytest.approx(0.2))
     assert own.proposed(0.1, clip_norm=0.5) == pytest.approx(1.7**-2)
     with pytest.raises(tff_mf.InputError, match="effective_rmse"):
         own.rate(0.0)
     with pytest.raises(tff_mf.InputError, match="rmses"):
-        rates.fit([0.1, 0.1], [1.0, 2.0])
+        learning_rates.fit([0.1, 0.1], [1.0, 2.0])
 
 
 def test_jobs_run_at_once_and_tell_how_they_ended(tmp_path):

@@ -14,8 +14,11 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.errors import InputError
-from tff_mf.experiments import _locks, cli, continuation, ledger, reports, run_log, runs
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments import cli, reports
+from tff_mf.experiments.output import locks
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import folders, ledger, run_log
+from tff_mf.experiments.training import resume
 
 COHORTS = [["a", "b"], ["c", "d"], ["a", "c"], ["b", "d"], ["a", "d"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
@@ -49,7 +52,7 @@ def folder(tmp_path):
 
 def check(folder, round_number=4, run=None):
     logs = {"participation": folder / "participation.csv", "metrics": folder / "metrics.csv"}
-    continuation.check(folder, round_number, run=run, **logs)
+    resume.check(folder, round_number, run=run, **logs)
 
 
 def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder):
@@ -131,10 +134,10 @@ def test_what_was_changed_is_named(folder, name, old, new, reason):
 def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
     path = folder / "metrics.csv"
     before = path.read_text()
-    continuation.restore_metrics(path, 4, HISTORY)
+    resume.restore_metrics(path, 4, HISTORY)
     assert path.read_text() == before
     path.unlink() if damage is None else path.write_bytes(damage.encode("latin-1"))
-    continuation.restore_metrics(path, 4, HISTORY)
+    resume.restore_metrics(path, 4, HISTORY)
     assert "written anew" in caplog.text
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -164,11 +167,11 @@ def test_one_process_a_folder(tmp_path):
     command = [sys.executable, "-c", HOLD, tmp_path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match=f"in use by process {other.pid}"), _locks.alone(tmp_path):
+        with pytest.raises(InputError, match=f"in use by process {other.pid}"), locks.alone(tmp_path):
             pass
         other.stdin.close()
-    with _locks.alone(tmp_path):
-        assert runs.check_new(tmp_path) == tmp_path
+    with locks.alone(tmp_path):
+        assert folders.check_new(tmp_path) == tmp_path
 
 
 def test_a_full_disk_is_one_line_and_no_fault_of_the_input(tmp_path, monkeypatch, capsys):

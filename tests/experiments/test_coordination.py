@@ -11,9 +11,10 @@ import pytest
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments import bundles, coordination, ledger, reports
+from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import publishing, runner
 from tff_mf.experiments.bundles.stages import Stages
+from tff_mf.experiments.run_folder import ledger
 
 MIN_SEP, MOST = 10, 12
 

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 import tff_mf
-from tff_mf.experiments import _ledger_lines, _report_counts, ledger, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.ledger import ReportCounts
+from tff_mf.experiments.run_folder import _ledger_lines, ledger, report_counts
+from tff_mf.experiments.run_folder.ledger import ReportCounts
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import broken_logs
@@ -21,7 +22,7 @@ COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1
 
 
 def test_reasons_are_those_of_the_runner():
-    assert _report_counts.REASONS == runner.REASONS
+    assert report_counts.REASONS == runner.REASONS
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import guard, ledger, reports
-from tff_mf.experiments.participation_log import read_entries
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments import reports
+from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder.participation_log import read_entries
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 from run_folders import ANSWERS
@@ -37,7 +39,7 @@ def plan(**changes):
 
 
 def opened(folder, **changes):
-    return guard.open_guard(folder, plan(**changes), clip_norm=1.0, sampler="by hand")
+    return run_guard.open_guard(folder, plan(**changes), clip_norm=1.0, sampler="by hand")
 
 
 COHORTS = [["a", "b"], ["c", "d"], ["e", "f"], ["b", "a"], [], ["c", "e"]]
@@ -59,7 +61,7 @@ def test_a_client_is_refused_exactly_where_its_rounds_would_be_no_pattern(schema
     for pattern in patterns:
         for number in range(8):
             together = tuple(sorted({*pattern, number}))
-            refused = guard.refusal(schema, pattern, number)
+            refused = run_guard.refusal(schema, pattern, number)
             assert bool(refused) == (together not in patterns), (pattern, number, refused)
 
 
@@ -82,7 +84,7 @@ def test_a_guarded_run_has_a_report_that_passes(tmp_path):
 
 
 def test_restarts_are_written_down(tmp_path):
-    with guard.open_guard(
+    with run_guard.open_guard(
         tmp_path / "run", plan(), clip_norm=1.0, sampler="by hand", restart_every=2, adaptive_count_stddev=2.0
     ) as guarded:
         (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))
@@ -97,7 +99,9 @@ def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
     with opened(tmp_path / "run") as guarded:
         assert guarded.begin(["a", "b"]) == 1
         before = [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")]
-        with pytest.raises(guard.RefusedCohortError, match="1 may not take part, 'a' for one, which took part") as info:
+        with pytest.raises(
+            run_guard.RefusedCohortError, match="1 may not take part, 'a' for one, which took part"
+        ) as info:
             guarded.begin(["c", "a"])
         assert info.value.clients == ["a"]
         for wrong, reason in ((["c", "c"], "twice"), (["c", 3], "string"), ("cd", "sequence of ids")):
@@ -179,7 +183,7 @@ def test_a_folder_is_of_one_run_and_one_process(tmp_path):
         opened(tmp_path / "run", noise_multiplier=50.0),
     ):
         pass
-    with pytest.raises(tff_mf.InputError, match="plan="), guard.open_guard(tmp_path, 3, clip_norm=1.0, sampler="x"):
+    with pytest.raises(tff_mf.InputError, match="plan="), run_guard.open_guard(tmp_path, 3, clip_norm=1.0, sampler="x"):
         pass
 
 
@@ -194,11 +198,11 @@ def test_an_aggregator_with_other_noise_is_refused(tmp_path, changes):
     right = aggregators.build_mf_aggregator(**arguments)
     changes = {name: tff_mf.Identity() if value is None else value for name, value in changes.items()}
     wrong = aggregators.build_mf_aggregator(**{**arguments, **changes})
-    with guard.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
+    with run_guard.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
         pass
     with (
         pytest.raises(tff_mf.InputError, match="another noise than the plan"),
-        guard.open_guard(tmp_path / "other", plan(), clip_norm=1.0, sampler="x", aggregator=wrong),
+        run_guard.open_guard(tmp_path / "other", plan(), clip_norm=1.0, sampler="x", aggregator=wrong),
     ):
         pass
     assert not (tmp_path / "other").exists()
@@ -207,7 +211,7 @@ def test_an_aggregator_with_other_noise_is_refused(tmp_path, changes):
 def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
     tff = pytest.importorskip("tensorflow_federated")
     from tff_mf import aggregators
-    from tff_mf.experiments.guarded_source import (
+    from tff_mf.experiments.guard.guarded_source import (
         GuardedDataSource,
         GuardedDataSourceIterator,
         GuardedReleaseManager,
@@ -229,7 +233,7 @@ def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
         start = iterator.to_bytes()
         drawn[:] = [["b", "a"], ["c", "a"], ["c", "d"], ["c", "e"], ["nobody"]]
         assert values(iterator.select(2)) == [1.0, 0.0]
-        with pytest.raises(guard.RefusedCohortError):
+        with pytest.raises(run_guard.RefusedCohortError):
             iterator.select(2)
         before = copy.deepcopy(iterator)
         assert values(iterator.select(2)) == [2.0, 3.0]

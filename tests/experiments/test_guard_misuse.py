@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments import guard, ledger, reports
-from tff_mf.experiments.participation_log import read_entries
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments import reports
+from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder.participation_log import read_entries
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 from run_folders import ANSWERS
@@ -34,7 +36,7 @@ def plan(**changes):
 
 
 def opened(folder, **more):
-    return guard.open_guard(folder, plan(), **{"clip_norm": 1.0, "sampler": "by hand", **more})
+    return run_guard.open_guard(folder, plan(), **{"clip_norm": 1.0, "sampler": "by hand", **more})
 
 
 def released(folder):
@@ -294,7 +296,7 @@ def test_an_aggregator_of_another_cohort_is_refused(tmp_path, aggregators):
 def parts(tmp_path, aggregators):
     """A guard's data source and what releases, with `begin(aggregator)`."""
     tff = pytest.importorskip("tensorflow_federated")
-    from tff_mf.experiments import guarded_source
+    from tff_mf.experiments.guard import guarded_source
 
     numbers = {name: {"x": np.zeros([2], np.float32)} for name in "abcdefghijkl"}
     data = tff.simulation.datasets.TestClientData(numbers)

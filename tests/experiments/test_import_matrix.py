@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.errors import InputValueError
-from tff_mf.experiments import _tensor_proto
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.import_matrix import import_matrix
+from tff_mf.experiments.published_matrices import _tensor_proto
+from tff_mf.experiments.published_matrices.reader import import_matrix
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=4)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tff_mf.experiments import native_output
+from tff_mf.experiments.output import native_output
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 

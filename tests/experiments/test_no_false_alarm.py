@@ -22,11 +22,13 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import bundles, mechanisms, reports, task, training
+from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source, _trained
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.reports import _summarised
-from tff_mf.experiments.settings import SAMPLING_KINDS
+from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
+from tff_mf.experiments.training import program, task
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 from run_folders import ANSWERS
@@ -130,8 +132,8 @@ def kept(small_data, tmp_path_factory):
     def make(kind):
         if kind not in made:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(training, "build_task", build_task)
-                patch.setattr(training, "build_process", build_process)
+                patch.setattr(program, "build_task", build_task)
+                patch.setattr(program, "build_process", build_process)
                 patch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
                 made[kind] = root / f"run{len(made)}"
                 done = trained(made[kind], small_data, KINDS[kind].split())
@@ -262,7 +264,7 @@ def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
 
 def test_every_mechanism_and_sampling_is_among_the_runs():
     words = " ".join(KINDS.values()).split()
-    assert {*mechanisms.NAMES, *SAMPLING_KINDS} - {*words} <= {"min_sep"}
+    assert {*mechanism_names.NAMES, *SAMPLING_KINDS} - {*words} <= {"min_sep"}
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.1.0.dev240+g699c5e88f0c3", "0.1.0.dev240+g699c5e88f0c3.dirty", "1.0rc1"])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.ledger import Attempt, cohort_digest
-from tff_mf.experiments.participation_log import open_log, read_entries, read_observed
+from tff_mf.experiments.run_folder.ledger import Attempt, cohort_digest
+from tff_mf.experiments.run_folder.participation_log import open_log, read_entries, read_observed
 
 
 def written(path, cohorts):

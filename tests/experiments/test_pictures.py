@@ -9,14 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import planning
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.deployment import Deployment
+from tff_mf.experiments.planning import options as plan_options
+from tff_mf.experiments.planning.deployment import Deployment
 
 pytest.importorskip("matplotlib")
 
-from tff_mf.experiments import _figures, plan_plots, plots
 from tff_mf.experiments.comparison import _plots, _results
+from tff_mf.experiments.output import figures as output_figures
+from tff_mf.experiments.output import mechanism_plots
+from tff_mf.experiments.planning import plots as plan_plots
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
@@ -32,18 +34,18 @@ def texts(path):
 def drawn(monkeypatch):
     """The figures that were drawn while it was asked for."""
     figures = []
-    original = _figures.figure.Figure
+    original = output_figures.figure.Figure
 
     def build(*arguments, **options):
         figures.append(original(*arguments, **options))
         return figures[-1]
 
-    monkeypatch.setattr(_figures.figure, "Figure", build)
+    monkeypatch.setattr(output_figures.figure, "Figure", build)
     return figures
 
 
 def draw_mechanism(path, mechanism=None, schema=SCHEMA):
-    plots.mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
+    mechanism_plots.mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
 
 
 @pytest.mark.parametrize("ending", [*SIGNATURES, "SVG"])
@@ -124,7 +126,7 @@ def test_names_on_pictures_are_those_that_are_typed(tmp_path):
 @pytest.mark.parametrize("most", [7, 16, 32])
 def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn, monkeypatch, most):
     """All entries of 4,000 rounds took a minute and 1.6 GB."""
-    monkeypatch.setattr(plots, "_MOST_CELLS", most)
+    monkeypatch.setattr(mechanism_plots, "_MOST_CELLS", most)
     draw_mechanism(tmp_path / "x.png")
     image = drawn[0].axes[0].get_images()[0]
     matrix, side = tff_mf.Tree(32).encoder(32), -(-32 // most)
@@ -135,17 +137,19 @@ def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn, monkeypatc
 
 
 def test_curves_differ_without_their_colours():
-    names = [f"blt, buffers {count}" for count in range(40)] + list(_figures._PLACES)
-    found = list(_figures.styles(names).values())
+    names = [f"blt, buffers {count}" for count in range(40)] + list(output_figures._PLACES)
+    found = list(output_figures.styles(names).values())
     assert len({(each.marker, each.dashes) for each in found}) == len(names)
-    assert len({each.color for each in _figures.styles(_figures._PLACES).values()}) == 8
-    assert _figures.styles(["identity", "blt"])["blt"] == _figures.styles(["blt", "banded"])["blt"]
+    assert len({each.color for each in output_figures.styles(output_figures._PLACES).values()}) == 8
+    assert output_figures.styles(["identity", "blt"])["blt"] == output_figures.styles(["blt", "banded"])["blt"]
 
 
 def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
     curve = [{"round": number, "accuracy": 0.1} for number in range(12)]
     names = ("blt", "banded", "identity")
-    plots.accuracy(dict.fromkeys(names, curve), metric="accuracy", title="T", separation=4, path=tmp_path / "x.png")
+    mechanism_plots.accuracy(
+        dict.fromkeys(names, curve), metric="accuracy", title="T", separation=4, path=tmp_path / "x.png"
+    )
     assert list(drawn[0].axes[0].get_xticks()) == [0, 4, 8]
     lines = drawn[0].axes[0].get_lines()
     marked = [set(np.arange(12)[start::every]) for start, every in (line.get_markevery() for line in lines)]
@@ -199,7 +203,7 @@ def test_the_other_pictures_of_a_comparison_name_what_they_show(tmp_path):
 def test_the_picture_of_a_plan_names_mechanisms_setting_and_axes(tmp_path, drawn):
     deployment = Deployment(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
     options = [
-        planning.Option(name=name, mechanism=mechanism, figures={"noise_multiplier": 3.0})
+        plan_options.Option(name=name, mechanism=mechanism, figures={"noise_multiplier": 3.0})
         for name, mechanism in (
             ("identity", tff_mf.Identity()),
             ("tree-full", tff_mf.Tree(96)),
@@ -237,7 +241,7 @@ def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, command, n
     def worked(*arguments, **options):
         raise AssertionError("work before the path was looked at")
 
-    monkeypatch.setattr(planning, "options", worked)
+    monkeypatch.setattr(plan_options, "options", worked)
     monkeypatch.setattr(tff_mf, "explain_sensitivity", worked)
     words = {
         "plan": [*PLAN, "--epsilon", "4"],
@@ -266,7 +270,7 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
     def full(self, *arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_figures.figure.Figure, "savefig", full)
+    monkeypatch.setattr(output_figures.figure.Figure, "savefig", full)
     with pytest.raises(tff_mf.InputError, match="No space left"):
         draw_mechanism(path)
     assert path.read_bytes() == b"as it was"
@@ -278,6 +282,6 @@ def test_a_file_that_may_only_be_read_is_not_replaced(tmp_path, monkeypatch):
     path.touch()
     path.chmod(stat.S_IREAD)
     # The tests may run as root, for whom every file may be written.
-    monkeypatch.setattr(_figures.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(output_figures.os, "access", lambda path, mode: False)
     with pytest.raises(tff_mf.InputError, match="may only be read"):
-        _figures.checked_path(path)
+        output_figures.checked_path(path)

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import planning
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.deployment import Deployment
+from tff_mf.experiments.planning import options
+from tff_mf.experiments.planning.deployment import Deployment
 
 ARGUMENTS = ["plan", "--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
 
@@ -78,37 +78,37 @@ def test_the_recommendation_is_good_and_can_go_on(found):
 
 def option(name, loss, worst, rows):
     figures = {"rms_loss": loss, "memory_rows": rows}
-    return planning.Option(
+    return options.Option(
         name=name, mechanism=tff_mf.Identity(), figures=figures, loss_if_wrong={"a": loss, "b": worst}
     )
 
 
 def test_a_little_loss_is_worth_much_memory():
     found = [option("large", 8.0, 12.0, 4999), option("small", 8.3, 12.5, 4), option("poor", 9.5, 12.0, 0)]
-    chosen, why = planning.recommend(found)
+    chosen, why = options.recommend(found)
     assert chosen.name == "small"
     assert "large 4999" in why
 
 
 def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
     stuck, free = option("stuck", 8.0, math.inf, 0), option("free", 8.5, 14.0, 9)
-    chosen, why = planning.recommend([stuck, free])
+    chosen, why = options.recommend([stuck, free])
     assert chosen.name == "free"
     assert "which stuck cannot" in why
-    assert planning.recommend([stuck])[0].name == "stuck"
+    assert options.recommend([stuck])[0].name == "stuck"
 
 
 def test_a_limit_of_one_mechanism_is_noted_in_its_row():
     deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
-    found = {each.name: each for each in planning.options(deployment, noise_multiplier=5.0)}
+    found = {each.name: each for each in options.options(deployment, noise_multiplier=5.0)}
     assert "16384" in found["tree-full"].note
     assert found["identity"].mechanism is not None
 
 
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
     deployment = Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
-    by_epsilon = planning.recommend(planning.options(deployment, epsilon=3.0))[0].name
-    assert planning.recommend(planning.options(deployment, noise_multiplier=2.0))[0].name == by_epsilon
+    by_epsilon = options.recommend(options.options(deployment, epsilon=3.0))[0].name
+    assert options.recommend(options.options(deployment, noise_multiplier=2.0))[0].name == by_epsilon
 
 
 def test_a_table_for_people_rounds_epsilon_up():
@@ -127,7 +127,7 @@ def test_a_table_for_people_rounds_epsilon_up():
 
 def test_long_searches_wait_until_asked_for():
     deployment = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
-    found = {option.name: option for option in planning.options(deployment, epsilon=8.0)}
+    found = {option.name: option for option in options.options(deployment, epsilon=8.0)}
     assert "--thorough" in found["banded"].note
     assert "--thorough" in found["dense"].note
     assert found["tree-full"].figures["rms_loss"] == pytest.approx(12.4715, rel=1e-4)

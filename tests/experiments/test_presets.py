@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments import layers, mechanisms, presets, run_files
-from tff_mf.experiments.amplified import amplified
-from tff_mf.experiments.layers import Layer
-from tff_mf.experiments.settings import SamplingSettings
+from tff_mf.experiments.configuration import layers, mechanism_names, presets, toml_file
+from tff_mf.experiments.configuration.layers import Layer
+from tff_mf.experiments.privacy.amplification import amplified
+from tff_mf.experiments.run_folder import names
+from tff_mf.experiments.sampling.settings import SamplingSettings
 
 from . import test_cli
 
@@ -18,7 +19,7 @@ NAMES = presets.names()
 
 
 def resolved(preset=None, config=None, **flags):
-    return run_files.resolve(preset, config, flags)[1]
+    return toml_file.resolve(preset, config, flags)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,8 +132,8 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
 
 def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path):
     layer = resolved("pydoc-light", None, dataset='sqlite:a "file"\\')
-    run_files.write(layer, tmp_path)
-    assert resolved(None, tmp_path / run_files.CONFIGURATION).values == layer.values
+    toml_file.write(layer, tmp_path)
+    assert resolved(None, tmp_path / names.SETTINGS_TOML).values == layer.values
 
 
 def test_rates_of_one_mechanism_are_not_taken_for_another():
@@ -181,22 +182,22 @@ def test_missing_fields_are_named():
 )
 def test_options_of_other_mechanisms_are_refused(name, options, named):
     with pytest.raises(tff_mf.InputError, match=named):
-        mechanisms.build(name, rounds=8, participation=tff_mf.MinSep(min_sep=4, max_participations=2), **options)
+        mechanism_names.build(name, rounds=8, participation=tff_mf.MinSep(min_sep=4, max_participations=2), **options)
 
 
-@pytest.mark.parametrize("name", mechanisms.NAMES)
+@pytest.mark.parametrize("name", mechanism_names.NAMES)
 def test_every_mechanism_is_built_for_the_run(name):
     schema = tff_mf.MinSep(min_sep=4, max_participations=2)
-    made = mechanisms.build(name, rounds=8, participation=schema)
+    made = mechanism_names.build(name, rounds=8, participation=schema)
     assert math.isfinite(tff_mf.rms_loss(made, 8, schema))
 
 
-@pytest.mark.parametrize("name", mechanisms.WORKLOADS)
+@pytest.mark.parametrize("name", mechanism_names.WORKLOADS)
 def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
     schema = tff_mf.SingleParticipation()
-    workload = mechanisms.workload(name, rounds=8, momentum=0.9, warmup=0.25, cooldown=0.25)
-    best = mechanisms.build("dense", rounds=8, participation=schema, optimized_for=workload)
-    other = mechanisms.build("dense", rounds=8, participation=schema)
+    workload = mechanism_names.workload(name, rounds=8, momentum=0.9, warmup=0.25, cooldown=0.25)
+    best = mechanism_names.build("dense", rounds=8, participation=schema, optimized_for=workload)
+    other = mechanism_names.build("dense", rounds=8, participation=schema)
     assert tff_mf.rms_loss(best, 8, schema, workload) <= tff_mf.rms_loss(other, 8, schema, workload) + 1e-9
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.privacy import plan_privacy, upwards
+from tff_mf.experiments.output.digits import rounded_up
+from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.sampling import ObservedParticipation
 
 SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
@@ -38,7 +39,7 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     assert made.epsilon_as_run == exact > 100
     statement = made.statement(observed())
     assert "ε≤4.000" in statement
-    assert f"of the clients that really train: ε≤{upwards(exact)}" in statement
+    assert f"of the clients that really train: ε≤{rounded_up(exact)}" in statement
     assert "cohorts of 1000" in statement
 
 
@@ -91,7 +92,7 @@ def test_no_noise_is_unbounded():
 
 @given(st.floats(1e-9, 1e9))
 def test_printed_epsilon_is_never_smaller(value):
-    assert value <= float(upwards(value)) <= value + 0.0011 + 1e-9 * value
+    assert value <= float(rounded_up(value)) <= value + 0.0011 + 1e-9 * value
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import progress, runs
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.datasets import named_data
+from tff_mf.experiments.output import progress
 
 SCHEMA = ["--rounds", "400", "--min-sep", "60", "--max-participations", "6"]
 SEARCH = ["optimize", "banded", *SCHEMA, "--bands", "20", "--free-norms", "--out", "x"]
@@ -172,5 +173,5 @@ def test_a_first_download_prints_nothing_on_standard_output(tmp_path, monkeypatc
     fake = types.SimpleNamespace(load_word_counts=download, load_data=download)
     monkeypatch.setattr(tff.simulation.datasets, "stackoverflow", fake)
     with pytest.raises(tff_mf.InputError, match="could not be downloaded"):
-        runs.data_file("stackoverflow")
+        named_data.data_file("stackoverflow")
     assert capsys.readouterr() == ("", "")

@@ -18,10 +18,13 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import recovery, reports, runs, training
+from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import folders
+from tff_mf.experiments.training import checkpoints
+from tff_mf.experiments.training import program as training_program
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -51,7 +54,7 @@ def privacy(**changes):
 
 def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
     out.mkdir(exist_ok=True)
-    return training.run(
+    return training_program.run(
         SETTINGS,
         plan or privacy(),
         data=data,
@@ -76,11 +79,11 @@ def assert_same(found, found_in, expected, expected_in):
 def assert_same_files(found_in, expected_in):
     """All but the time that rounds took, and the attempts that were given up."""
     who = [
-        {(int(row["round"]), row["client"]) for row in rows(each / training.PARTICIPATION)}
+        {(int(row["round"]), row["client"]) for row in rows(each / training_program.PARTICIPATION)}
         for each in (found_in, expected_in)
     ]
     assert who[0] == who[1]
-    found, expected = (rows(folder / training.METRICS) for folder in (found_in, expected_in))
+    found, expected = (rows(folder / training_program.METRICS) for folder in (found_in, expected_in))
     assert [row["round"] for row in found] == [str(number) for number in range(1, ROUNDS + 1)]
     assert [{**row, "seconds": None} for row in found] == [{**row, "seconds": None} for row in expected]
 
@@ -126,7 +129,7 @@ def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small
     result = run(small_data, out, resume=True)
     assert_same(result, out, *whole)
     # Its newest checkpoint was of round 6: round 7 was begun twice, and both times are on record.
-    found = [(row["round"], row["attempt"]) for row in rows(out / training.PARTICIPATION)]
+    found = [(row["round"], row["attempt"]) for row in rows(out / training_program.PARTICIPATION)]
     assert {("6", "1"), ("7", "1"), ("7", "2"), ("8", "1"), ("8", "2"), ("9", "1")} <= set(found)
     assert [each for each in reports.check(out) if each.field in ("log", "one release a round")] == []
 
@@ -145,7 +148,7 @@ def stop_after(round_number):
 
 def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path, monkeypatch):
     """Every evaluation is on disk before it is released, whatever the distance between checkpoints."""
-    monkeypatch.setattr(recovery.Recovery, "finish", lambda self: None)
+    monkeypatch.setattr(checkpoints.Recovery, "finish", lambda self: None)
     out = tmp_path / "run"
     plan = privacy(insecure_seed=None)
     released, again = [], []
@@ -184,23 +187,23 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
 
     def no_more_files(number, metrics):
         if number == ROUNDS:
-            monkeypatch.setattr(training.runs, "write_atomically", stopped)
+            monkeypatch.setattr(training_program.runs, "write_atomically", stopped)
 
     out = tmp_path / "run"
     with pytest.raises(StoppedError):
         run(small_data, out, on_round=no_more_files)
     monkeypatch.undo()
-    for module, name in ((training.reporting, "realise"), (aggregators.CheckpointManager, "remove_all")):
-        assert runs.resumable_folder(out) == out
+    for module, name in ((training_program.reporting, "realise"), (aggregators.CheckpointManager, "remove_all")):
+        assert folders.resumable_folder(out) == out
         with monkeypatch.context() as patch:
             patch.setattr(module, name, stopped)
             with pytest.raises(StoppedError):
                 run(small_data, out, resume=True)
-    assert runs.resumable_folder(out) == out
+    assert folders.resumable_folder(out) == out
     assert_same(run(small_data, out, resume=True), out, *whole)
     assert (out / "report.json").is_file()
     with pytest.raises(tff_mf.InputError, match="has ended"):
-        runs.resumable_folder(out)
+        folders.resumable_folder(out)
 
 
 @pytest.mark.parametrize(
@@ -224,17 +227,17 @@ def begun(small_data, tmp_path_factory):
 
 
 def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whole):
-    assert runs.resumable_folder(begun) == begun
+    assert folders.resumable_folder(begun) == begun
     for folder, reason in ((tmp_path / "none", "no run to resume"), (whole[1], "has ended")):
         with pytest.raises(tff_mf.InputError, match=reason):
-            runs.resumable_folder(folder)
+            folders.resumable_folder(folder)
 
 
 def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
-    assert runs.begun_mechanism(tmp_path) is None
+    assert folders.begun_mechanism(tmp_path) is None
     found = tff_mf.optimize_blt(rounds=20, participation=tff_mf.SingleParticipation(), buffers=2)
-    runs.keep_mechanism(tmp_path, found)
-    assert runs.begun_mechanism(tmp_path) == found
+    folders.keep_mechanism(tmp_path, found)
+    assert folders.begun_mechanism(tmp_path) == found
 
 
 def test_execution_settings_are_checked():
@@ -256,7 +259,7 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     with (tmp_path / "log").open("w") as log:
         program = pathlib.Path(sys.executable).with_name("tff-mf")
         process = subprocess.Popen([program, *command], stdout=log, stderr=log)
-    metrics = out / training.METRICS
+    metrics = out / training_program.METRICS
     deadline = time.monotonic() + 120
     while (not metrics.exists() or len(rows(metrics)) < 5) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -264,7 +267,7 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert json.loads((out / "checkpoints" / "run.json").read_text())["rounds"] == ROUNDS
-    assert not (out / training.SUMMARY).exists()
+    assert not (out / training_program.SUMMARY).exists()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
     finished = click.testing.CliRunner().invoke(cli, [*command, "--resume"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.privacy import upwards
+from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.reports._questions import QUESTIONS
 from tff_mf.experiments.reports._schema import SCHEMA as JSON_SCHEMA
 
@@ -52,7 +52,7 @@ def test_a_good_run_states_its_epsilon(good):
     _, report = good
     assert [each for each in report["findings"] if each["severity"] == "critical"] == []
     epsilon = report["accountant"]["realised"]["epsilon"]
-    assert f"ε≤{upwards(epsilon)}" in report["headline"]
+    assert f"ε≤{rounded_up(epsilon)}" in report["headline"]
     states = {each["name"]: each["state"] for each in report["assumptions"]}
     assert states.pop("participation_depends_on_data") == states.pop("state_is_secret") == "assumed"
     assert set(states.values()) == {"holds"}
@@ -94,7 +94,7 @@ def test_a_planned_report_needs_no_log(tmp_path):
     start(tmp_path / "run")
     report = reports.write(tmp_path / "run", realised=False)
     planned = tff_mf.epsilon(plan().mechanism, 9, SCHEMA, noise_multiplier=5.0, delta=1e-6)
-    assert f"ε≤{upwards(planned)}" in report["headline"]
+    assert f"ε≤{rounded_up(planned)}" in report["headline"]
     assert report["accountant"]["realised"] is None
     assert "assumed" in {each["state"] for each in report["assumptions"] if each["name"] == "participation"}
     assert (tmp_path / "run" / "planned.md").read_text().startswith("# Privacy report (planned)")
@@ -223,7 +223,7 @@ def test_the_markdown_has_every_figure(good):
     for each in report["assumptions"]:
         assert each["text"] in text
     for name in ("zcdp_rho", "mu", "epsilon", "epsilon_from_zcdp"):
-        assert upwards(report["accountant"]["realised"][name]) in text
+        assert rounded_up(report["accountant"]["realised"][name]) in text
 
 
 def pages(folder):
@@ -360,7 +360,7 @@ def test_a_run_that_was_stopped_early_states_what_was_planned(tmp_path):
     stopped = finished(tmp_path / "run", rounds=cohorts()[:4])
     assert critical(stopped) == set()
     assert stopped["accountant"]["realised"]["epsilon"] < stopped["accountant"]["planned"]["epsilon"]
-    assert f"ε≤{upwards(stopped['accountant']['planned']['epsilon'])}" in stopped["headline"]
+    assert f"ε≤{rounded_up(stopped['accountant']['planned']['epsilon'])}" in stopped["headline"]
     assert "stopped after 4 of 9" in " ".join(each["text"] for each in stopped["findings"])
 
 

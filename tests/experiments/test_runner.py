@@ -120,8 +120,8 @@ def test_without_tff_its_models_are_those_of_tff(bundle, ran):
     import tensorflow_federated as tff
 
     from tff_mf import aggregators
-    from tff_mf.experiments import learning_process
     from tff_mf.experiments.bundles._source import deployed_again
+    from tff_mf.experiments.training import learning_process
     from tff_mf.noise import _keys
 
     folder, examples, _ = ran

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.privacy import upwards
+from tff_mf.experiments.output.digits import rounded_up
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import broken_files as files
@@ -158,7 +158,7 @@ def test_rounds_that_were_given_up_do_not_hide_that_a_run_was_stopped(tmp_path):
     run_folders.metrics(folder, 5)
     report = reports.write(folder, realised=True)
     assert [each for each in report["findings"] if each["severity"] == "critical"] == []
-    assert f"ε≤{upwards(report['accountant']['planned']['epsilon'])}" in report["headline"]
+    assert f"ε≤{rounded_up(report['accountant']['planned']['epsilon'])}" in report["headline"]
     assert "stopped after 5 of 9" in " ".join(each["text"] for each in report["findings"])
 
 

@@ -11,7 +11,7 @@ import pytest
 import tff_mf
 from tff_mf.errors import InputValueError
 from tff_mf.experiments import sampling
-from tff_mf.experiments.settings import SAMPLING_KINDS, SamplingSettings
+from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 
 
 def made(kind, population=40, clients_per_round=4, rounds=30, min_sep=5, max_participations=None, seed=1, **clock):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import digits
 from tff_mf.experiments.cli import _screens, cli
+from tff_mf.experiments.output import digits
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)

@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import guard, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.ledger import read_ledger
-from tff_mf.experiments.participation_log import read_entries
+from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.run_folder.ledger import read_ledger
+from tff_mf.experiments.run_folder.participation_log import read_entries
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
@@ -44,7 +45,7 @@ def invoke(*arguments):
 def guarded(folder):
     folder.mkdir(exist_ok=True)
     (folder / "answers.json").write_text(json.dumps(ANSWERS))
-    return guard.open_guard(folder, plan(rounds=6, participation=PAIRS), clip_norm=1.0, sampler="by hand")
+    return run_guard.open_guard(folder, plan(rounds=6, participation=PAIRS), clip_norm=1.0, sampler="by hand")
 
 
 def listed(folder):
@@ -235,7 +236,7 @@ def test_delta_is_held_against_the_population_that_a_simulation_stands_for(tmp_p
     folder.mkdir()
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, "population": 12}))
     privacy = plan(rounds=6, participation=PAIRS, cohort=1000, delta=delta)
-    with guard.open_guard(folder, privacy, clip_norm=1.0, sampler="by hand", simulation=True) as guards:
+    with run_guard.open_guard(folder, privacy, clip_norm=1.0, sampler="by hand", simulation=True) as guards:
         for number, _ in guards.cohorts([[f"c{index}", f"d{index}"] for index in range(6)]):
             guards.released(number)
         report = guards.end()

@@ -13,8 +13,10 @@ import pytest
 from click.shell_completion import BashComplete
 
 import tff_mf
-from tff_mf.experiments import cli, configuration, mechanisms, presets, settings
+from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _group, _spelling
+from tff_mf.experiments.configuration import mechanism_names, presets, run
+from tff_mf.experiments.sampling import settings
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
@@ -112,7 +114,7 @@ def test_a_wrong_number_is_refused_by_the_flag_that_was_typed(typed, tmp_path, n
 
 def test_every_number_of_a_run_is_among_them():
     assert len(NUMBERS) > 80
-    fields = [name for name, kinds in configuration.FIELDS.items() if str not in kinds]
+    fields = [name for name, kinds in run.FIELDS.items() if str not in kinds]
     assert {"--" + name.replace("_", "-") for name in fields} <= {flag for name, flag, _ in NUMBERS if name == "train"}
 
 
@@ -269,7 +271,7 @@ def test_the_shell_completes_commands_flags_and_words():
     assert completed(["train", "--preset"], at="") == presets.names()
     assert completed(["train", "--sampling"], at="") == list(settings.SAMPLING_KINDS)
     assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
-    assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanisms.NAMES, *mechanisms.PRODUCTION]
+    assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.NAMES, *mechanism_names.PRODUCTION]
     assert completed(["account", "x", "--adjacency"], at="r") == ["replace-one"]
 
 
@@ -313,7 +315,7 @@ def bash(tmp_path_factory):
 
 def test_bash_itself_completes_words_beside_files(bash):
     assert bash("tff-mf train --preset mcm") == ["mcmahan2024-blt"]
-    assert bash("tff-mf show prod") == list(mechanisms.PRODUCTION)
+    assert bash("tff-mf show prod") == list(mechanism_names.PRODUCTION)
     # bash takes `production:b4` for three words, and puts what is completed in place of the last.
     assert bash("tff-mf show production:b4") == ["b400"]
     found = bash("tff-mf account ban")

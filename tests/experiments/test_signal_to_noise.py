@@ -10,12 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import digits, layers, presets, signal_to_noise
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration import RunConfiguration
-from tff_mf.experiments.layers import Layer
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ModelConfig
+from tff_mf.experiments.configuration import layers, presets
+from tff_mf.experiments.configuration.layers import Layer
+from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.output import digits
+from tff_mf.experiments.planning import signal_to_noise
+from tff_mf.experiments.privacy.plan import plan_privacy
 
 SCHEMA = tff_mf.MinSep(min_sep=100, max_participations=3)
 # What the README trained with before: it ended at 0.01 %.
@@ -159,7 +161,7 @@ def test_no_noise_and_noise_without_bounds_have_a_line(noise_multiplier):
 )
 def test_the_number_of_parameters_is_the_models(model):
     pytest.importorskip("tensorflow_federated")
-    from tff_mf.experiments import task
+    from tff_mf.experiments.training import task
 
     words = [f"w{number}" for number in range(50)]
     built = task.build_keras_model(model, vocabulary=words, seed=0)

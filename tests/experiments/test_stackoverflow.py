@@ -10,8 +10,7 @@ import pytest
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.experiments import runs
-from tff_mf.experiments.datasets import sqlite, stackoverflow
+from tff_mf.experiments.datasets import named_data, sqlite, stackoverflow
 
 COUNTS = {"the": 2, "a": 1}
 
@@ -67,8 +66,8 @@ def left_over(cache):
 
 def test_a_download_is_kept_with_its_word_counts_and_not_made_again(cache, served, synthetic):
     calls = served()
-    path = runs.data_file("stackoverflow")
-    assert runs.data_file("stackoverflow") == path == cache / "stackoverflow.sqlite"
+    path = named_data.data_file("stackoverflow")
+    assert named_data.data_file("stackoverflow") == path == cache / "stackoverflow.sqlite"
     assert len(calls) == 1
     assert dict(sqlite.load_word_counts(path)) == COUNTS
     assert sqlite.load(path).train.client_ids == ["synthetic_1"]
@@ -122,6 +121,6 @@ def test_a_kept_file_that_was_cut_off_later_is_refused(cache, served):
 
 
 def test_a_file_of_the_format_is_named_with_and_without_its_prefix(synthetic):
-    assert runs.data_file(f"sqlite:{synthetic}") == runs.data_file(str(synthetic)) == synthetic
+    assert named_data.data_file(f"sqlite:{synthetic}") == named_data.data_file(str(synthetic)) == synthetic
     with pytest.raises(tff_mf.InputError, match="sqlite:nothing"):
-        runs.data_file("sqlite:nothing")
+        named_data.data_file("sqlite:nothing")

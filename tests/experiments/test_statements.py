@@ -14,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import planning, reporting, reports, sampling, statements
-from tff_mf.experiments.amplified import amplified
+from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.deployment import Deployment
-from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.configuration.settings import TrainingSettings
+from tff_mf.experiments.output import digits
+from tff_mf.experiments.planning import options
+from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.privacy import statements
+from tff_mf.experiments.privacy.amplification import amplified
+from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.sampling import ObservedParticipation
-from tff_mf.experiments.settings import SAMPLING_KINDS, SamplingSettings, TrainingSettings
+from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
+from tff_mf.experiments.training import planned_report
 
 from . import test_reports
 
@@ -31,7 +36,7 @@ CLAIM = statements.Claim(
 # What looks like a guarantee: a figure of ε, or a claim of DP.
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
-MAY = {"experiments/statements.py"}
+MAY = {"experiments/privacy/statements.py"}
 
 
 def stated(claim):
@@ -94,7 +99,7 @@ def test_a_report_of_a_simulation_says_whose_protection_it_is(tmp_path):
     privacy = test_reports.plan(cohort=20, noise_multiplier=2.0)
     report = test_reports.finished(tmp_path / "run", privacy=privacy, simulation=True)
     assert "weak to no formal protection (ε > 10) of the clients that really train" in report["accountant"]["tier"]
-    assert f"really train: ε≤{statements.upwards(report['accountant']['epsilon_as_run'])}" in report["headline"]
+    assert f"really train: ε≤{digits.rounded_up(report['accountant']['epsilon_as_run'])}" in report["headline"]
     refused = test_reports.finished(tmp_path / "other", privacy=privacy, twice=[4])
     assert refused["accountant"]["tier"] == "no formal protection can be stated"
     assert "μ-GDP with μ at most " in report["statement"]
@@ -139,7 +144,7 @@ def test_where_no_population_is_given_the_line_depends_on_it():
 def test_a_run_and_its_report_refuse_the_same(tmp_path):
     privacy = test_reports.plan(delta=0.5)
     report = test_reports.finished(tmp_path / "run", privacy=privacy)
-    wrong = reporting.violations(tmp_path / "run")
+    wrong = reports.violations(tmp_path / "run")
     assert wrong == ["delta: δ = 0.5 is no smaller than 1 / 20000: it would allow to publish a client's data"]
     seen = ObservedParticipation(min_sep=3, max_participations=3)
     assert report["headline"] == privacy.statement(seen, violations=wrong) == f"NO ε CAN BE STATED: {wrong[0]}"
@@ -147,8 +152,8 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
     deployment = Deployment(population=100, clients_per_round=10, rounds=40, delta=1e-6)
-    chosen, _ = planning.recommend(planning.options(deployment, epsilon=4.0))
-    claim = planning.claim(deployment, chosen)
+    chosen, _ = options.recommend(options.options(deployment, epsilon=4.0))
+    claim = options.claim(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
     assert stated(claim) == [4.0]
 
@@ -235,7 +240,7 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
         mechanism, 80, population=119 * 100 // 5, clients_per_round=100, noise_multiplier=4.0, delta=1e-6
     )
     assert before < 0.98 * drawn
-    assert f"ε≤{statements.upwards(found.epsilon)} at δ=1e-06" in found.statement
+    assert f"ε≤{digits.rounded_up(found.epsilon)} at δ=1e-06" in found.statement
     assert found.statement.startswith("not of this run")
 
 
@@ -253,7 +258,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
     setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
     cohorts = sampling.plan(settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting)
-    reporting.plan(tmp_path, settings, privacy, cohorts)
+    planned_report.plan(tmp_path, settings, privacy, cohorts)
     name = reports.read_configuration(tmp_path).sampler
     assert name.startswith("tff_mf.experiments.sampling.plan_")
     named = getattr(sampling, name.rpartition(".")[2])

@@ -12,9 +12,12 @@ import pytest
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import reports, run_log, statements, tensorboard, training
-from tff_mf.experiments.privacy import plan_privacy
-from tff_mf.experiments.settings import ExecutionSettings
+from tff_mf.experiments import reports
+from tff_mf.experiments.configuration.settings import ExecutionSettings
+from tff_mf.experiments.output import digits
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import names, run_log
+from tff_mf.experiments.training import program, tensorboard
 
 from .test_cohorts_of_runs import SMALL
 
@@ -51,7 +54,7 @@ def stop_at(number):
 def scalars(folder):
     """The values of each curve by round; of one that was released twice, the last."""
     found = {}
-    for events in sorted((folder / training.TENSORBOARD).iterdir()):
+    for events in sorted((folder / program.TENSORBOARD).iterdir()):
         for event in tf.compat.v1.train.summary_iterator(str(events)):
             for value in event.summary.value:
                 found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
@@ -66,7 +69,7 @@ def headline(folder):
 
 def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
     with pytest.raises(Stopped):
-        training.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_at(4))
+        program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_at(4))
     ended = tmp_path.with_name("ended")
     shutil.copytree(tmp_path, ended)
     with run_log.open_run_log(ended) as book:
@@ -78,12 +81,12 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
     assert all(0 <= each - stated < 1e-6 for each in found["epsilon_so_far"].values())
     assert found["epsilon_so_far_of_those_that_train"][4] == pytest.approx(as_run)
     # A run that stops early states what was planned.
-    assert stated == float(statements.upwards(PRIVACY.epsilon))
+    assert stated == float(digits.rounded_up(PRIVACY.epsilon))
     assert set(found["clip_norm"].values()) == {0.5}
     assert found["noise_stddev_of_z_in_the_mean"][1] == 8.0 * 2 / 4 * 0.5 / 2
     assert set(found) - OWN == {"seconds", *reports.read_configuration(tmp_path).evaluation_columns}
 
-    training.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
+    program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
     (stated, _), text = headline(tmp_path)
     assert "n=8 rounds" in text
     found = scalars(tmp_path)["epsilon_so_far"]
@@ -96,7 +99,7 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
         ("delta", lambda run: run | {"delta": 0.5}),
         ("max_participations", lambda run: run | {"max_participations": 1, "participation": "MinSep"}),
     ):
-        file = tmp_path / reports.CONFIGURATION
+        file = tmp_path / names.RUN_JSON
         before = file.read_bytes()
         file.write_text(json.dumps(change(json.loads(before))))
         assert reports.claim_so_far(tmp_path) is None, name
@@ -107,5 +110,5 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
 @pytest.mark.parametrize("epsilon", [2.0, 2.0001, 0.1, 7.999, 1e-9, 123.4567])
 def test_what_tensorboard_keeps_is_never_smaller(epsilon):
     kept = np.float32(tensorboard._upwards(epsilon))
-    assert float(kept) >= float(statements.upwards(epsilon)) >= epsilon
+    assert float(kept) >= float(digits.rounded_up(epsilon)) >= epsilon
     assert float(kept) < epsilon + 0.0011 + epsilon * 1e-6

@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import planning, reports, signal_to_noise, statements
+from tff_mf.experiments import reports
 from tff_mf.experiments.cli import _answers, cli, export
-from tff_mf.experiments.deployment import Deployment
+from tff_mf.experiments.output import digits
+from tff_mf.experiments.planning import options, signal_to_noise
+from tff_mf.experiments.planning.deployment import Deployment
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
@@ -98,7 +100,7 @@ def test_an_answer_hides_nothing_on_a_screen(run, hidden):
 )
 def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
     deployment = Deployment(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
-    found = {each.name: each for each in planning.options(deployment, noise_multiplier=6.0)}
+    found = {each.name: each for each in options.options(deployment, noise_multiplier=6.0)}
     option = found["banded-toeplitz"]
     signal = signal_to_noise.of_option(deployment, option, 60_000, advise_epsilon=True)
     sigma = 6.0 * signal_to_noise.LEARNS / signal["noise_to_signal"]
@@ -153,4 +155,4 @@ def test_export_states_no_epsilon_where_its_report_says_that_there_is_none(capsy
 
 @pytest.mark.parametrize("value", [4967452568080.4795, 7343422638690.604, 1e300, 2.0001, 0.1 + 0.2])
 def test_an_epsilon_of_any_size_is_rounded_up(value):
-    assert float(statements.upwards(value)) >= value
+    assert float(digits.rounded_up(value)) >= value

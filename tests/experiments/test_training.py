@@ -18,12 +18,15 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import bundles, demo, learning_process, models, reports, task, training
+from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.participation_log import read_observed
-from tff_mf.experiments.privacy import plan_privacy, upwards
-from tff_mf.experiments.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.comparison import demo
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.output.digits import rounded_up
+from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder.participation_log import read_observed
+from tff_mf.experiments.training import learning_process, models, program, task
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -60,7 +63,7 @@ def rows(path):
 def finished(small_data, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     seen = []
-    result = training.run(SMALL, privacy(), data=small_data, out=out, on_round=lambda *given: seen.append(given))
+    result = program.run(SMALL, privacy(), data=small_data, out=out, on_round=lambda *given: seen.append(given))
     return result, out, seen
 
 
@@ -140,10 +143,10 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
 
 def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
     settings = dataclasses.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
-    result = training.run(settings, privacy(), data=small_data, out=tmp_path)
+    result = program.run(settings, privacy(), data=small_data, out=tmp_path)
     assert result.summary["algorithm"] == "fed_sgd"
     assert reports.read_configuration(tmp_path).settings["algorithm"] == "fed_sgd"
-    assert json.loads((tmp_path / training.SUMMARY).read_text())["algorithm"] == "fed_sgd"
+    assert json.loads((tmp_path / program.SUMMARY).read_text())["algorithm"] == "fed_sgd"
     assert [finding for finding in reports.check(tmp_path) if finding.severity == "critical"] == []
 
 
@@ -155,18 +158,18 @@ def test_what_fed_sgd_has_no_use_for_is_refused(name):
 
 def test_files_of_a_run(finished):
     result, out, seen = finished
-    metrics = rows(out / training.METRICS)
+    metrics = rows(out / program.METRICS)
     assert [int(row["round"]) for row in metrics] == [1, 2, 3, 4, 5]
     evaluated = [int(row["round"]) for row in metrics if row["loss"]]
     assert evaluated == [row["round"] for row in result.history] == [2, 4, 5]
     assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
-    assert json.loads((out / training.SUMMARY).read_text()) == result.summary
-    log = rows(out / training.PARTICIPATION)
+    assert json.loads((out / program.SUMMARY).read_text()) == result.summary
+    log = rows(out / program.PARTICIPATION)
     assert len(log) == 15
-    model = safetensors.numpy.load_file(out / training.MODEL)
+    model = safetensors.numpy.load_file(out / program.MODEL)
     for index, weight in enumerate(result.weights):
         np.testing.assert_array_equal(model[str(index)], weight)
-    assert len(json.loads((out / training.VOCABULARY).read_text())) == SMALL.model.vocab_size
+    assert len(json.loads((out / program.VOCABULARY).read_text())) == SMALL.model.vocab_size
 
 
 def test_every_file_of_a_run_passes_the_check(finished):
@@ -182,10 +185,10 @@ def test_summary_and_statement_say_what_ran(finished):
     assert summary["epsilon"] == tff_mf.epsilon(
         tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6
     )
-    observed = read_observed(out / training.PARTICIPATION)
+    observed = read_observed(out / program.PARTICIPATION)
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
-    assert f"ε≤{upwards(summary['epsilon'])} at δ=1e-06" in result.statement
+    assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in result.statement
     assert result.statement.startswith("Simulated: client-level zero-out DP, central: ")
     assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
@@ -207,8 +210,8 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
 
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
     (tmp_path / "again").mkdir()
-    again = training.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again")
-    assert rows(tmp_path / "again" / training.PARTICIPATION) == rows(finished[1] / training.PARTICIPATION)
+    again = program.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again")
+    assert rows(tmp_path / "again" / program.PARTICIPATION) == rows(finished[1] / program.PARTICIPATION)
     assert again.summary["loss"] != finished[0].summary["loss"]
     # What the report refuses, since δ is above 1 / population, nothing else states.
     report = json.loads((tmp_path / "again" / "report.json").read_text())
@@ -224,7 +227,7 @@ def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
         plan = privacy(insecure_seed=1, mechanism=tff_mf.Identity(), rounds=4)
         # One sentence a client and no shuffling, so that nothing else is random.
         settings = TrainingSettings(model=SMALL.model, max_examples=1, batch_size=1, evaluation_examples=40)
-        result = training.run(settings, plan, data=small_data, out=tmp_path / name)
+        result = program.run(settings, plan, data=small_data, out=tmp_path / name)
         losses.append(result.summary["loss"])
         assert result.summary["epsilon"] is None
         assert result.summary["test_only"]
@@ -234,7 +237,7 @@ def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
 
 def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
     with pytest.raises(tff_mf.InputError, match="would fit"):
-        training.run(SMALL, privacy(clients_per_round=5000), data=small_data, out=tmp_path)
+        program.run(SMALL, privacy(clients_per_round=5000), data=small_data, out=tmp_path)
 
 
 def test_the_model_learns_without_noise(small_data, tmp_path):
@@ -247,13 +250,13 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
         evaluation_examples=200,
     )
     plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
-    result = training.run(settings, plan, data=small_data, out=tmp_path)
+    result = program.run(settings, plan, data=small_data, out=tmp_path)
     assert result.summary["loss"] < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
 
 
 def test_lstm_of_the_papers_has_their_number_of_parameters():
-    from tff_mf.experiments import models
+    from tff_mf.experiments.training import models
 
     keras_model = models.build_keras_model(ModelConfig(), extended_vocab_size=10_004, seed=0)
     assert keras_model.count_params() == 4_050_748

@@ -27,10 +27,12 @@ from outcomes import CRASHED, DAMAGES, DETECTED, HARMLESS, SILENT, Outcome, dama
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.errors import InputError
-from tff_mf.experiments import ledger, reports, training
+from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.settings import ModelConfig
+from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.training import program
 
 _NOBODY = 65534
 
@@ -101,7 +103,7 @@ class _Process:
     def __init__(self, data: pathlib.Path) -> None:
         model = ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4)
         words = list(sqlite.load_word_counts(data, 100))
-        language = training.task.build_task(
+        language = program.task.build_task(
             model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
         )
         plan = mock.Mock(
@@ -112,7 +114,7 @@ class _Process:
             insecure_seed=None,
         )
         with aggregators.tff_session():
-            process, self.mean = training.build_process(training.TrainingSettings(model=model), plan, language)
+            process, self.mean = program.build_process(program.TrainingSettings(model=model), plan, language)
             self._start = process.initialize()
         self.words, self.parameters = words, language.parameters
 
@@ -146,7 +148,7 @@ class Resumption:
             initial_weights=None,
             parameters=self._process.parameters,
         )
-        load = training.recovery.Recovery.load
+        load = program.recovery.Recovery.load
 
         def loaded(saved: Any, start: Any) -> Any:
             self._loaded = load(saved, start)
@@ -154,14 +156,14 @@ class Resumption:
 
         with contextlib.ExitStack() as patches:
             for where, name, value in (
-                (training.task, "build_task", lambda *given, **more: task),
-                (training, "build_process", lambda *given: (self._process, self._process.mean)),
-                (training, "_sentences", lambda *given: None),
-                (training.sqlite, "load", lambda path: self._splits),
-                (training.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
-                (training.sampling, "MinSepDataSource", _NoData),
-                (training.aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
-                (training.recovery.Recovery, "load", loaded),
+                (program.task, "build_task", lambda *given, **more: task),
+                (program, "build_process", lambda *given: (self._process, self._process.mean)),
+                (program, "_sentences", lambda *given: None),
+                (program.sqlite, "load", lambda path: self._splits),
+                (program.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
+                (program.sampling, "MinSepDataSource", _NoData),
+                (program.aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
+                (program.recovery.Recovery, "load", loaded),
             ):
                 patches.enter_context(mock.patch.object(where, name, value))
             try:
@@ -175,7 +177,7 @@ class Resumption:
             "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
             "round": self._loaded.round_number,
             "history": [sorted(row.items()) for row in self._loaded.history],
-            "participation": list(training.participation_log.read_entries(folder / training.PARTICIPATION)),
+            "participation": list(program.participation_log.read_entries(folder / program.PARTICIPATION)),
             "released": ledger.read_ledger(folder / ledger.LEDGER).released,
             "metrics": _metrics(folder),
             "configuration": _plain(folder / "run.json"),
@@ -201,7 +203,7 @@ class _NoData:
 
 def _metrics(folder: pathlib.Path) -> list[str]:
     # How long rounds took differs from run to run, and is nothing that anything is computed from.
-    rows = training.participation_log.csv.DictReader((folder / training.METRICS).open(newline=""))
+    rows = program.participation_log.csv.DictReader((folder / program.METRICS).open(newline=""))
     return [str(sorted((name, value) for name, value in row.items() if name != "seconds")) for row in rows]
 
 

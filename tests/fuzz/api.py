@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from mutations import VALUES
 
 import tff_mf
-from tff_mf.experiments import configuration, layers, settings
+from tff_mf.experiments.configuration import layers, run, settings
+from tff_mf.experiments.sampling.settings import SamplingSettings
 
-_NAMES = tuple(configuration.FIELDS)
+_NAMES = tuple(run.FIELDS)
 _HUGE = (10**8, 10**9, 10**12, 2**63, 10**30)
 _ROUNDS = st.integers(1, 24)
 _SIGMA = st.floats(0.1, 20)
@@ -159,7 +160,7 @@ CALLS = (
     _called(tff_mf.Guarantee(mu=1.0).epsilon, delta=_DELTA),
     _called(settings.ExecutionSettings, checkpoint_every=_ROUNDS, restarts=_ROUNDS),
     _by_type(settings.ModelConfig),
-    _by_type(settings.SamplingSettings),
+    _by_type(SamplingSettings),
     _by_type(settings.TrainingSettings),
     _called(
         layers.checked_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3), where=st.just("file")

@@ -174,7 +174,7 @@ def outcomes(chosen: Iterable[Case]) -> Iterator[Outcome]:
     import scipy.optimize  # noqa: F401
 
     # Matplotlib starts processes to find fonts, once.
-    from tff_mf.experiments import _figures  # noqa: F401
+    from tff_mf.experiments.output import figures  # noqa: F401
 
     with tempfile.TemporaryDirectory() as scratch:
         template = pathlib.Path(scratch)

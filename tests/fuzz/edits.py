@@ -13,6 +13,7 @@ import run_folders
 
 import tff_mf
 from tff_mf.experiments import reports
+from tff_mf.experiments.output import files
 
 Edit = Callable[[pathlib.Path, random.Random], bool]
 
@@ -194,7 +195,7 @@ def _mechanism(folder: pathlib.Path, generator: random.Random) -> bool:
         [tff_mf.Identity(), tff_mf.BandedToeplitz(column=[1.0, 0.2]), tff_mf.BLT.production("b1000")]
     )
     tff_mf.save(other, folder / "mechanism.safetensors")
-    about = reports.file_hash(folder / "mechanism.safetensors")
+    about = files.file_hash(folder / "mechanism.safetensors")
     run_folders.change_json(folder / "run.json", lambda found: {**found, "mechanism_sha256": about})
     return True
 

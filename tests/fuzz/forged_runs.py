@@ -28,6 +28,7 @@ import run_folders
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import reports
+from tff_mf.experiments.output import files
 
 # How much a forger writes anew after an edit.
 LEVELS = ("nothing", "the ledger", "all that follows", "all that follows, and no cohorts planned")
@@ -200,7 +201,7 @@ def _write_anew(folder: pathlib.Path, level: int) -> None:
         run_folders.change_json(folder / "run.json", lambda found: {**found, "cohorts": []})
     if level == 1:
         entries = run_folders.read_entries(folder)
-        entries[0]["configuration"] = reports.file_hash(folder / "run.json")
+        entries[0]["configuration"] = files.file_hash(folder / "run.json")
         run_folders.write_ledger(folder, entries)
         return
     run_folders.consistent(folder, planned=True)

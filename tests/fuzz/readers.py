@@ -18,20 +18,14 @@ import numpy as np
 
 import tff_mf
 from tff_mf.artifacts import _codecs, _file, _manifest
-from tff_mf.experiments import (
-    _tensor_proto,
-    import_matrix,
-    layers,
-    ledger,
-    participation_log,
-    presets,
-    reports,
-    run_files,
-)
+from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
 from tff_mf.experiments.comparison import _spec
+from tff_mf.experiments.configuration import layers, presets, toml_file
+from tff_mf.experiments.published_matrices import _tensor_proto, reader
 from tff_mf.experiments.reports import _questions, _schema
+from tff_mf.experiments.run_folder import ledger, participation_log
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,7 +148,7 @@ def _matrices() -> list[Reader]:
     def imported(files: dict[str, bytes]) -> Any:
         _tensor_proto.read = lambda path: _tensor_proto.parse(files[path.name])
         try:
-            return import_matrix.import_matrix(_Folder.of(files), participation=schema)
+            return reader.import_matrix(_Folder.of(files), participation=schema)
         finally:
             _tensor_proto.read = read
 
@@ -233,7 +227,7 @@ def _settings() -> list[Reader]:
         return _as_toml(changed).encode(errors="surrogatepass")
 
     def config(path: pathlib.Path) -> Any:
-        return layers.configuration(run_files.resolve(None, path, {})[1])
+        return layers.configuration(toml_file.resolve(None, path, {})[1])
 
     files = [path.read_bytes() for path in sorted(presets._FOLDER.glob("*.toml"))]
 
@@ -324,7 +318,7 @@ def _logs() -> list[Reader]:
 
 
 def _reports(folder: pathlib.Path) -> list[Reader]:
-    from tff_mf.experiments.privacy import plan_privacy
+    from tff_mf.experiments.privacy.plan import plan_privacy
 
     schema = tff_mf.MinSep(min_sep=3, max_participations=3)
     plan = plan_privacy(
@@ -367,16 +361,16 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
 
 
 def _checkpoints(folder: pathlib.Path) -> list[Reader]:
-    from tff_mf.aggregators import _checkpoint_file
+    from tff_mf.aggregators.checkpoints import checkpoint_file
 
     path, input_path = folder / "checkpoint_1.safetensors", folder / "input.safetensors"
     leaves = {"leaves": [{"tensor": 0}, {"tensor": 1}, {"json": 3}], "replay": True, "noise": "ab"}
-    _checkpoint_file.write(path, [np.arange(6.0), np.zeros([2, 2], np.int64)], leaves)
+    checkpoint_file.write(path, [np.arange(6.0), np.zeros([2, 2], np.int64)], leaves)
 
     def read(data: bytes) -> Any:
         # Memory-mapped by the reader, and therefore a real file.
         input_path.write_bytes(data)
-        return _checkpoint_file.read(input_path)
+        return checkpoint_file.read(input_path)
 
     return [Reader(name="checkpoint", made=_bytes_of([path.read_bytes()]), read=read)]
 

@@ -12,9 +12,12 @@ import numpy as np
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments import _ledger_lines, auditing, ledger, reports, sampling, summaries
-from tff_mf.experiments.participation_log import read_observed
-from tff_mf.experiments.privacy import PrivacyPlan, plan_privacy
+from tff_mf.experiments import auditing, reports, sampling
+from tff_mf.experiments.output import files
+from tff_mf.experiments.privacy import summary
+from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
+from tff_mf.experiments.run_folder import _ledger_lines, ledger, names
+from tff_mf.experiments.run_folder.participation_log import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 ANSWERS: dict[str, Any] = {
@@ -130,7 +133,7 @@ def run(
 
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
     """Returns the first entry of a ledger, bound to the configuration as it is."""
-    about = reports.file_hash(folder / reports.CONFIGURATION)
+    about = files.file_hash(folder / names.RUN_JSON)
     return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, **changes}
 
 
@@ -202,7 +205,7 @@ def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
     if (folder / ledger.LEDGER).exists():
         entries = read_entries(folder)
         if entries and entries[0]["kind"] == "opened":
-            entries[0]["configuration"] = reports.file_hash(folder / reports.CONFIGURATION)
+            entries[0]["configuration"] = files.file_hash(folder / names.RUN_JSON)
             clients: dict[tuple[int, int], list[str]] = {}
             for number, attempt, client in read_log(folder):
                 clients.setdefault((number, attempt), []).append(client)
@@ -231,8 +234,8 @@ def summarise(folder: pathlib.Path) -> None:
         cohort=of.cohort,
         insecure_seed=of.insecure_seed,
     )
-    claims = summaries.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
-    about = {"model_sha256": reports.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
+    claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
+    about = {"model_sha256": files.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
     (folder / "summary.json").write_text(json.dumps({"accuracy": 0.5, "loss": 0.5, **claims, **about}))
 
 
@@ -244,7 +247,7 @@ def audit(folder: pathlib.Path) -> None:
     found = auditing.audit(setting)
     content = {
         "passed": found.passed,
-        "run_sha256": reports.file_hash(folder / reports.CONFIGURATION),
+        "run_sha256": files.file_hash(folder / names.RUN_JSON),
         "coordinates": found.coordinates,
         "noise_scale": setting.noise_scale,
         "rounds": setting.rounds,

@@ -1,7 +1,7 @@
 """Inputs that were taken badly when they were found, by reader. They must be refused, or read."""
 
 from tff_mf.artifacts import _file
-from tff_mf.experiments import ledger
+from tff_mf.experiments.run_folder import ledger
 
 
 def _chained(*entries: dict[str, object]) -> bytes:

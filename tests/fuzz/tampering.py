@@ -11,8 +11,10 @@ from collections.abc import Callable
 
 import tff_mf
 from tff_mf.errors import InputError
-from tff_mf.experiments import reports, runs
+from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import _device_file, _manifest
+from tff_mf.experiments.output import files
+from tff_mf.experiments.run_folder import folders
 
 Change = Callable[[pathlib.Path, "Material"], None]
 WEIGHTS = "server/initial.safetensors"
@@ -201,12 +203,12 @@ def linked(name: str, to: str) -> Change:
 
 def another_mechanism(folder: pathlib.Path, material: Material) -> None:
     (folder / "mechanism.safetensors").unlink()
-    runs.keep_mechanism(folder, tff_mf.Tree(200, variant="online"))
+    folders.keep_mechanism(folder, tff_mf.Tree(200, variant="online"))
     fitting_hash(folder, material)
 
 
 def fitting_hash(folder: pathlib.Path, material: Material) -> None:
-    digest = reports.file_hash(folder / "mechanism.safetensors")
+    digest = files.file_hash(folder / "mechanism.safetensors")
     edited("run.json", lambda run: run.update(mechanism_sha256=digest))(folder, material)
 
 

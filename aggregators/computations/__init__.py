@@ -1,0 +1,1 @@
+"""How TFF computations are taken apart, checked and simulated: their forms, secure sums, sizes and errors."""

@@ -1,0 +1,1 @@
+"""Exports a learning process as SavedModels and TensorFlow Lite models, which run without TFF."""

@@ -1,0 +1,1 @@
+"""Aggregation factories: the noised mean, its sums, metrics that are withheld, and rejected updates."""

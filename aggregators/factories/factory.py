@@ -1,0 +1,251 @@
+"""The aggregator that an existing pipeline takes in place of its own: one argument to swap."""
+
+import os
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+import tff_mf
+from tff_mf import _validate, noise, queries
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.noise import _clipping
+
+from ..computations import transfers
+from . import _dividing, record_sums
+
+_Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
+_ONE_NUMBER = tf.TensorSpec([], tf.float32)
+
+
+class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
+    """Sums clipped client values, adds a mechanism's noise, divides by a constant.
+
+    The noise is added to the sum, before the division. The divisor is the constant
+    `clients_per_round` and never the number of clients that reported: that number depends on who
+    took part, and drop-outs would otherwise change the noise.
+
+    Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the
+    state of the one before. A value is one client's contribution to one round; which clients take
+    part how often is for the caller to bound, and `dp_event` accounts for the bound it is given.
+    Measurements are the number of rounds, the scale of the noise and the rows of it that are remembered. What
+    `record_aggregation_factory` measures of clients is exact, and withheld: nothing about clients is released but the
+    noised mean.
+
+    Args:
+        mechanism: The mechanism.
+        clip_norm: Bound ζ on the L2 norm of a client's value, over all its tensors together.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
+        clients_per_round: The constant that the noised sum is divided by.
+        restart_every: Number of rounds after which noise starts anew, or `None`; see `queries.RestartedQuery`.
+        adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+        record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips once more,
+            whatever a client sends (with `adaptive_clipping`, TFF's plain one, which does not);
+            `tff.aggregators.SumFactory()` for that plain one; or `tff.aggregators.SecureSumFactory` with constant
+            thresholds. Other sums may enlarge a clipped value.
+        rounds: Number of rounds of the run: the graph of the round after them fails, whatever the mechanism. `None` for
+            as many as the mechanism, or its restarts, can run.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        mechanism: tff_mf.Mechanism,
+        *,
+        clip_norm: float,
+        noise_multiplier: float,
+        clients_per_round: float,
+        restart_every: int | None = None,
+        adaptive_clipping: queries.AdaptiveClipping | None = None,
+        insecure_seed: int | None = None,
+        record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+        rounds: int | None = None,
+    ) -> None:
+        if record_aggregation_factory is not None:
+            record_sums.check(record_aggregation_factory)
+        self._mechanism = mechanism
+        self._clip_norm = clip_norm
+        self._noise_multiplier = noise_multiplier
+        self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
+        self._restart_every = restart_every
+        if adaptive_clipping is not None and restart_every is None:
+            raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes at restarts only.")
+        self._adaptive_clipping = adaptive_clipping
+        self._insecure_seed = insecure_seed
+        self._record_aggregation_factory = record_aggregation_factory
+        self._rounds = rounds
+        # Built once for one number, so that a bad argument is refused here and not when a model is known.
+        self._query(_ONE_NUMBER)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise is repeatable, and the aggregator therefore for tests only."""
+        return self._insecure_seed is not None
+
+    @property
+    def clients_per_round(self) -> float:
+        """The constant that the noised sum is divided by."""
+        return self._clients_per_round
+
+    @property
+    def adaptive_clipping(self) -> queries.AdaptiveClipping | None:
+        """How the clip norm changes at each restart, or `None`."""
+        return self._adaptive_clipping
+
+    def dp_event(self, rounds: int, participation: tff_mf.Participation) -> dp_accounting.DpEvent:
+        """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+        """
+        return self._query(_ONE_NUMBER).dp_event(rounds, participation)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on.
+
+        The server's state has it too, and the graph of a round refuses a state with another one.
+        """
+        return self._query(_ONE_NUMBER).fingerprint.hex()
+
+    def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
+        """Returns the state of the noise after the rounds that drew `keys`, by drawing their noise again.
+
+        It is computed where TFF's current context computes: in a resident context the rows of noise
+        come to be in the worker, and stay there. It costs what the noise of those rounds did.
+
+        Formal guarantee: that of `tff_mf.noise.NoiseStream.replay`: no key is drawn, nothing is released.
+
+        Args:
+            keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
+            dimension: Number of coordinates of the values, over all their tensors together.
+        """
+        return self.replay_computation(dimension=dimension)(keys)
+
+    def replay_computation(self, *, dimension: int) -> tff.Computation:
+        """Returns what `replay` runs, from keys int64 `[rounds, 2]` to the state of the noise: for an export.
+
+        Args:
+            dimension: Number of coordinates of the values, over all their tensors together.
+
+        Raises:
+            InputTypeError: If `dimension` is no whole number.
+            InputValueError: If it is below 1.
+
+        Example:
+            >>> import tff_mf
+            >>> blt = tff_mf.BLT.production("b400")
+            >>> factory = build_mf_aggregator(blt, clip_norm=1.0, noise_multiplier=7.379, clients_per_round=6500)
+            >>> str(factory.replay_computation(dimension=3).type_signature.result.rows[0])
+            'float32[3]'
+        """
+        # Keys are those since the last restart, which left nothing of the noise before it.
+        query = self._query(tf.TensorSpec([_validate.whole("dimension", dimension)], tf.float32))
+        return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))
+
+    def create(self, value_type: tff.Type, weight_type: tff.Type | None = None) -> tff.templates.AggregationProcess:
+        """Returns the process that aggregates values of `value_type`, a structure of float tensors.
+
+        Args:
+            value_type: Type of a client's value.
+            weight_type: Refused with what to do instead: algorithms with weights pass one.
+
+        Raises:
+            InputTypeError: If a tensor of `value_type` is not of a float type, there is a weight, or a factory of TFF
+                that divides by the clients' numbers is being built around this one.
+            InputValueError: If the shape of a tensor is not fixed, or `record_aggregation_factory` has a state.
+        """
+        if weight_type is not None:
+            raise InputTypeError(
+                "model_aggregator takes no weights: exact weights would be covered by no noise. For build_fed_sgd and "
+                "build_weighted_fed_avg pass tff.aggregators.as_weighted_aggregator(aggregator): it ignores the "
+                "weights, so that each client weighs the same."
+            )
+        _dividing.refuse()
+        query = tfp.NormalizedQuery(
+            self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self._clients_per_round
+        )
+        process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum()).create(value_type)
+        transfers.watch(process.initialize.type_signature.result)
+        return process
+
+    def _record_sum(self) -> tff.aggregators.UnweightedAggregationFactory:
+        """Returns the sum of the clients' clipped values: one that clips again wherever the server can."""
+        if self._record_aggregation_factory is not None:
+            return record_sums.UnmeasuredSum(self._record_aggregation_factory)
+        if self._adaptive_clipping is not None:
+            # That clip norm is in the state, which no sum sees.
+            return tff.aggregators.SumFactory()
+        return record_sums.ClippingSum(_clipping.checked_clip_norm(self._clip_norm))
+
+    def _query(self, record_specs: object) -> _Query:
+        query = self._query_of_a_stream(record_specs)
+        if self._restart_every is not None:
+            return queries.RestartedQuery(query, restart_every=self._restart_every, rounds=self._rounds)
+        return query if self._rounds is None else query.limited_to(self._rounds)
+
+    def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
+        arguments = {
+            "record_specs": record_specs,
+            "clip_norm": self._clip_norm,
+            "noise_multiplier": self._noise_multiplier,
+            "insecure_seed": self._insecure_seed,
+        }
+        if self._adaptive_clipping is None:
+            return queries.build_query(self._mechanism, **arguments)
+        return queries.AdaptiveClippingQuery(
+            self._mechanism,
+            clipping=self._adaptive_clipping,
+            clients_per_round=self._clients_per_round,
+            **arguments,
+        )
+
+
+def build_mf_aggregator(
+    mechanism: tff_mf.Mechanism | str | os.PathLike[str],
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    clients_per_round: float,
+    restart_every: int | None = None,
+    adaptive_clipping: queries.AdaptiveClipping | None = None,
+    insecure_seed: int | None = None,
+    record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+    rounds: int | None = None,
+) -> MFAggregationFactory:
+    """Returns the aggregator of a mechanism, or of an artifact's path: the `model_aggregator=` to swap in.
+
+    Arguments and guarantee are those of `MFAggregationFactory`.
+
+    Example:
+        >>> import numpy as np
+        >>> factory = build_mf_aggregator(tff_mf.BLT.production("b400"), clip_norm=1.0,
+        ...                               noise_multiplier=7.379, clients_per_round=6500)
+        >>> process = factory.create(tff.TensorType(np.float32, [3]))
+        >>> str(process.next.type_signature.result.result)
+        'float32[3]@SERVER'
+
+    Raises:
+        ArtifactError: If the path does not hold an intact artifact.
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    if isinstance(mechanism, str | os.PathLike):
+        mechanism = tff_mf.load(mechanism)
+    return MFAggregationFactory(
+        mechanism,
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=clients_per_round,
+        restart_every=restart_every,
+        adaptive_clipping=adaptive_clipping,
+        insecure_seed=insecure_seed,
+        record_aggregation_factory=record_aggregation_factory,
+        rounds=rounds,
+    )

@@ -1,0 +1,166 @@
+"""How arguments reach a worker: what it has is passed by reference, and the rest is sent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from ..computations import forms
+from .connection import Connection
+from .values import ResidentValue, Source
+
+
+def ingest(connection: Connection, value: object, type_spec: tff.Type) -> Any:
+    """Returns the worker's value for an argument.
+
+    A structure that is a whole part of one result (the state that a round returned, say) is passed
+    on as it is, whatever the number of its tensors. Of any other structure every tensor that the
+    worker has is passed by reference, and only the rest is sent.
+
+    Args:
+        connection: The worker.
+        value: The argument, of Python containers, arrays and references.
+        type_spec: Its type; placements of the server are left out.
+
+    Raises:
+        TypeError: If the value is not of the type.
+    """
+    type_spec = forms.member(type_spec)
+    known = _whereabouts(connection, value, type_spec)
+    if known is not None:
+        source, path = known
+        return source.part(path)
+    if isinstance(type_spec, tff.StructType):
+        return connection.struct(
+            tff.structure.Struct(
+                (name, ingest(connection, element, element_type))
+                for name, element, element_type in _elements(value, type_spec)
+            )
+        )
+    return connection.create(_sendable(value), type_spec)
+
+
+def server_value(
+    connection: Connection, arguments: Sequence[object], parameter: tff.Type, server: Sequence[int]
+) -> Any:
+    """Returns the worker's structure of the server's arguments, a number if there are none."""
+    if not server:
+        return connection.create(0, forms.NOTHING)
+    types = forms.argument_types(parameter)
+    values = [(None, ingest(connection, arguments[index], types[index])) for index in server]
+    return connection.struct(tff.structure.Struct(values))
+
+
+def arguments(argument: object, parameter: tff.Type) -> list[object]:
+    """Returns the arguments of a call, which TFF may have packed into one."""
+    if isinstance(parameter, tff.StructType):
+        return [element for _, element, _ in _elements(argument, parameter)]
+    return [argument]
+
+
+def clients(arguments: Sequence[object], indices: Sequence[int]) -> list[tff.structure.Struct]:
+    """Returns the arguments of each client.
+
+    Raises:
+        TypeError: If an argument of the clients' is not a list.
+        ValueError: If two of them are of different lengths.
+    """
+    columns = [_list_of_clients(arguments[index]) for index in indices]
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError(f"Values of clients differ in their number: {[len(column) for column in columns]}.")
+    return [tff.structure.Struct([(None, value) for value in row]) for row in zip(*columns, strict=True)]
+
+
+def placed(argument: object, parameter: tff.Type | None) -> tuple[object, int]:
+    """Returns an argument with every reference read, and the number of clients in it."""
+    if parameter is None:
+        return None, 0
+    of_clients = [
+        len(_list_of_clients(value))
+        for value, type_spec in zip(arguments(argument, parameter), forms.argument_types(parameter), strict=True)
+        if isinstance(type_spec, tff.FederatedType) and not type_spec.all_equal
+    ]
+    return _materialized(argument, parameter), max(of_clients, default=0)
+
+
+def _list_of_clients(value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"Values of clients must be a list, one a client; found {type(value).__name__}.")
+    return value
+
+
+def pair(first: Any, second: Any) -> tff.structure.Struct:
+    """Returns an unnamed structure of two."""
+    return tff.structure.Struct([(None, first), (None, second)])
+
+
+def ingest_client(connection: Connection, value: object, type_spec: tff.Type) -> Any:
+    """Returns the worker's value for one client's argument, which is sent as a whole."""
+    return connection.create(_materialized(value, type_spec), type_spec)
+
+
+def _materialized(value: object, type_spec: tff.Type) -> Any:
+    """Returns an argument with every reference read: `tff.structure.Struct`s of what TFF sends."""
+    if isinstance(type_spec, tff.FederatedType) and not type_spec.all_equal:
+        return [_materialized(element, type_spec.member) for element in _list_of_clients(value)]
+    type_spec = forms.member(type_spec)
+    if isinstance(type_spec, tff.StructType):
+        return tff.structure.Struct(
+            (name, _materialized(element, element_type)) for name, element, element_type in _elements(value, type_spec)
+        )
+    return _sendable(value)
+
+
+def _whereabouts(connection: Connection, value: object, type_spec: tff.Type) -> tuple[Source, tuple[int, ...]] | None:
+    """Returns the result, and where in it, that this value as a whole is; `None` if it is no such part."""
+    if isinstance(value, ResidentValue):
+        origin = value.origin
+    elif isinstance(type_spec, tff.StructType):
+        origin = _whereabouts_of_elements(connection, value, type_spec)
+    else:
+        return None
+    if origin is None or origin[0].connection is not connection:
+        return None
+    source, path = origin
+    there = source.type_signature
+    for index in path:
+        there = forms.member(forms.member(there)[index])
+    return origin if type_spec.is_assignable_from(forms.member(there)) else None
+
+
+def _whereabouts_of_elements(
+    connection: Connection, value: object, type_spec: tff.StructType
+) -> tuple[Source, tuple[int, ...]] | None:
+    found = None
+    for index, (_, element, element_type) in enumerate(_elements(value, type_spec)):
+        if not _has_tensors(element_type):
+            continue
+        here = _whereabouts(connection, element, element_type)
+        if here is None or here[1][-1:] != (index,):
+            return None
+        if found is not None and (found[0] is not here[0] or found[1] != here[1][:-1]):
+            return None
+        found = here[0], here[1][:-1]
+    return found
+
+
+def _has_tensors(type_spec: tff.Type) -> bool:
+    return tff.types.contains(type_spec, lambda part: not isinstance(part, tff.StructType))
+
+
+def _elements(value: object, type_spec: tff.StructType) -> list[tuple[str | None, object, tff.Type]]:
+    elements = tff.structure.to_elements(tff.structure.from_container(value, recursive=False))
+    types = tff.structure.to_elements(type_spec)
+    fits = len(elements) == len(types) and all(
+        name in (None, expected) for (name, _), (expected, _) in zip(elements, types, strict=True)
+    )
+    if not fits:
+        raise TypeError(f"A value of type {type_spec} is needed; this one is {value!r}.")
+    return [(name, element, element_type) for (name, element_type), (_, element) in zip(types, elements, strict=True)]
+
+
+def _sendable(value: object) -> object:
+    if isinstance(value, ResidentValue | tf.Tensor | tf.Variable):
+        return value.numpy()
+    return value

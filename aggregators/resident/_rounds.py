@@ -1,0 +1,87 @@
+"""One round: clients spread over workers, their sum merged on the first, which then does the server's part."""
+
+import concurrent.futures
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+from ..computations.forms import RoundForm
+from . import _arguments
+from .connection import Connection, WorkerLostError
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: Sequence[object]) -> Any:
+    """Returns the result of a round, a value of the first worker.
+
+    Nothing of the server's state but what clients are sent anyway leaves the first worker, and
+    nothing that clients return is released before the sum over all of them is in the first worker.
+    A worker other than the first that dies is struck off `workers`, and its clients are run again
+    on those that are left: no noise has been drawn by then.
+
+    Args:
+        workers: The workers that are alive, the first of which holds the server's values.
+        form: The round.
+        server: The first worker's value of the server's arguments.
+        clients: Arguments of each client.
+
+    Raises:
+        WorkerLostError: If the first worker has died.
+    """
+    home = workers[0]
+    sent = home.call(form.prepare, server)
+    total, pending = home.call(form.zero), list(clients)
+    while pending:
+        others = workers[1:]
+        shares = _split(pending, len(workers))
+        total = _sum(home, form, sent, shares[0], start=total)
+        message = home.read(sent) if any(shares[1:]) else None
+        with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
+            sums = [
+                pool.submit(_partial_sum, worker, form, message, share)
+                for worker, share in zip(others, shares[1:], strict=True)
+            ]
+        pending = []
+        for worker, share, partial in zip(others, shares[1:], sums, strict=True):
+            try:
+                arrived = partial.result()
+            except WorkerLostError:
+                _LOG.warning("The worker at %s is lost; its clients of this round run on the others.", worker.address)
+                workers.remove(worker)
+                worker.close()
+                pending += share
+                continue
+            if share:
+                there = home.create(arrived, form.zero.type_signature.result)
+                total = home.call(form.merge, home.struct(_arguments.pair(total, there)))
+    reported = home.call(form.report, total)
+    # The three places are those of secure sums, which TFF's worker does not run, in private or not.
+    nothing = home.struct(tff.structure.Struct([]))
+    aggregated = home.struct(tff.structure.Struct([(None, reported), *[(None, nothing)] * 3]))
+    return home.select(home.call(form.update, home.struct(_arguments.pair(server, aggregated))), 1)
+
+
+def _partial_sum(worker: Connection, form: RoundForm, message: object, clients: Sequence[object]) -> Any:
+    if not clients:
+        return None
+    sent = worker.create(message, form.prepare.type_signature.result)
+    return worker.read(_sum(worker, form, sent, clients, start=worker.call(form.zero)))
+
+
+def _sum(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
+    """Returns what the worker is adding up: every call returns at once, and clients run side by side."""
+    total = start
+    for client in clients:
+        own = _arguments.ingest_client(worker, client, form.client_type)
+        returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
+        total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))
+    return total
+
+
+def _split(clients: Sequence[object], parts: int) -> list[Sequence[object]]:
+    bounds = [len(clients) * part // parts for part in range(parts + 1)]
+    return [clients[start:end] for start, end in itertools.pairwise(bounds)]

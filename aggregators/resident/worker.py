@@ -1,0 +1,163 @@
+"""Starts TFF's own worker binary, whose life ends with ours."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import tensorflow_federated as tff
+
+from tff_mf.errors import InputValueError
+
+from . import session
+from .connection import WorkerLostError
+
+_BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
+_ISOLATED = pathlib.Path(__file__).with_name("_isolated_worker.py")
+_START_SECONDS = 60.0
+_PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_STDERR = 2
+_LOOPBACK = "localhost"
+_UNIX = "unix:"
+_REFUSED = (
+    "A worker that only its user reaches needs a network namespace, and this system allows none ({reason}). Allow user "
+    "namespaces, or start it with isolated=False (tff-mf worker: --public) where nobody else reaches its port: in a "
+    "container or a network of its own, or behind a firewall."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A worker of TFF on this machine.
+
+    Attributes:
+        address: Its host and port, or its Unix socket.
+        process: Its process.
+    """
+
+    address: str
+    process: subprocess.Popen
+
+
+@contextlib.contextmanager
+def running_worker(
+    *, port: int | None = None, max_concurrent_computation_calls: int = -1, isolated: bool = False
+) -> Iterator[Worker]:
+    """Runs a worker of TFF on this machine for a block, and yields it once it answers.
+
+    What the worker prints goes to standard error: standard output belongs to the program. The system
+    ends the worker when the thread that started it ends, however it ends, SIGKILL included: one that
+    is not isolated where util-linux is installed.
+
+    TFF's worker listens on every interface, without access control and without encryption. An
+    isolated one runs in a network namespace that has loopback alone, and is reached through a
+    process that forwards to it for this user of this machine and nobody else (but root). It reaches
+    no network itself, so that it reads files and nothing else.
+
+    Args:
+        port: Port to listen on. If `None`, a free one, or for an isolated worker a Unix socket in a
+            folder that is closed to others.
+        max_concurrent_computation_calls: Computations (clients of a round, mostly) that the worker
+            runs at once; no bound if not positive.
+        isolated: Whether this user of this machine alone reaches the worker. Needs Linux, and
+            namespaces that the user may make.
+
+    Yields:
+        The worker; of an isolated one, the process is that which forwards to it, and both end together.
+
+    Example:
+        >>> with running_worker() as worker:
+        ...     worker.process.poll() is None
+        True
+
+    Raises:
+        InputValueError: If the port is taken, or the system does not allow an isolated worker.
+        WorkerLostError: If the worker does not answer.
+    """
+    command = [str(_BINARY), f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"]
+    if isolated:
+        with _running_isolated(command, port) as worker:
+            yield worker
+        return
+    if port is None:
+        port = _free_port()
+    elif _answers(port):
+        raise _taken(port)
+    command.append(f"--port={port}")
+    guard = shutil.which("setpriv")
+    if guard is not None:
+        command = [guard, "--pdeathsig", "KILL", *command]
+    with session.ending_workers():
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR)
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise WorkerLostError(f"{_LOOPBACK}:{port}")
+            time.sleep(_POLL_SECONDS)
+        yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
+    process.wait()
+
+
+@contextlib.contextmanager
+def _running_isolated(command: list[str], port: int | None) -> Iterator[Worker]:
+    program = [sys.executable, "-I", "-S", str(_ISOLATED), str(os.getpid()), str(port or 0), *command]
+    process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=_STDERR, text=True)
+    assert process.stdout is not None
+    address = ""
+    try:
+        with process.stdout:
+            said, _, rest = process.stdout.readline().strip().partition(" ")
+        if said == "taken" and port is not None:
+            raise _taken(port)
+        if said == "refused":
+            raise InputValueError(_REFUSED.format(reason=rest))
+        if said != "ready":
+            raise WorkerLostError(f"{_LOOPBACK}:{port}")
+        address = rest
+        yield Worker(address=address, process=process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if address.startswith(_UNIX):
+            # It is still there if the process was killed.
+            shutil.rmtree(pathlib.Path(address.removeprefix(_UNIX)).parent, ignore_errors=True)
+
+
+def _taken(port: int) -> InputValueError:
+    return InputValueError(f"port={port} is taken: name another one.")
+
+
+def check_address(address: str) -> str:
+    """Returns an address of the form `host:port`, or `unix:/path` of a Unix socket.
+
+    Raises:
+        InputValueError: If it is of another form.
+    """
+    if address.startswith(f"{_UNIX}/"):
+        return address
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise InputValueError(f"workers has the address {address!r}, which is not of the form host:port or unix:/path.")
+    return address
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((_LOOPBACK, port)) == 0

@@ -1,0 +1,26 @@
+"""A run of a comparison as a process of its own, which ends with the comparison, however that ends."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import sys
+
+from ..output import locks
+from . import main
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _run(parent: str, lock: str, *arguments: str) -> None:
+    # Linux sends the signal when the parent is gone; it may be gone already.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        sys.exit(1)
+    with locks.held(pathlib.Path(lock)):
+        sys.argv[1:] = arguments
+        main()
+
+
+if __name__ == "__main__":
+    _run(*sys.argv[1:])

@@ -1,0 +1,157 @@
+"""What a mechanism is used for: rounds, participation, restarts, adjacency, and the workload that counts."""
+
+import dataclasses
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+from tff_mf.guarantees import ADJACENCIES
+from tff_mf.losses import Errors, restart_errors
+
+from ..privacy import statements
+from . import mechanism_names
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismSetting:
+    """The setting of a whole run, in which any mechanism has a sensitivity, losses and a guarantee.
+
+    Attributes:
+        rounds: Number of rounds n.
+        participation: The participation schema Π of the whole run.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        workload: The workload A that losses are for; `None` is the prefix sum.
+
+    Example:
+        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+        >>> setting = MechanismSetting(rounds=12, participation=schema, restart_every=6)
+        >>> setting.searched_participation
+        MinSep(min_sep=4, max_participations=2)
+        >>> setting.in_words
+        'min-sep b≥4, k≤3, noise restarted every 6 rounds'
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or the participations do not fit in `rounds`.
+    """
+
+    rounds: int
+    participation: tff_mf.Participation
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    workload: tff_mf.Workload | None = None
+
+    def __post_init__(self) -> None:
+        self.participation.check(self.rounds)
+        if self.restart_every is not None:
+            _validate.whole("restart_every", self.restart_every)
+        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+        if self.workload is not None:
+            self.workload.check(self.rounds)
+
+    @property
+    def searched_rounds(self) -> int:
+        """Rounds of the longest restart: what a mechanism has to be defined for."""
+        return self.rounds if self.restart_every is None else min(self.rounds, self.restart_every)
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether noise starts anew within the run."""
+        return self.searched_rounds < self.rounds
+
+    @property
+    def searched_participation(self) -> tff_mf.Participation:
+        """The schema of one restart: as many of a client's participations as fit in it."""
+        schema = self.participation
+        fits = -(-self.searched_rounds // schema.separation)
+        if isinstance(schema, tff_mf.SingleParticipation) or schema.limit <= fits:
+            return schema
+        kind = tff_mf.FixedEpoch if isinstance(schema, tff_mf.FixedEpoch) else tff_mf.MinSep
+        return kind(min_sep=schema.separation, max_participations=fits)
+
+    @property
+    def searched_workload(self) -> tff_mf.Workload | None:
+        """The workload of one restart, to optimize for.
+
+        Raises:
+            InputValueError: If it has learning rates, which differ from restart to restart.
+        """
+        if self.is_restarted and isinstance(self.workload, tff_mf.LearningRates):
+            raise InputValueError(
+                f"workload={self.workload.kind!r} with restart_every={self.restart_every}: no mechanism is optimized "
+                "for learning rates that differ from restart to restart; leave one of the two out."
+            )
+        return self.workload
+
+    @property
+    def in_words(self) -> str:
+        """What the guarantee is bound to."""
+        restarts = f", noise restarted every {self.restart_every} rounds" if self.is_restarted else ""
+        return f"{statements.bound_to(self.participation)}{restarts}"
+
+    def named(
+        self, name: str, *, buffers: int | None = None, bands: int | None = None, objective: str | None = None
+    ) -> tff_mf.Mechanism:
+        """Returns the mechanism of a name: read, or optimized for this setting; see `mechanisms.build`."""
+        workload = self.searched_workload if name in mechanism_names.KINDS else None
+        return mechanism_names.build(
+            name,
+            rounds=self.searched_rounds,
+            participation=self.searched_participation,
+            buffers=buffers,
+            bands=bands,
+            objective=objective,
+            optimized_for=workload,
+        )
+
+    def sensitivity(self, mechanism: tff_mf.Mechanism) -> tff_mf.SensitivityResult:
+        """Returns sens_Π of the whole run, for zero-out: `tff_mf.restart_sensitivity` of C as it is given.
+
+        Formal guarantee: that of `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.as_run()`.
+        """
+        every = self.searched_rounds
+        return tff_mf.restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
+
+    def guarantee(self, mechanism: tff_mf.Mechanism, noise_multiplier: float) -> tff_mf.Guarantee:
+        """Returns the guarantee of the whole run.
+
+        Formal guarantee: that of `tff_mf.guarantee`.
+        """
+        return tff_mf.guarantee(
+            mechanism,
+            self.rounds,
+            self.participation,
+            noise_multiplier=noise_multiplier,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+        )
+
+    def noise_multiplier(self, mechanism: tff_mf.Mechanism, *, epsilon: float, delta: float) -> float:
+        """Returns the smallest σ for which the whole run is (ε, δ)-DP.
+
+        Formal guarantee: that of `tff_mf.calibrate_noise_multiplier`.
+        """
+        return tff_mf.calibrate_noise_multiplier(
+            mechanism,
+            self.rounds,
+            self.participation,
+            epsilon=epsilon,
+            delta=delta,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+        )
+
+    def errors(self, mechanism: tff_mf.Mechanism) -> Errors:
+        """Returns RmsError and MaxError of the whole run; times sensitivity they are losses."""
+        return restart_errors(mechanism, self.rounds, restart_every=self.searched_rounds, workload=self.workload)
+
+    def claim(self, guarantee: tff_mf.Guarantee, *, delta: float, population: int | None) -> statements.Claim:
+        """Returns what a line on the guarantee is to state."""
+        return statements.Claim(
+            guarantee=guarantee,
+            delta=delta,
+            rounds=self.rounds,
+            participation=self.in_words,
+            population=population,
+        )

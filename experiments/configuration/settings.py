@@ -1,0 +1,157 @@
+"""Settings of a training run, checked without TensorFlow, so that a wrong one is refused at once."""
+
+import dataclasses
+import re
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from ..sampling.settings import SamplingSettings
+
+ALGORITHMS = ("fed_avg", "fed_sgd")
+ARCHITECTURES = ("lstm", "conv")
+# Of float32, in the 2 GB of a message to TFF's worker.
+_MOST_VALUES = 2**29
+# NumPy's and Python's generators, which TFF seeds, take 32 bits.
+_LARGEST_SEED = 2**32 - 1
+# TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
+_MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
+_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Size of a model; the defaults are those of the papers' StackOverflow experiments.
+
+    Attributes:
+        architecture: `lstm`, TFF's own recurrent model, or `conv`, a causal convolution over the
+            last three words, which learns faster and costs a fraction.
+        vocab_size: Most frequent words to know.
+        embedding_size: Width of the word embedding.
+        units: LSTM units, or filters of the convolution.
+    """
+
+    architecture: str = "lstm"
+    vocab_size: int = 10_000
+    embedding_size: int = 96
+    units: int = 670
+
+    def __post_init__(self) -> None:
+        _validate.one_of("architecture", self.architecture, ARCHITECTURES)
+        for name in ("vocab_size", "embedding_size", "units"):
+            _validate.whole(name, getattr(self, name))
+        largest = self.vocab_size * max(self.embedding_size, self.units if self.architecture == "conv" else 1)
+        largest = max(largest, 4 * self.units * (self.embedding_size + self.units))
+        if largest > _MOST_VALUES:
+            raise InputValueError(
+                f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size} and units={self.units} make a "
+                f"matrix of {largest:.3g} numbers: no tensor of more than 2 GB reaches TFF's worker; take fewer."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutionSettings:
+    """Where a run computes, and what it does when it is stopped. Nothing of it changes the model.
+
+    Attributes:
+        checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
+            released; 0 for no checkpoints at all.
+        resume: Whether to go on with the run that is in the folder, from its last checkpoint.
+        workers: Addresses (`host:port`, or `unix:/path`) of running workers; one of its own on this machine if empty.
+        restarts: How often a run whose worker dies goes on from its last checkpoint by itself.
+    """
+
+    checkpoint_every: int = 25
+    resume: bool = False
+    workers: tuple[str, ...] = ()
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_every", "restarts"):
+            _validate.whole(name, getattr(self, name), at_least=0)
+        for address in self.workers:
+            found = _ADDRESS.fullmatch(address)
+            if found is None or not 0 < int(found[1] or 1) < 2**16:
+                raise InputValueError(
+                    f"workers={address!r} is no address: write host:port, as localhost:7000, or unix:/path of a socket."
+                )
+        if not self.checkpoint_every and (self.resume or self.restarts):
+            raise InputValueError(
+                f"checkpoint_every={self.checkpoint_every} saves nothing that a run could go on from: "
+                "give at least 1, or neither resume nor restarts."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Everything of a run but its privacy.
+
+    Attributes:
+        algorithm: `fed_avg`: clients train, and send what changed; or `fed_sgd`: they send the mean gradient over
+            their examples, in a single pass.
+        model: Size of the model.
+        clip_norm: Bound ζ on the L2 norm of a client's update.
+        client_learning_rate: Rate of the clients' SGD; `fed_sgd` has none.
+        server_learning_rate: Rate of the server's SGD with momentum.
+        server_momentum: Its momentum, in [0, 1).
+        server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
+        server_cooldown: Part of the rounds over which its rate falls to a twentieth, at the end.
+        batch_size: Sentences a batch of a client.
+        max_examples: Sentences a client uses at most in one round.
+        client_epochs: Passes over its sentences that a client makes in one round.
+        evaluate_every: Rounds between two evaluations; the last round is always evaluated.
+        evaluation_examples: Sentences of the test clients to evaluate on.
+        seed: Seed of cohorts and initial model, never of noise.
+        sampling: How the cohorts are drawn.
+        dropout: Probability that a client of a cohort does not report, in [0, 1).
+        zeroing: Updates with an entry of larger magnitude count as zero; None zeroes none. A fixed bound
+            judges each client's update by itself, so that sensitivity is what it was.
+        tensorboard: Whether to write metrics for TensorBoard too.
+    """
+
+    algorithm: str = "fed_avg"
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    clip_norm: float = 1.0
+    client_learning_rate: float = 1.0
+    server_learning_rate: float = 1.0
+    server_momentum: float = 0.95
+    server_warmup: float = 0.15
+    server_cooldown: float = 0.25
+    batch_size: int = 16
+    max_examples: int = 256
+    client_epochs: int = 1
+    evaluate_every: int = 25
+    evaluation_examples: int = 2000
+    seed: int = 0
+    sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
+    dropout: float = 0.0
+    zeroing: float | None = None
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.one_of("algorithm", self.algorithm, ALGORITHMS)
+        _validate.clip_norm(self.clip_norm)
+        for name in ("client_learning_rate", "server_learning_rate"):
+            _validate.positive(name, getattr(self, name))
+        for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
+            most = _MOST_EXAMPLES.get(name, _validate.MAX_WHOLE)
+            if _validate.whole(name, getattr(self, name)) > most:
+                raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
+        if _validate.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
+            raise InputValueError(f"seed={self.seed} must be at most {_LARGEST_SEED}.")
+        if self.zeroing is not None:
+            _validate.positive("zeroing", self.zeroing)
+        for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
+            if not 0 <= _validate.real(name, getattr(self, name)) < 1:
+                raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
+        if self.algorithm == "fed_sgd":
+            self._check_a_single_gradient()
+
+    def _check_a_single_gradient(self) -> None:
+        # What would be passed over silently is refused: a client sends one gradient, at the model that it was sent.
+        for name, only in (("client_epochs", 1), ("client_learning_rate", 1.0)):
+            if getattr(self, name) != only:
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} goes with algorithm='fed_avg': with 'fed_sgd' a client sends one "
+                    f"gradient and takes no steps of its own; leave it at {only}."
+                )

@@ -1,0 +1,107 @@
+"""The settings of a run as a file: read before it, and written beside it for whoever wants to repeat it."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tff_mf.errors import InputTypeError, InputValueError
+
+from ..output import files
+from ..run_folder.names import SETTINGS_TOML
+from . import layers, presets
+from .layers import Layer
+
+_KEYS = ("preset", "run")
+
+
+def resolve(
+    preset: str | None, config: pathlib.Path | None, flags: Mapping[str, Any]
+) -> tuple[presets.Preset | None, Layer]:
+    """Returns the preset and all values: those of flags over those of the file over those of the preset.
+
+    Args:
+        preset: Name of a preset; it comes before the one that the file names.
+        config: A TOML file with a `[run]` table and, if need be, the name of a `preset`.
+        flags: Values of flags; None where a flag was not given.
+
+    Raises:
+        InputError: If the preset or the file is not as it must be.
+    """
+    upper = Layer.of({name: value for name, value in flags.items() if value is not None}, layers.FLAG)
+    if config is not None:
+        content = layers.read_toml(config)
+        layers.check_keys(content, _KEYS, str(config))
+        from_file = Layer.of(layers.checked_run(content.get("run", {}), f"{config} [run]"), str(config))
+        upper = layers.laid([from_file, upper])
+        own = preset_name(content, str(config))
+        if preset is None and own is not None:
+            with layers.sourced({"preset": str(config)}):
+                presets.load(own)
+        preset = preset or own
+    if preset is None:
+        return None, upper
+    chosen = presets.load(preset)
+    return chosen, chosen.over(upper)
+
+
+def origins(chosen: presets.Preset | None, layer: Layer, config: pathlib.Path | None) -> dict[str, str]:
+    """Returns where each value of `layer` is from, as an error names it: a flag, the file `config`, or the preset."""
+    own = (layers.FLAG, str(config))
+    return {
+        name: source if source in own or chosen is None else f"preset {chosen.name}, {source}"
+        for name, source in layer.sources.items()
+    }
+
+
+def preset_name(content: Mapping[str, Any], where: str) -> str | None:
+    """Returns the `preset` that a file names, or None.
+
+    Raises:
+        InputTypeError: If it is no string.
+    """
+    name = content.get("preset")
+    if name is not None and not isinstance(name, str):
+        raise InputTypeError(f"{where}: preset={name!r} must be a string.")
+    return name
+
+
+def write(layer: Layer, folder: pathlib.Path) -> None:
+    """Writes the values of `layer` to `folder`, so that `tff-mf train --config` repeats the run."""
+    files.write_atomically(folder / SETTINGS_TOML, as_toml(layer.values))
+
+
+def check_same(layer: Layer, folder: pathlib.Path) -> None:
+    """Raises unless the run in `folder` was started with the values of `layer`.
+
+    Raises:
+        InputValueError: If it was started with others.
+    """
+    path = folder / SETTINGS_TOML
+    if not path.is_file():
+        return
+    begun = layers.read_toml(path).get("run", {})
+    for name in {**begun, **layer.values}:
+        if begun.get(name) != layer.values.get(name):
+            raise InputValueError(
+                f"{name}={layer.values.get(name)!r} is not what the run in out={str(folder)!r} was started with, "
+                f"{begun.get(name)!r}: resume it with the same settings, or start another one in another folder."
+            )
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Returns a `[run]` table with `values`.
+
+    Example:
+        >>> print(as_toml({"rounds": 8, "dataset": "pydoc"}), end="")
+        [run]
+        rounds = 8
+        dataset = "pydoc"
+    """
+    return "[run]\n" + "".join(f"{name} = {_literal(value)}\n" for name, value in values.items())
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)

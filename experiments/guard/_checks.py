@@ -1,0 +1,224 @@
+"""What a guard refuses before it writes anything: ids, other noise than the plan's, folders of other runs."""
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+
+from ..privacy.plan import PrivacyPlan
+from ..run_folder import ledger, participation_log
+
+if TYPE_CHECKING:
+    from ...aggregators import MFAggregationFactory
+
+# What a run leaves behind; "checkpoints" is where every pipeline of ours keeps them.
+_REMAINS = ("report.json", "model.safetensors", "metrics.csv", "summary.json", participation_log.PARTICIPATION)
+_CHECKPOINTS = "checkpoints"
+
+
+class OtherRoundsError(InputValueError):
+    """The noise of a state was drawn for another number of rounds."""
+
+
+def ids(clients: Sequence[str]) -> list[str]:
+    """Returns the ids of a cohort, read once: a sequence that draws when it is read would be another the next time.
+
+    Raises:
+        InputTypeError: If they are no sequence of strings.
+        InputValueError: If one cannot be written to a file.
+    """
+    if isinstance(clients, str) or not isinstance(clients, Sequence):
+        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
+    read = list(clients)
+    for client in read:
+        if not isinstance(client, str):
+            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
+        try:
+            client.encode()
+        except UnicodeEncodeError as error:
+            raise InputValueError(
+                f"clients has {client!r}, which has no form in UTF-8 and cannot be written down: {error.reason}. Name "
+                "the client by something else."
+            ) from error
+    # Text, and not what a subclass makes of it.
+    return [str.__str__(client) for client in read]
+
+
+def check_drawn(state: Any, noise: str | None, round_number: int, *, last_released: int) -> None:
+    """Raises unless the noise in a server's state was drawn once for each round up to one.
+
+    Args:
+        state: The state of the process after the round.
+        noise: Fingerprint of the aggregator's noise; `None` if the aggregator is not known.
+        round_number: The round, counted from 1; 0 for a state that no round was computed on.
+        last_released: The last round that was released, for the remedy.
+
+    Raises:
+        InputTypeError: If there is no state, and the aggregator is known.
+        InputValueError: If the state has no noise, that of another aggregator, or of another number of rounds.
+    """
+    if state is None:
+        if noise is not None:
+            raise InputTypeError(
+                "state=None must be the process's state after the round: the guard compares the rounds of its noise."
+            )
+        return
+    from ... import aggregators
+
+    drawn = aggregators.rounds_drawn(state)
+    if noise is not None:
+        if noise not in drawn:
+            raise InputValueError(
+                f"state has {'other noise than' if drawn else 'no noise of'} the aggregator that the guard was opened "
+                "with: pass the state that the process with this aggregator returned."
+            )
+        drawn = {noise: drawn[noise]}
+    other = next((rounds for rounds in drawn.values() if rounds != round_number), None)
+    if not drawn:
+        raise InputValueError("state has no noise: pass the whole state that the process returned.")
+    if other is not None:
+        raise OtherRoundsError(
+            f"round_number={round_number}: the noise of the state was drawn for {other} rounds. A round that was "
+            "begun was never computed, or not on the state of the round before, so that rows of noise went to other "
+            f"cohorts than the log says. Release nothing of it, and delete checkpoints after round {last_released}: "
+            f"load the state of round {last_released}, call goes_back_to({last_released + 1}), and begin again from "
+            "there. When a round fails, call goes_back_to with it before the next cohort."
+        )
+
+
+def check_aggregator(
+    aggregator: "MFAggregationFactory", plan: PrivacyPlan, clip_norm: float, more: Mapping[str, Any]
+) -> None:
+    """Raises unless an aggregator adds the noise that a plan accounts for, and divides by its cohort."""
+    from ... import aggregators
+
+    _validate.instance(
+        "aggregator", aggregator, aggregators.MFAggregationFactory, "pass what build_mf_aggregator returns"
+    )
+    if aggregator.clients_per_round != plan.clients_per_round:
+        raise InputValueError(
+            f"aggregator divides by clients_per_round={aggregator.clients_per_round!r}, and the plan is for "
+            f"{plan.clients_per_round}: build both with one number."
+        )
+    clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every")
+    _check_counts(None if clipping is None else clipping.count_stddev, plan, more.get("adaptive_count_stddev"))
+    # Where the cohort is what trains, the noise is the plan's own, whichever of two names was passed on.
+    same = {plan.noise_multiplier_as_run} | (
+        {plan.noise_multiplier} if plan.cohort == plan.clients_per_round else set()
+    )
+    of_plan = set()
+    if clipping is None or restart_every is not None:
+        of_plan = {
+            aggregators.build_mf_aggregator(
+                plan.mechanism,
+                clip_norm=clip_norm,
+                noise_multiplier=noise_multiplier,
+                clients_per_round=plan.clients_per_round,
+                restart_every=restart_every,
+                adaptive_clipping=clipping,
+                insecure_seed=plan.insecure_seed,
+            ).fingerprint
+            for noise_multiplier in same
+        }
+    if aggregator.fingerprint not in of_plan:
+        raise InputValueError(
+            f"aggregator has another noise than the plan: build it with the plan's mechanism, clip_norm={clip_norm!r}, "
+            f"noise_multiplier={plan.noise_multiplier_as_run!r}, restart_every={restart_every!r} and insecure_seed="
+            f"{plan.insecure_seed!r}; what it restarts after goes to open_guard as restart_every=."
+        )
+
+
+def _check_counts(of_aggregator: float | None, plan: PrivacyPlan, accounted: float | None) -> None:
+    """Raises unless the counts of adaptive clipping have the noise that is accounted for."""
+    if of_aggregator is None and accounted is None:
+        return
+    scale = plan.cohort / plan.clients_per_round
+    if of_aggregator is None:
+        raise InputValueError(
+            f"adaptive_count_stddev={accounted!r}, and the aggregator has no adaptive_clipping: leave it out, or build "
+            "the aggregator with it."
+        )
+    if accounted is None or not math.isclose(accounted, of_aggregator * scale, rel_tol=1e-12):
+        raise InputValueError(
+            f"adaptive_count_stddev={accounted!r}: the aggregator releases counts whose noise stands for a standard "
+            f"deviation of {of_aggregator * scale!r}; pass adaptive_count_stddev={of_aggregator * scale!r}, so that "
+            "they are accounted for."
+        )
+
+
+def check_folder(folder: pathlib.Path) -> None:
+    """Raises if a folder holds what is left of a run: its ledger was taken away, or it has ended.
+
+    Raises:
+        InputValueError: If there is a report of a run that ended, or something of a run and no ledger.
+    """
+    if _ended(folder / "report.json"):
+        raise InputValueError(
+            f"out={str(folder)!r} holds the report of a run that has ended: name another folder for another run."
+        )
+    book = folder / ledger.LEDGER
+    if book.is_file() and b"\n" in book.read_bytes():
+        return
+    left = [name for name in _REMAINS if (folder / name).exists()]
+    if any((folder / _CHECKPOINTS).glob("*")):
+        left.append(_CHECKPOINTS)
+    if left:
+        raise InputValueError(
+            f"out={str(folder)!r} holds {', '.join(left)} of a run, and no {ledger.LEDGER}: its rounds would be "
+            "released twice. Put the ledger back, or name another folder."
+        )
+
+
+def _ended(path: pathlib.Path) -> bool:
+    try:
+        return bool(json.loads(path.read_bytes())["rounds"]["ended"])
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputValueError(f"report={str(path)!r} is damaged: put it back, or name another folder.") from error
+
+
+def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
+    """Returns why a client with past rounds may not take part in one more, or an empty text.
+
+    Rounds of the past may lie ahead: those of attempts that were given up. A round itself does not count again.
+
+    Args:
+        schema: The participation schema.
+        past: Rounds that the client was chosen for.
+        round_number: The round.
+
+    Example:
+        >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
+        'took part in round 1: min_sep=3'
+        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
+        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
+    """
+    others = [number for number in past if number != round_number]
+    if schema.allows([*others, round_number]):
+        return ""
+    if len(others) + 1 > schema.limit:
+        return f"took part in {len(others)} rounds: max_participations={schema.limit}"
+    near = [number for number in others if abs(round_number - number) < schema.separation]
+    if near:
+        return f"took part in round {near[0]}: min_sep={schema.separation}"
+    if isinstance(schema, tff_mf.FixedEpoch):
+        first, b = min(*others, round_number), schema.separation
+        places = ", ".join(str(first + index * b) for index in range(1, schema.limit))
+        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
+    return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
+
+
+def check_run(found: str | None, run: str) -> None:
+    """Raises if a checkpoint is of another run: the clients of its rounds are not in this one's log.
+
+    Raises:
+        InputValueError: If it is.
+    """
+    if found not in (None, run):
+        raise InputValueError(f"run={found!r} of the checkpoint is not this one, {run!r}: put the run's own back.")

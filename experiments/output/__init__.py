@@ -1,0 +1,1 @@
+"""How files, figures, numbers and progress are written by all commands."""

@@ -1,0 +1,90 @@
+"""Figures with the digits that mean something: rounded in the direction in which a copied figure is safe."""
+
+import decimal
+import math
+
+_DIGITS = 4
+_DECIMALS = 3
+_SHORTEST = -4
+_LONGEST = 7
+
+
+def upwards(value: float, digits: int = _DIGITS) -> str:
+    """Returns `value` with so many digits, and three decimals at least, rounded up: an ε, ρ, μ, σ or sensitivity.
+
+    Formal guarantee: as a float, the result is at least `value`.
+
+    Example:
+        >>> upwards(3.4145082903890374), upwards(14.77361), upwards(0.19499), upwards(1.23456e-7)
+        ('3.415', '14.774', '0.1950', '1.235e-7')
+    """
+    return _rounded(value, _with_decimals(value, digits), decimal.ROUND_CEILING)
+
+
+def downwards(value: float, digits: int = _DIGITS) -> str:
+    """Returns `value` with so many digits, and three decimals at least, rounded down: an effective noise multiplier.
+
+    Formal guarantee: as a float, the result is at most `value`.
+
+    Example:
+        >>> downwards(1.6019)
+        '1.601'
+    """
+    return _rounded(value, _with_decimals(value, digits), decimal.ROUND_FLOOR)
+
+
+def rounded_up(value: float) -> str:
+    """Returns `value` with three decimals, rounded up: a printed ε is never smaller than the true one.
+
+    Example:
+        >>> rounded_up(2.0001)
+        '2.001'
+    """
+    if value == math.inf:
+        return "∞"
+    shown, more = f"{value:.3f}", 0.001
+    while float(shown) < value:
+        # Of a large value a thousandth is less than a float's last digit.
+        shown, more = f"{float(shown) + more:.3f}", 2 * more
+    return shown
+
+
+def nearest(value: float, digits: int = _DIGITS) -> str:
+    """Returns `value` with so many significant digits: a loss, a parameter, a time.
+
+    Example:
+        >>> nearest(9.625236), nearest(123456.0), nearest(0.0)
+        ('9.625', '123500', '0')
+    """
+    return _rounded(value, digits, decimal.ROUND_HALF_EVEN)
+
+
+def parameter(value: float) -> str:
+    """Returns a parameter with six digits, or, where it would look like 1, how far from 1 it is.
+
+    Example:
+        >>> parameter(0.4912001418098778), parameter(0.9999999999921251), parameter(1.0)
+        ('0.491200', '1 - 7.87e-12', '1.00000')
+    """
+    rounded = nearest(value, 6)
+    return f"1 - {1 - value:.2e}" if value < 1 and float(rounded) == 1 else rounded
+
+
+def _with_decimals(value: float, digits: int) -> int:
+    """Returns how many significant digits have three decimals, as figures in sentences do."""
+    if not 10 <= value < 10**_LONGEST:
+        return digits
+    return max(digits, decimal.Decimal(repr(float(value))).adjusted() + 1 + _DECIMALS)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    # From the shortest digits that are this float: 7.379 is to be read as 7.379.
+    exact = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
+    places = digits - 1 - exact.adjusted()
+    if not _SHORTEST <= exact.adjusted() < _LONGEST:
+        return f"{exact:.{digits - 1}e}"
+    return f"{exact:.{max(places, 0)}f}"

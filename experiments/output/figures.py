@@ -1,0 +1,278 @@
+"""How all pictures look, and how they are saved: in one style, by the file's ending, and with the same bytes again.
+
+Colours are those of Okabe and Ito, which people with any colour vision tell apart; curves differ in markers and dashes
+too, so that a picture survives a printer without colours. Widths are those of a paper: one column, or the page.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import matplotlib
+from matplotlib import figure, ticker
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from . import files
+
+ENDINGS = (".png", ".svg", ".pdf")
+COLUMN, PAGE = 3.4, 7.0
+_DOTS_PER_INCH = 300
+
+_RC = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "figure.titlesize": 8.5,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "figure.constrained_layout.use": True,
+    # Text that stays text, in a file that is the same whenever it is drawn.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tff-mf",
+    "pdf.fonttype": 42,
+}
+_NO_DATES: Mapping[str, Mapping[str, Any]] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Style:
+    """What a curve is told from others by.
+
+    Attributes:
+        color: Of Okabe and Ito's.
+        marker: Matplotlib's letter.
+        dashes: Matplotlib's line style.
+    """
+
+    color: str
+    marker: str
+    dashes: Any
+
+    def line(self) -> dict[str, Any]:
+        """Returns it as arguments of `Axes.plot`; markers are hollow, so that one on top of another hides nothing."""
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.dashes,
+            "markerfacecolor": "none",
+            "markeredgewidth": 0.9,
+        }
+
+
+# Yellow is left out, which is too light for a thin line.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
+_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
+_DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
+    (5, 1.5), (1, 1), (5, 1.5, 1, 1.5), (8, 2), (3, 1, 1, 1, 1, 1), (2, 1.5), (1, 2.5)
+)))  # fmt: skip
+# A mechanism looks the same in all pictures.
+_PLACES = {
+    name: place
+    for place, name in enumerate(
+        ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-full", "tree-online", "identity")
+    )
+}
+
+
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """Returns a style for each name: that of its mechanism if no earlier name has it, else one that none has.
+
+    Example:
+        >>> chosen = styles(["identity", "blt, buffers 2", "blt, buffers 4"])
+        >>> chosen["blt, buffers 2"].color, len({(each.marker, each.dashes) for each in chosen.values()})
+        ('#0072B2', 3)
+    """
+    names = list(dict.fromkeys(names))
+    taken: dict[str, int] = {}
+    for name in names:
+        place = _PLACES.get(name.split(",")[0])
+        if place is not None and place not in taken.values():
+            taken[name] = place
+    free = (place for place in itertools.count() if place not in taken.values())
+    for name in names:
+        if name not in taken:
+            taken[name] = next(free)
+    return {name: _style(taken[name]) for name in names}
+
+
+def apart(index: int, points: int, count: int) -> tuple[int, int]:
+    """Returns which points of a curve have markers, so that curves that coincide show the markers of each.
+
+    Args:
+        index: Which of the curves it is.
+        points: How many points it has.
+        count: How many curves there are.
+
+    Example:
+        >>> apart(1, 13, 3)
+        (1, 3)
+    """
+    every = max(1, min(count, points))
+    return index % every, every
+
+
+def setting(rounds: int, participation: tff_mf.Participation) -> str:
+    """Returns n, b and k as pictures have them.
+
+    Example:
+        >>> setting(2052, tff_mf.MinSep(min_sep=342, max_participations=6))
+        'n = 2,052, b = 342, k = 6'
+    """
+    if participation.limit == 1:
+        return f"n = {rounds:,}, k = 1"
+    return f"n = {rounds:,}, b = {participation.separation:,}, k = {participation.limit:,}"
+
+
+def multiples(separation: int, rounds: int, *, most: int = 6) -> dict[float, str]:
+    """Returns ticks at 0, b and multiples of b up to n, of which so few that labels do not run into each other.
+
+    Example:
+        >>> multiples(342, 1026)
+        {0: '0', 342: 'b', 684: '2b', 1026: '3b'}
+        >>> list(multiples(10, 300).values())
+        ['0', '5b', '10b', '15b', '20b', '25b', '30b']
+        >>> list(multiples(400, 4000).values())
+        ['0', 'b', '3b', '5b', '7b', '9b']
+    """
+    step = -(-rounds // (separation * most))
+    # From b itself on, unless it would be on top of 0.
+    times = [0, *range(1 if step <= 3 else step, rounds // separation + 1, step)]
+    return {each * separation: times_b(each) for each in times}
+
+
+def round_ticks(axis: Any, separation: int, rounds: int) -> None:
+    """Labels an axis of rounds at multiples of b, by their numbers; a b that no two of fit leaves it as it is."""
+    at = list(multiples(separation, rounds, most=5))
+    if len(at) > 2:
+        ticks_at(axis, {each: f"{each:,}" for each in at})
+
+
+def times_b(times: int) -> str:
+    """Returns the label of a multiple of b.
+
+    Example:
+        >>> times_b(1), times_b(3)
+        ('b', '3b')
+    """
+    return {0: "0", 1: "b"}.get(times, f"{times}b")
+
+
+def plain_ticks(axis: Any) -> None:
+    """Labels a logarithmic axis in plain digits, as densely as what is drawn on it allows."""
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low) if 0 < low < high else 0.0
+    if decades > 2:
+        axis.set_major_locator(ticker.LogLocator(numticks=6))
+    elif decades > 0.7:
+        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    else:
+        axis.set_major_locator(ticker.MaxNLocator(5))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def ticks_at(axis: Any, labels: Mapping[float, str]) -> None:
+    """Puts ticks at the keys of `labels` and nowhere else."""
+    axis.set_major_locator(ticker.FixedLocator(list(labels)))
+    axis.set_major_formatter(ticker.FixedFormatter(list(labels.values())))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def interval(mean: float, half: float | None, *, largest: float = 100.0) -> tuple[float, float]:
+    """Returns how far an interval reaches below and above its mean, without what no accuracy can be.
+
+    Example:
+        >>> interval(1.0, 2.5)
+        (1.0, 2.5)
+    """
+    half = half or 0.0
+    return min(half, max(mean, 0.0)), min(half, max(largest - mean, 0.0))
+
+
+@contextlib.contextmanager
+def picture(
+    path: str | os.PathLike, *, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+) -> Iterator[tuple[figure.Figure, Any]]:
+    """Yields a figure of `size` inches and its panels `[rows, columns]`, and writes it when the block ends.
+
+    It is written whole or not at all, in the format of the path's ending, and the same figure gives the same bytes.
+    Nothing of Matplotlib's that is shared with the rest of the program is changed.
+
+    Args:
+        path: Where the picture goes.
+        size: Width and height in inches.
+        rows: Panels below each other.
+        columns: Panels beside each other.
+        **options: Of `Figure.subplots`.
+
+    Raises:
+        InputTypeError: If `path` is no path.
+        InputValueError: If its ending is none of PNG, SVG and PDF, or it cannot be written.
+    """
+    path = checked_path(path)
+    ending = path.suffix.lower()
+    partial = path.with_name(f".{path.name}.partial")
+    with matplotlib.rc_context(_RC):
+        drawn = figure.Figure(figsize=size)
+        yield drawn, drawn.subplots(rows, columns, squeeze=False, **options)
+        try:
+            drawn.savefig(partial, dpi=_DOTS_PER_INCH, format=ending[1:], metadata=_NO_DATES[ending])
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise InputValueError(f"plot={str(path)!r} cannot be written: {error.strerror or error}.") from error
+
+
+def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
+    """Returns the path of a picture if one can be written there, so that no work is done in vain.
+
+    Args:
+        path: Where the picture is to go.
+        option: Name of the argument, for the message.
+
+    Raises:
+        InputTypeError: If `path` is no path.
+        InputValueError: If its ending is none of PNG, SVG and PDF, or it cannot be written.
+
+    Example:
+        >>> checked_path("losses.jpg")
+        Traceback (most recent call last):
+        tff_mf.errors.InputValueError: plot='losses.jpg' must end in .png, .svg or .pdf.
+    """
+    _validate.instance(option, path, (str, os.PathLike), "pass the path of a picture")
+    path = pathlib.Path(path)
+    if path.suffix.lower() not in ENDINGS:
+        raise InputValueError(f"{option}={str(path)!r} must end in .png, .svg or .pdf.")
+    files.check_file(path, option)
+    return path
+
+
+def _style(place: int) -> Style:
+    # From the ninth on, another pairing of marker and dashes.
+    turn, index = divmod(place, len(_COLORS))
+    return Style(
+        color=_COLORS[index],
+        marker=_MARKERS[index],
+        dashes=_DASHES[(index + turn) % len(_DASHES)],
+    )

@@ -1,0 +1,173 @@
+"""Pictures of a mechanism, and of accuracies over rounds."""
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import tff_mf
+from tff_mf.errors import InputValueError
+
+from . import figures
+
+# Enough to see the structure.
+_MOST_ROUNDS_DRAWN = 4096
+# More than a panel has dots. Colors of all entries take Matplotlib half a gigabyte a matrix.
+_MOST_CELLS = 1024
+# Relative to the largest entry: what is less is rounding, or nothing.
+_SMALLEST_DRAWN = 1e-12
+_LABELS = {"blt": "BLT (correlated noise)", "identity": "identity (independent noise)"}
+_POSITIVE, _NEGATIVE = figures.styles(["blt", "banded"]).values()
+
+
+def accuracy(
+    curves: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    metric: str,
+    title: str,
+    separation: int,
+    path: str | os.PathLike,
+) -> None:
+    """Draws `metric` over rounds, a line a mechanism.
+
+    Args:
+        curves: For each mechanism its evaluated rounds, each with `round` and `metric`.
+        metric: Which metric to draw.
+        title: Title of the picture.
+        separation: b, at whose multiples the ticks are.
+        path: Where the picture goes; its ending is the format.
+    """
+    with figures.picture(path, size=(figures.COLUMN, 2.7)) as (figure, panels):
+        axes = panels[0, 0]
+        for index, (name, style) in enumerate(figures.styles(curves).items()):
+            rounds = [row["round"] for row in curves[name]]
+            axes.plot(
+                rounds,
+                [100 * row[metric] for row in curves[name]],
+                label=_LABELS.get(name, name),
+                markevery=figures.apart(index, len(rounds), len(curves)),
+                **style.line(),
+            )
+        axes.set(xlabel="round", ylabel="accuracy, known words (%)", xlim=(0, None), ylim=(0, None))
+        figures.round_ticks(axes.xaxis, separation, max(row["round"] for own in curves.values() for row in own))
+        figure.suptitle(title)
+        axes.legend()
+
+
+def mechanism(
+    drawn: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    workload: tff_mf.Workload,
+    path: str | os.PathLike,
+) -> None:
+    """Draws C, C⁻¹ and B = A·C⁻¹ as images, the first columns of C and C⁻¹, and the error of each round.
+
+    Args:
+        drawn: The mechanism.
+        rounds: Number of rounds n.
+        participation: Its b is where the ticks are.
+        workload: The workload A.
+        path: Where the picture goes; its ending is the format.
+
+    Raises:
+        InputTypeError: If `path` is no path.
+        InputValueError: If there are too many rounds to draw, or the file cannot be written.
+    """
+    check_rounds(rounds)
+    inverse = drawn.inverse(rounds)
+    matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
+    ticks = figures.multiples(participation.separation, rounds) if participation.limit > 1 else {}
+    with figures.picture(path, size=(figures.PAGE, 4.4), rows=2, columns=3) as (figure, panels):
+        for axes, (name, matrix) in zip(panels[0], matrices.items(), strict=True):
+            _image(figure, axes, name, matrix, ticks)
+        for axes, name in zip(panels[1], ("C", "C⁻¹"), strict=False):
+            _column(axes, name, matrices[name][:, 0], participation.separation if ticks else None)
+        errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
+        axes = panels[1, 2]
+        axes.plot(errors, color=_POSITIVE.color)
+        axes.set(title="error of each round, σ = ζ = 1", xlabel="round t", ylabel="‖row t of B‖", ylim=(0, None))
+        if ticks:
+            figures.ticks_at(axes.xaxis, ticks)
+        figure.suptitle(f"{_name(drawn)}: {figures.setting(rounds, participation)}")
+
+
+def check_rounds(rounds: int) -> None:
+    """Raises for a mechanism of more rounds than a picture can show.
+
+    Raises:
+        InputValueError: If there are too many.
+    """
+    if rounds > _MOST_ROUNDS_DRAWN:
+        raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
+
+
+def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[float, str]) -> None:
+    # The diagonal would drown the rest, so the scale is that of all but the largest hundredth.
+    limit = np.quantile(np.abs(matrix[np.tri(len(matrix), dtype=bool)]), 0.99) or 1.0
+    edges = (-0.5, len(matrix) - 0.5, len(matrix) - 0.5, -0.5)
+    image = axes.imshow(
+        _cells(matrix), extent=edges, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased"
+    )
+    # What is beyond the scale is said to be so.
+    figure.colorbar(image, ax=axes, shrink=0.85, extend="both" if np.abs(matrix).max() > limit else "neither")
+    axes.set(title=name, xlabel="column", ylabel="round t")
+    axes.grid(visible=False)
+    if ticks:
+        figures.ticks_at(axes.xaxis, ticks)
+        figures.ticks_at(axes.yaxis, {at: f"{at:,}" for at in ticks})
+
+
+def _cells(matrix: np.ndarray) -> np.ndarray:
+    """Returns means over squares of entries, so few that they are drawn in a moment; of a small matrix the entries."""
+    size = len(matrix)
+    starts = np.arange(0, size, -(-size // _MOST_CELLS))
+    counts = np.diff(starts, append=size)
+    sums = np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1)
+    return sums / np.outer(counts, counts)
+
+
+def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) -> None:
+    """Draws magnitudes on logarithmic scales that have a place for the diagonal, at 0."""
+    lags = np.arange(len(column))
+    for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
+        chosen = sign * column > 0
+        if chosen[1:].any():
+            values = np.where(chosen, np.abs(column), np.nan)
+            axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
+            # A line needs two neighbours, and the columns of a tree have entries without one.
+            alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
+            dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
+            axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
+    axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
+    if not column[1:].any():
+        axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")
+    axes.set(title=f"first column of {name}, magnitude", xlabel="rounds after the diagonal", yscale="log")
+    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+    axes.set_xlim(-0.15, max(1, len(column)))
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], _SMALLEST_DRAWN * np.abs(column).max()))
+    figures.ticks_at(axes.xaxis, _logarithmic(separation, len(column)))
+    figures.plain_ticks(axes.yaxis)
+    axes.legend()
+
+
+def _logarithmic(separation: int | None, rounds: int) -> dict[float, str]:
+    """Returns ticks at 0, at powers of ten below b, and at b and those of its multiples that there is room for."""
+    end = rounds if separation is None else separation / 2
+    powers = [10**power for power in range(len(str(rounds))) if 10**power < end]
+    shown: dict[float, str] = {0: "0"} | {at: f"{at:,}" for at in powers}
+    if separation is not None:
+        times = itertools.takewhile(lambda each: each * separation < rounds, (4**power for power in itertools.count()))
+        shown |= {each * separation: figures.times_b(each) for each in times}
+    return shown
+
+
+def _name(drawn: tff_mf.Mechanism) -> str:
+    kind = drawn.kind.replace("_", "-")
+    for parameter in ("buffers", "bands", "variant"):
+        value = getattr(drawn, parameter, None)
+        if value is not None:
+            return f"{kind}-{value}" if isinstance(value, str) else f"{kind}, {value} {parameter}"
+    return kind

@@ -1,0 +1,106 @@
+"""How many bands to take where cohorts are drawn in secret: each at the user's numbers, before anything is run."""
+
+import dataclasses
+
+import tff_mf
+
+from ..configuration import mechanism_names
+from ..privacy import amplification
+from .deployment import Deployment
+
+# Products of rounds and squares of bands that a search of seconds makes.
+_PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AmplifiedOption:
+    """A number of bands at the user's numbers, with amplification by sampling.
+
+    Attributes:
+        bands: Number of bands, which is that of the groups of clients that take turns.
+        noise_multiplier: σ.
+        epsilon: ε with amplification.
+        epsilon_if_known: ε at the same noise if cohorts are known.
+        rms_error: RmsError at that noise, in clip norms.
+    """
+
+    bands: int
+    noise_multiplier: float
+    epsilon: float
+    epsilon_if_known: float
+    rms_error: float
+
+
+def options(
+    deployment: Deployment,
+    kind: str,
+    *,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    thorough: bool = False,
+) -> list[AmplifiedOption]:
+    """Returns numbers of bands, powers of 2 that population and cohorts allow, the one with the least error first.
+
+    Formal guarantee: that of `tff_mf.amplified_epsilon`: only where cohorts are drawn in secret.
+
+    Args:
+        deployment: What is known; its participation is what sampling makes it, not `min_sep`.
+        kind: "poisson", which amplifies one band, or "cyclic_poisson".
+        epsilon: ε that the whole run may reach.
+        noise_multiplier: σ, in place of ε.
+        thorough: Whether searches of minutes are made.
+
+    Example:
+        >>> small = Deployment(population=160, clients_per_round=10, rounds=16, delta=1e-6)
+        >>> [each.bands for each in options(small, "poisson", noise_multiplier=2.0)]
+        [1]
+
+    Raises:
+        InputError: If an argument is out of range.
+    """
+    most = min(deployment.rounds, deployment.population // deployment.clients_per_round) if kind != "poisson" else 1
+    found = []
+    for power in range(most.bit_length()):
+        bands = 2**power
+        if deployment.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
+            continue
+        search = mechanism_names.search(
+            "banded", rounds=deployment.rounds, participation=None, bands=bands, workload=deployment.workload
+        )
+        found.append(_at(deployment, kind, bands, search.mechanism, epsilon, noise_multiplier))
+    return sorted(found, key=lambda each: each.rms_error)
+
+
+def _at(
+    deployment: Deployment,
+    kind: str,
+    bands: int,
+    mechanism: tff_mf.Mechanism,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+) -> AmplifiedOption:
+    cohorts = {"population": deployment.population, "clients_per_round": deployment.clients_per_round}
+    if epsilon is not None:
+        noise_multiplier = tff_mf.calibrate_amplified_noise_multiplier(
+            mechanism, deployment.rounds, **cohorts, epsilon=epsilon, delta=deployment.delta
+        )
+    assert noise_multiplier is not None
+    found = amplification.in_secret(
+        mechanism,
+        deployment.rounds,
+        kind=kind,
+        groups=bands,
+        **cohorts,
+        noise_multiplier=noise_multiplier,
+        delta=deployment.delta,
+    )
+    by_turns = dataclasses.replace(
+        deployment.setting, participation=amplification.bound_by(kind, bands, deployment.rounds)
+    )
+    return AmplifiedOption(
+        bands=bands,
+        noise_multiplier=noise_multiplier,
+        epsilon=found.epsilon,
+        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier).epsilon(deployment.delta),
+        rms_error=noise_multiplier * by_turns.errors(mechanism).rms,
+    )

@@ -1,0 +1,126 @@
+"""What is known of a deployment before a run, and how it may turn out to be wrong."""
+
+import dataclasses
+
+import tff_mf
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from ..configuration.mechanism_setting import MechanismSetting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What is known before a run.
+
+    Attributes:
+        population: Clients N that can take part.
+        clients_per_round: Clients of a round.
+        rounds: Number of rounds n.
+        delta: δ.
+        min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
+        max_participations: k, as many as fit, unless given.
+        fixed_epochs: Whether clients come in the same place of every epoch of b rounds.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        workload: What losses are for; `None` is the prefix sum.
+        objective: The loss that counts, "rms" or "max".
+
+    Example:
+        >>> Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6).participation
+        MinSep(min_sep=342, max_participations=6)
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or the clients do not suffice for the separation.
+    """
+
+    population: int
+    clients_per_round: int
+    rounds: int
+    delta: float
+    min_sep: int | None = None
+    max_participations: int | None = None
+    fixed_epochs: bool = False
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    workload: tff_mf.Workload | None = None
+    objective: str = "rms"
+
+    def __post_init__(self) -> None:
+        for name in ("population", "clients_per_round", "rounds"):
+            _validate.whole(name, getattr(self, name))
+        _validate.open_unit("delta", self.delta)
+        widest = self.population // self.clients_per_round
+        if widest < 1:
+            raise InputValueError(
+                f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
+            )
+        min_sep = widest if self.min_sep is None else _validate.whole("min_sep", self.min_sep)
+        if min_sep > widest:
+            raise InputValueError(
+                f"min_sep={min_sep} needs {min_sep * self.clients_per_round} clients, but population="
+                f"{self.population}; at most min_sep={widest} fits."
+            )
+        object.__setattr__(self, "min_sep", min(min_sep, self.rounds))
+        most = participations(self.rounds, self.separation)
+        limit = most if self.max_participations is None else self.max_participations
+        object.__setattr__(self, "max_participations", min(_validate.whole("max_participations", limit), most))
+        _validate.one_of("objective", self.objective, ("rms", "max"))
+        # Checks what is left.
+        _ = self.setting
+
+    @property
+    def separation(self) -> int:
+        """The separation b."""
+        assert self.min_sep is not None
+        return self.min_sep
+
+    @property
+    def participation(self) -> tff_mf.Participation:
+        """The participation schema that the estimates come to."""
+        assert self.max_participations is not None
+        return schema(self.separation, self.max_participations, fixed_epochs=self.fixed_epochs)
+
+    @property
+    def setting(self) -> MechanismSetting:
+        """The setting that mechanisms are compared in."""
+        return MechanismSetting(
+            rounds=self.rounds,
+            participation=self.participation,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            workload=self.workload,
+        )
+
+
+def participations(rounds: int, min_sep: int) -> int:
+    """Returns how often somebody can take part who does so whenever it is allowed."""
+    return -(-rounds // min_sep)
+
+
+def schema(min_sep: int, limit: int, *, fixed_epochs: bool = False) -> tff_mf.Participation:
+    """Returns the schema of so many participations so far apart."""
+    if limit == 1:
+        return tff_mf.SingleParticipation()
+    kind = tff_mf.FixedEpoch if fixed_epochs else tff_mf.MinSep
+    return kind(min_sep=min_sep, max_participations=limit)
+
+
+def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
+    """Returns, for each way in which the estimates may be wrong, the setting that comes of it."""
+    rounds, separation = deployment.rounds, deployment.separation
+    longer = rounds + rounds // 2
+    several = {
+        "half_min_sep": (rounds, max(1, separation // 2)),
+        "twice_min_sep": (rounds, min(2 * separation, rounds)),
+        "half_as_many_rounds_again": (longer, separation),
+    }
+    return {
+        name: dataclasses.replace(
+            deployment.setting,
+            rounds=n,
+            participation=schema(b, participations(n, b), fixed_epochs=deployment.fixed_epochs),
+        )
+        for name, (n, b) in several.items()
+    }

@@ -1,0 +1,225 @@
+"""Which mechanism for which deployment: every one of them at the user's numbers, before anything is run."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tff_mf
+from tff_mf import _gaussian, _validate
+from tff_mf.errors import InputValueError
+
+from ..configuration import mechanism_names
+from ..configuration.mechanism_setting import MechanismSetting
+from ..output import digits, progress
+from ..privacy import statements
+from .deployment import Deployment, cases
+
+# What a search costs, as products of rounds and squares of bands: about a second each.
+_PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
+_ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
+_INVERSE_BANDS = 8
+
+# Losses so close are taken to be equal: what then counts is what happens if the estimates are wrong.
+_AS_GOOD = 1.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """A mechanism at the user's numbers.
+
+    Attributes:
+        name: What to ask `tff-mf optimize` or `tff-mf train` for.
+        mechanism: The mechanism; `None` if it was not searched for.
+        note: Why it was not searched for, or empty.
+        figures: What the table shows, by column; an unbounded ε is infinite.
+        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite where the mechanism cannot go on.
+        loss_if_wrong: The loss that counts in the same cases, which compares mechanisms at equal privacy.
+    """
+
+    name: str
+    mechanism: tff_mf.Mechanism | None
+    note: str = ""
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+    loss_if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def options(
+    deployment: Deployment,
+    *,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    dimension: int | None = None,
+    thorough: bool = False,
+) -> list[Option]:
+    """Returns every mechanism at the user's numbers, the one with the least loss first.
+
+    Args:
+        deployment: What is known.
+        epsilon: ε that the whole run may reach.
+        noise_multiplier: σ, in place of ε.
+        dimension: Number of model parameters, for the memory in bytes.
+        thorough: Whether searches of minutes are made.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or not exactly one of `epsilon` and `noise_multiplier` given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
+    if epsilon is not None:
+        _validate.positive("epsilon", epsilon)
+    if noise_multiplier is not None:
+        _validate.nonnegative("noise_multiplier", noise_multiplier)
+    if dimension is not None:
+        _validate.whole("dimension", dimension)
+    found = []
+    searches = list(_searches(deployment))
+    for name, rows, search, too_slow in progress.steps(searches, len(searches), "plan"):
+        if too_slow and not thorough:
+            found.append(Option(name=name, mechanism=None, note=too_slow))
+            continue
+        start = time.perf_counter()
+        try:
+            mechanism = search()
+            seconds = time.perf_counter() - start
+            found.append(_at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension))
+        except InputValueError as error:
+            # Some mechanisms have limits that others do not; the table says so.
+            found.append(Option(name=name, mechanism=None, note=str(error)))
+    return sorted(found, key=lambda option: option.figures.get(f"{deployment.objective}_loss", math.inf))
+
+
+def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]:
+    """Returns the mechanism to take, and why.
+
+    Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
+    wrong, the one that keeps the least state; of equal ones, that with the least loss.
+
+    Args:
+        found: Every mechanism, the one with the least loss first.
+        objective: The loss that counts, "rms" or "max".
+
+    Raises:
+        InputValueError: If none could be had.
+    """
+    counts, name = f"{objective}_loss", f"{objective.capitalize()}Loss"
+    searched = [option for option in found if option.mechanism is not None]
+    if not searched:
+        raise InputValueError(f"No mechanism can be had for these numbers: {found[0].name}: {found[0].note}")
+    best = searched[0].figures[counts]
+    close = [option for option in searched if option.figures[counts] <= _AS_GOOD * best]
+    least_worst = min(_worst(option) for option in close)
+    pool = [option for option in close if _worst(option) <= _AS_GOOD * least_worst]
+    chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
+    loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
+    reasons = [
+        f"its {name}, {digits.nearest(loss)}, is the least found"
+        if loss == best
+        else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
+        f"({searched[0].name})"
+    ]
+    if math.isfinite(least_worst):
+        stuck = [option.name for option in close if math.isinf(_worst(option))]
+        reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
+    more = [option for option in pool if option.figures["memory_rows"] > rows]
+    copies = f"it keeps {rows or 'no'} {'copies' if rows > 1 else 'copy'} of the model as state"
+    reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
+    return chosen, f"{chosen.name}: {'; '.join(reasons)}."
+
+
+def claim(deployment: Deployment, option: Option) -> statements.Claim:
+    """Returns what a line on a mechanism at the user's numbers is to state.
+
+    Raises:
+        InputValueError: If the mechanism was not searched for.
+    """
+    if option.mechanism is None:
+        raise InputValueError(f"option={option.name!r} was not searched for: {option.note}.")
+    setting = deployment.setting
+    found = _guarantee(setting, option.figures["sensitivity"], option.figures["noise_multiplier"])
+    return setting.claim(found, delta=deployment.delta, population=deployment.population)
+
+
+def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> tff_mf.Guarantee:
+    """Returns `setting.guarantee` from a sensitivity that is known, since it can take a second."""
+    found = tff_mf.Guarantee(mu=_gaussian.mu_of(sensitivity, noise_multiplier))
+    return found if setting.adjacency == "zero-out" else found.replace_one()
+
+
+def _worst(option: Option) -> float:
+    return max(option.loss_if_wrong.values())
+
+
+def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], tff_mf.Mechanism], str]]:
+    """Yields names, rows of state, searches, and why not to make them unless asked to."""
+    setting = deployment.setting
+    n = setting.searched_rounds
+    bands, inverse_bands = min(deployment.separation, n), min(_INVERSE_BANDS, n)
+
+    def search(name: str, **options: Any) -> Callable[[], tff_mf.Mechanism]:
+        if "objective" in mechanism_names.KINDS[name].options:
+            options["objective"] = deployment.objective
+        return lambda: _optimized(name, setting, options)
+
+    products = n * bands**2
+    slow = f"not searched, takes about {products / _PRODUCTS_OF_A_QUICK_SEARCH:.0f} s: --thorough"
+    dense_slow = "not searched, takes minutes or more: --thorough"
+    yield "identity", 0, tff_mf.Identity, ""
+    yield "blt", 4, search("blt", buffers=min(4, max(1, n - 1))), ""
+    yield "banded", bands - 1, search("banded", bands=bands), slow if products > _PRODUCTS_OF_A_QUICK_SEARCH else ""
+    yield "banded-toeplitz", bands - 1, search("banded-toeplitz", bands=bands), ""
+    yield "banded-inverse", 0, search("banded-inverse", bands=inverse_bands), ""
+    yield "dense", n, search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
+    for variant in ("full", "online"):
+        yield f"tree-{variant}", n.bit_length(), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+
+
+def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> tff_mf.Mechanism:
+    if "workload" in mechanism_names.KINDS[name].options:
+        options["workload"] = setting.searched_workload
+    schema = setting.searched_participation
+    return mechanism_names.search(name, rounds=setting.searched_rounds, participation=schema, **options).mechanism
+
+
+def _at(
+    deployment: Deployment,
+    name: str,
+    mechanism: tff_mf.Mechanism,
+    rows: int,
+    seconds: float,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    dimension: int | None,
+) -> Option:
+    setting, delta = deployment.setting, deployment.delta
+    if epsilon is not None:
+        sigma = setting.noise_multiplier(mechanism, epsilon=epsilon, delta=delta)
+    else:
+        assert noise_multiplier is not None
+        sigma = noise_multiplier
+    sens, error = setting.sensitivity(mechanism.as_run()).value, setting.errors(mechanism)
+    planned = _guarantee(setting, sens, sigma)
+    figures = {
+        "rms_loss": sens * error.rms,
+        "max_loss": sens * error.max,
+        "sensitivity": sens,
+        "noise_multiplier": sigma,
+        "zcdp_rho": planned.zcdp_rho,
+        "epsilon": planned.epsilon(delta),
+        "memory_rows": rows,
+        "memory_bytes": None if dimension is None else 4 * rows * dimension,
+        "seconds": seconds,
+    }
+    wrong, losses = {}, {}
+    for case, other in cases(deployment).items():
+        if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
+            wrong[case] = losses[case] = math.inf
+            continue
+        sens = other.sensitivity(mechanism.as_run()).value
+        wrong[case] = _guarantee(other, sens, sigma).epsilon(delta)
+        in_case = error if other.rounds == setting.rounds else other.errors(mechanism)
+        losses[case] = sens * getattr(in_case, deployment.objective)
+    return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)

@@ -1,0 +1,282 @@
+"""Whether noise will drown what a run could learn, from its settings alone, before anything is trained.
+
+The noise of the mechanism adds up in the model as its prefix sums: after n rounds it has a norm of about
+RmsError·σ·ζ·√d / cohort, where n updates of norm ζ that all point the same way come to n·ζ. Their ratio depends neither
+on the clip norm nor on the server's rate, which scale both. The rate and the momentum decide how much noise is then in
+each parameter, and a model with too much of it is noise whatever it has learned.
+
+Where runs learn and where they do not was measured, on one data set: `benchmarks/signal_to_noise.py`, and the table in
+`docs/experiments.md`. None of this is privacy-critical: nothing private is read, and no guarantee depends on it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+from ..configuration import learning_rates
+from ..configuration.settings import ModelConfig
+from ..output import digits
+from ..output.digits import rounded_up
+from ..privacy.plan import PrivacyPlan
+from .deployment import Deployment
+from .options import Option
+
+# Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
+LEARNS = 0.1
+DROWNS = 1.0
+# Standard deviation of the noise in a parameter: the papers' rates come to 0.04 to 0.31, and with 1.5 no run learned.
+MOST_PER_PARAMETER = 0.5
+# As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
+_SPECIAL_WORDS = 4
+_KERNEL_WORDS = 3
+# A larger ε is no privacy, and none to advise.
+_MOST_EPSILON = 100.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signal:
+    """Noise and signal of a run, and what would bring them together.
+
+    Attributes:
+        dimension: Number of model parameters d.
+        noise_to_signal: Accumulated noise over the largest signal that all rounds can add up to.
+        per_parameter: Standard deviation of the noise in a parameter at the end, at the server's rate and momentum;
+            None if they are not known.
+        cohort_needed: Cohort at which `noise_to_signal` is `LEARNS`, at the same noise multiplier.
+        population_needed: How many clients there must be for it, at the same separation and participations.
+        dimension_needed: Number of parameters at which it is.
+        epsilon_needed: ε at which it is, with the same mechanism; None if above 100, or not asked for.
+        rate_needed: The server's rate at which `per_parameter` is `MOST_PER_PARAMETER`; None if it is not known.
+    """
+
+    dimension: int
+    noise_to_signal: float
+    per_parameter: float | None = None
+    cohort_needed: int | None = None
+    population_needed: int | None = None
+    dimension_needed: int | None = None
+    epsilon_needed: float | None = None
+    rate_needed: float | None = None
+
+    @property
+    def drowned(self) -> bool:
+        """Whether no rate of the server can make a run learn."""
+        return self.noise_to_signal > DROWNS
+
+    @property
+    def too_fast(self) -> bool:
+        """Whether the server's rate puts more noise into the model than a run survived."""
+        return self.per_parameter is not None and self.per_parameter > MOST_PER_PARAMETER
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether there is something to warn of."""
+        return self.drowned or self.too_fast
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the figures and the line on them, for JSON: what is unbounded is None."""
+        figures = dataclasses.asdict(self)
+        finite = {
+            name: None if isinstance(each, float) and math.isinf(each) else each for name, each in figures.items()
+        }
+        return finite | {"hopeless": self.hopeless, "line": one_line(self)}
+
+
+def of_run(
+    privacy: PrivacyPlan, model: ModelConfig, *, clip_norm: float, server_learning_rate: float, server_momentum: float
+) -> Signal:
+    """Returns the estimate of a run.
+
+    Args:
+        privacy: Mechanism, noise and cohort: of the large one, if a smaller one simulates it.
+        model: Its size.
+        clip_norm: ζ.
+        server_learning_rate: The server's rate.
+        server_momentum: Its momentum.
+
+    Raises:
+        InputError: If C has fewer rounds than the plan.
+    """
+    found = of_plan(privacy, dimension_of(model))
+    error = found.noise_to_signal * privacy.rounds / math.sqrt(found.dimension)
+    per_parameter = server_learning_rate / (1 - server_momentum) * clip_norm * error
+    too_fast = per_parameter > MOST_PER_PARAMETER
+    return dataclasses.replace(
+        found,
+        per_parameter=per_parameter,
+        rate_needed=server_learning_rate * MOST_PER_PARAMETER / per_parameter if too_fast else None,
+    )
+
+
+def of_plan(
+    privacy: PrivacyPlan,
+    dimension: int,
+    *,
+    rms_error: float | None = None,
+    epsilon_of: Callable[[float], float] | None = None,
+) -> Signal:
+    """Returns the estimate at whatever rate of the server.
+
+    Args:
+        privacy: Mechanism, noise and cohort.
+        dimension: Number of model parameters d.
+        rms_error: RmsError of the mechanism, if it is known already.
+        epsilon_of: ε of the run for each noise multiplier, if it is another than that of `privacy`, which knows neither
+            restarts nor replace-one.
+
+    Example:
+        >>> import tff_mf
+        >>> plan = PrivacyPlan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
+        >>> found = of_plan(plan, 10**6)
+        >>> f"{found.noise_to_signal:.2f} {found.drowned} {found.cohort_needed}"
+        '2.51 True 503'
+
+    Raises:
+        InputError: If the dimension is not a whole number above 0, or C has fewer rounds than the plan.
+    """
+    _validate.whole("dimension", dimension)
+
+    def planned(sigma: float) -> float:
+        return dataclasses.replace(privacy, noise_multiplier=sigma).epsilon
+
+    error = _error(privacy, rms_error)
+    ratio = error * math.sqrt(dimension) / privacy.rounds
+    found = Signal(dimension=dimension, noise_to_signal=ratio)
+    if not found.drowned or math.isinf(ratio):
+        return found
+    cohort = math.ceil(privacy.cohort * ratio / LEARNS)
+    schema = privacy.participation
+    return dataclasses.replace(
+        found,
+        cohort_needed=cohort,
+        population_needed=cohort * max(schema.separation, -(-privacy.rounds // schema.limit)),
+        dimension_needed=largest_dimension(privacy, rms_error=rms_error),
+        epsilon_needed=_epsilon_needed(epsilon_of or planned, privacy.noise_multiplier, ratio),
+    )
+
+
+def largest_dimension(privacy: PrivacyPlan, *, rms_error: float | None = None) -> int | None:
+    """Returns the largest number of parameters that a run can learn with; None if there is no noise.
+
+    Example:
+        >>> import tff_mf
+        >>> plan = PrivacyPlan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
+        >>> largest_dimension(plan)
+        1584
+    """
+    error = _error(privacy, rms_error)
+    return math.floor((LEARNS * privacy.rounds / error) ** 2) if error else None
+
+
+def of_option(deployment: Deployment, option: Option, dimension: int | None, *, advise_epsilon: bool) -> dict[str, Any]:
+    """Returns, for JSON, the estimate of a mechanism of `tff-mf plan`; without a dimension, the largest that learns.
+
+    Args:
+        deployment: What is known.
+        option: A mechanism that was searched for.
+        dimension: Number of model parameters d, if known.
+        advise_epsilon: Whether an ε may be named.
+    """
+    assert option.mechanism is not None
+    privacy = PrivacyPlan(
+        mechanism=option.mechanism,
+        rounds=deployment.rounds,
+        participation=deployment.participation,
+        noise_multiplier=option.figures["noise_multiplier"],
+        delta=deployment.delta,
+        clients_per_round=deployment.clients_per_round,
+        cohort=deployment.clients_per_round,
+    )
+    # The table has it already, times the sensitivity.
+    rms_error = option.figures["rms_loss"] / option.figures["sensitivity"]
+    largest = largest_dimension(privacy, rms_error=rms_error)
+    if dimension is not None:
+
+        def epsilon_of(sigma: float) -> float:
+            found = deployment.setting.guarantee(privacy.mechanism, sigma)
+            return found.epsilon(deployment.delta) if advise_epsilon else math.inf
+
+        found = of_plan(privacy, dimension, rms_error=rms_error, epsilon_of=epsilon_of)
+        return {"largest_dimension": largest} | found.as_dict()
+    learns = (
+        "any model learns: there is no noise" if largest is None else f"models of up to {largest:,} parameters learn"
+    )
+    line = f"signal: with {option.name}, {learns}; --dimension judges a model of your size"
+    return {"largest_dimension": largest, "hopeless": False, "line": line}
+
+
+def one_line(found: Signal) -> str:
+    """Returns the estimate in a line: what it comes to, and what would help if it is too much.
+
+    Example:
+        >>> one_line(Signal(dimension=500, noise_to_signal=0.05)).split(" (")[0]
+        'signal: over all rounds the noise is 0.05 times the largest signal that 500 parameters can have'
+    """
+    ratio = f"{found.noise_to_signal:.2g} times the largest signal that {found.dimension:,} parameters can have"
+    parts = []
+    if found.drowned:
+        parts.append(
+            f"noise drowns the signal: over all rounds it is {ratio} (from {DROWNS:g} on, no run learned)"
+            + _remedies(found)
+        )
+    if found.too_fast and found.rate_needed is not None and found.per_parameter is not None:
+        parts.append(
+            f"the server's rate is too high for the noise: it puts noise of standard deviation "
+            f"{found.per_parameter:.2g} into each parameter (up to {MOST_PER_PARAMETER}, runs learned); "
+            f"a server's rate of {digits.downwards(found.rate_needed, 2)} or less avoids it"
+        )
+    return (
+        "; ".join(parts)
+        or f"signal: over all rounds the noise is {ratio} (up to {LEARNS}, runs learned; from {DROWNS:g} on, none did)"
+    )
+
+
+def dimension_of(model: ModelConfig) -> int:
+    """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
+
+    Example:
+        >>> dimension_of(ModelConfig())
+        4050748
+    """
+    words, width, units = model.vocab_size + _SPECIAL_WORDS, model.embedding_size, model.units
+    if model.architecture == "conv":
+        return words * width + (_KERNEL_WORDS * width + 1) * units + (units + 1) * words
+    return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
+
+
+def _error(privacy: PrivacyPlan, rms_error: float | None) -> float:
+    """Returns the accumulated noise of one parameter, relative to the clip norm."""
+    if rms_error is not None:
+        return rms_error * privacy.noise_multiplier / privacy.cohort
+    return learning_rates.effective_rmse(
+        privacy.mechanism, privacy.rounds, noise_multiplier=privacy.noise_multiplier, cohort=privacy.cohort
+    )
+
+
+def _remedies(found: Signal) -> str:
+    each = []
+    if found.cohort_needed is not None:
+        each.append(f"a cohort of {found.cohort_needed:,} of at least {found.population_needed:,} clients")
+    if found.epsilon_needed is not None:
+        each.append(f"an ε of {rounded_up(found.epsilon_needed)}")
+    if found.dimension_needed:
+        each.append(f"{found.dimension_needed:,} parameters")
+    return f"; {', or '.join(each)} would bring it to {LEARNS}" if each else ""
+
+
+def _epsilon_needed(epsilon_of: Callable[[float], float], noise_multiplier: float, ratio: float) -> float | None:
+    """Returns ε of the same run with as much noise as it could learn with."""
+    if not math.isfinite(ratio):
+        return None
+    try:
+        epsilon = epsilon_of(noise_multiplier * LEARNS / ratio)
+    except InputValueError:
+        # Beyond what can be accounted for is beyond what can be advised.
+        return None
+    return epsilon if epsilon <= _MOST_EPSILON else None

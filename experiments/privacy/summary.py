@@ -1,0 +1,45 @@
+"""What a run's `summary.json` says of privacy: from its plan and its log alone, so that a check can say it again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import sampling
+from . import amplification, statements
+from .plan import PrivacyPlan
+
+SUMMARY = "summary.json"
+
+
+def privacy_claims(
+    privacy: PrivacyPlan,
+    observed: sampling.ObservedParticipation,
+    in_secret: amplification.Amplified | None,
+    *,
+    population: int | None = None,
+    violations: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Returns the fields of a summary that state a guarantee, or what it follows from.
+
+    Formal guarantee: no field holds an ε or a ρ if `statements.refusal` has a reason against it.
+
+    Args:
+        privacy: The mechanism and its noise.
+        observed: How often, and how far apart, clients took part.
+        in_secret: What sampling would add, if cohorts were secret.
+        population: Number of clients that can take part, in proportion to the cohort, if known.
+        violations: What the report of the run finds critical, each with its field.
+    """
+    holds = observed.within(privacy.participation)
+    claim = privacy.run_claim(observed, population=population, violations=violations)
+    claims = {
+        **privacy.as_dict(),
+        "observed_min_sep": observed.min_sep,
+        "observed_max_participations": observed.max_participations,
+        "participation_within_assumed": holds,
+        "statement": statements.one_line(claim),
+        "amplified_epsilon": in_secret and in_secret.epsilon,
+        "amplified_statement": in_secret and in_secret.statement,
+    }
+    if statements.refusal(claim):
+        claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon", "amplified_statement"))
+    return claims

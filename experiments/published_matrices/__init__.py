@@ -1,0 +1,1 @@
+"""Reads the factorizations that Google Research published as TensorFlow tensors."""

@@ -1,0 +1,218 @@
+"""The lines of a ledger: how they are chained, and what they say together."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tff_mf.errors import InputValueError
+
+from ._ledger_sequence import LedgerSequence
+from .report_counts import ReportCounts, read_counts
+
+VERSION = 1
+_KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "opened": {"version": int, "run": str, "configuration": (str, type(None))},
+    "begin": {
+        "round": int,
+        "attempt": int,
+        "clients": int,
+        "cohort": str,
+        "divisor": (int, float),
+        "clip_norm": (int, float),
+    },
+    "released": {"round": int, "attempt": int},
+    "restarted": {"round": int},
+    "ended": {"rounds": int},
+}
+# What an entry may lack: only a server with devices has reports to count, and no earlier release did.
+_OPTIONAL = {"released": {"reports"}}
+
+
+def cohort_digest(clients: Sequence[str]) -> str:
+    """Returns a hash of the clients of a round, in whatever order.
+
+    Example:
+        >>> cohort_digest(["b", "a"]) == cohort_digest(["a", "b"]) != cohort_digest(["a"])
+        True
+    """
+    return hashlib.sha256(json.dumps(sorted(clients)).encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A round that was begun.
+
+    Attributes:
+        round_number: The round, counted from 1.
+        attempt: How often the round was begun, with this time.
+        clients: Number of clients.
+        cohort: Hash of the clients.
+        clip_norm: Bound on the norm of a client's update.
+    """
+
+    round_number: int
+    attempt: int
+    clients: int
+    cohort: str
+    clip_norm: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerRecord:
+    """What a ledger says.
+
+    Attributes:
+        attempts: How often each round was computed.
+        released: How often each round was released.
+        cohorts: Hash of the cohort of each round, in its last attempt.
+        sizes: Clients of each round, in its last attempt.
+        begun: Every attempt, in order.
+        divisors: What noised sums were divided by, without repetition.
+        clip_norms: Clip norms, without repetition.
+        restarts: Rounds in which noise started anew.
+        reports: For rounds whose reports were counted, what became of them; for the operator alone.
+        ended: Whether the run said that it ended.
+        run: Which run it is, of all that were ever begun; empty if the first line is missing.
+        configuration: Hash of what the run was set to do when it began, if the ledger names it.
+        head: Hash of all lines.
+        problems: What is wrong with the file, if anything.
+        impossible: What no run can have done, such as a round that was released twice.
+        sequence: Where the run is after the last line.
+    """
+
+    attempts: dict[int, int]
+    released: dict[int, int]
+    cohorts: dict[int, str]
+    sizes: dict[int, int]
+    begun: list[Attempt]
+    divisors: list[float]
+    clip_norms: list[float]
+    restarts: list[int]
+    reports: dict[int, ReportCounts]
+    ended: bool
+    run: str
+    configuration: str | None
+    head: str
+    problems: list[str]
+    impossible: list[str]
+    sequence: LedgerSequence
+
+
+def read_ledger(path: pathlib.Path) -> LedgerRecord:
+    """Returns what a ledger says, as far as its lines are intact, and what is wrong with the rest.
+
+    Raises:
+        InputValueError: If there is no such file.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputValueError(f"ledger={str(path)!r} cannot be read: {error}.") from error
+    head, entries, problems = _intact(lines)
+    begun = [entry for entry in entries if entry["kind"] == "begin"]
+    sequence, impossible = LedgerSequence(), []
+    for entry in entries:
+        refusal = sequence.refusal(entry)
+        sequence.take(entry)
+        if refusal:
+            impossible.append(refusal)
+    return LedgerRecord(
+        attempts=dict(Counter(entry["round"] for entry in begun)),
+        released=dict(Counter(entry["round"] for entry in entries if entry["kind"] == "released")),
+        cohorts={entry["round"]: entry["cohort"] for entry in begun},
+        sizes={entry["round"]: entry["clients"] for entry in begun},
+        begun=[
+            Attempt(
+                round_number=entry["round"],
+                attempt=entry["attempt"],
+                clients=entry["clients"],
+                cohort=entry["cohort"],
+                clip_norm=entry["clip_norm"],
+            )
+            for entry in begun
+        ],
+        divisors=sorted({entry["divisor"] for entry in begun}),
+        clip_norms=sorted({entry["clip_norm"] for entry in begun}),
+        restarts=_restarts(entries),
+        reports={entry["round"]: read_counts(entry["reports"]) for entry in entries if "reports" in entry},
+        ended=bool(entries) and entries[-1]["kind"] == "ended",
+        run=entries[0]["run"] if entries else "",
+        configuration=entries[0].get("configuration") if entries else None,
+        head=head,
+        problems=problems,
+        impossible=impossible,
+        sequence=sequence,
+    )
+
+
+def _restarts(entries: list[dict[str, Any]]) -> list[int]:
+    """Returns the rounds whose last attempt started with new noise, and those of which it was said in vain."""
+    found: set[int] = set()
+    announced: set[int] = set()
+    for entry in entries:
+        if entry["kind"] == "restarted":
+            announced.add(entry["round"])
+        elif entry["kind"] == "begin":
+            found.discard(entry["round"])
+            found |= announced
+            announced.clear()
+    return sorted(found | announced)
+
+
+def _intact(lines: list[str]) -> tuple[str, list[dict[str, Any]], list[str]]:
+    """Returns the hash of the lines that follow from each other, what they say, and what is wrong with the next."""
+    head, entries, problems = "", [], []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            claimed = entry.pop("chain")
+            expected, new_head = chained(head, entry)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            problems.append(f"line {number} is damaged")
+            break
+        if expected != line or claimed != new_head:
+            problems.append(f"line {number} does not follow from the lines before it")
+            break
+        if not _is_known(entry, first=number == 1):
+            problems.append(f"line {number} is none that this release knows")
+            break
+        head = new_head
+        entries.append(entry)
+    if not entries:
+        problems.append("its first line is missing")
+    return head, entries, problems
+
+
+def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
+    """Returns whether an entry is one that this release writes."""
+    kind = entry.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS or first != (kind == "opened"):
+        return False
+    if set(entry) - _OPTIONAL.get(kind, set()) != {"kind", *_KINDS[kind]}:
+        return False
+    fits = all(
+        isinstance(entry[name], types) and not isinstance(entry[name], bool) for name, types in _KINDS[kind].items()
+    )
+    return fits and _in_range(entry) and (not first or entry["version"] == VERSION)
+
+
+def _in_range(entry: dict[str, Any]) -> bool:
+    """Returns whether the numbers of an entry are some that a run can have."""
+    if "reports" in entry:
+        try:
+            read_counts(entry["reports"])
+        except InputValueError:
+            return False
+    counted = all(entry.get(name, 1) >= 1 for name in ("round", "attempt")) and entry.get("clients", 0) >= 0
+    return counted and all(abs(entry.get(name, 1)) <= sys.float_info.max for name in ("divisor", "clip_norm"))
+
+
+def chained(head: str, entry: dict[str, Any]) -> tuple[str, str]:
+    """Returns the line of an entry, and the hash of all lines with it."""
+    new_head = hashlib.sha256((head + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
+    return json.dumps({**entry, "chain": new_head}) + "\n", new_head

@@ -1,0 +1,35 @@
+"""Settings of client sampling, checked without TensorFlow."""
+
+import dataclasses
+
+from tff_mf import _validate
+from tff_mf.errors import InputValueError
+
+SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How cohorts are drawn; `docs/experiments.md` says what each kind guarantees.
+
+    Attributes:
+        kind: `min_sep`, `shuffled_epochs`, `fixed_epochs`, `timer`, `poisson` or `cyclic_poisson`.
+        timer_hours: For `timer`: hours that a device waits after taking part; None waits `min_sep` rounds.
+        round_minutes: For `timer` with hours: minutes that a round takes on average.
+    """
+
+    kind: str = "min_sep"
+    timer_hours: float | None = None
+    round_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.one_of("sampling", self.kind, SAMPLING_KINDS)
+        clock = {"timer_hours": self.timer_hours, "round_minutes": self.round_minutes}
+        given = {name: value for name, value in clock.items() if value is not None}
+        if given and self.kind != "timer":
+            raise InputValueError(f"{' and '.join(given)} go with sampling='timer', not with sampling={self.kind!r}.")
+        if len(given) == 1:
+            missing = next(name for name in clock if name not in given)
+            raise InputValueError(f"{next(iter(given))} needs {missing} too: a timer of hours needs to know rounds.")
+        for name, value in given.items():
+            _validate.positive(name, value)

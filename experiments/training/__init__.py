@@ -1,0 +1,1 @@
+"""Training: the TFF learning process of a run, the loop over its rounds, checkpoints and resumption."""

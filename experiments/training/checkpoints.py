@@ -1,0 +1,152 @@
+"""What a run saves before it releases anything, and where it goes on after it was stopped."""
+
+import asyncio
+import dataclasses
+import json
+import pathlib
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from tff_mf.errors import InputValueError
+
+from ... import aggregators
+from ..output import files
+
+_FOLDER = "checkpoints"
+_RUN = "run.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run is, after a round that is finished and not yet released.
+
+    Attributes:
+        state: State of the learning process.
+        round_number: Rounds that are finished.
+        history: Metrics of each evaluated round.
+        row: What is released of the last round.
+        seconds: How long the rounds took.
+    """
+
+    state: Any
+    round_number: int = 0
+    history: tuple[dict[str, float], ...] = ()
+    row: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Recovery:
+    """The checkpoints of one run, which belong to its settings and to no other.
+
+    Attributes:
+        fresh: Whether the run starts, and does not go on.
+
+    Args:
+        out: Folder of the run.
+        aggregator: The run's aggregator.
+        description: Everything that decides how the run goes, as JSON.
+        every: Rounds between checkpoints; 0 for none.
+        resume: Whether to go on with the run that is in the folder.
+
+    Raises:
+        InputValueError: If the run to resume is one with other settings, or its files are damaged.
+    """
+
+    def __init__(
+        self,
+        out: pathlib.Path,
+        aggregator: aggregators.MFAggregationFactory,
+        description: Mapping[str, Any],
+        *,
+        every: int,
+        resume: bool,
+    ) -> None:
+        begun = out / _FOLDER / _RUN
+        # A run that was stopped before it had begun has released nothing, and begins now.
+        self.fresh = not resume or not begun.is_file()
+        self._every, self._folder = every, begun.parent
+        self._manager: aggregators.CheckpointManager | None = None
+        self._run: str | None = None
+        if not every and not resume:
+            return
+        description = json.loads(json.dumps({**description, "noise": aggregator.fingerprint}))
+        self._run = secrets.token_hex(16) if self.fresh else _check_same_run(begun, description)
+        self._manager = aggregators.CheckpointManager(begun.parent, aggregator=aggregator)
+        if self.fresh:
+            if asyncio.run(self._manager.get_versions()):
+                raise InputValueError(
+                    f"out={str(out)!r} has checkpoints and no {_FOLDER}/{_RUN} that says of which run: put it back, or "
+                    "start another run in another folder."
+                )
+            files.write_atomically(begun, json.dumps({**description, "run": self._run}, indent=2) + "\n")
+
+    @property
+    def run(self) -> str | None:
+        """Which run the checkpoints are of; `None` where there are none."""
+        return self._run
+
+    def load(self, start: Any) -> Progress:
+        """Returns where the run was when it was last saved, or the start if it was not."""
+        saved, version = None, 0
+        if self._manager is not None:
+            saved, version = asyncio.run(self._manager.load_latest({"state": start, "progress": ""}))
+        if saved is None:
+            return Progress(state=start)
+        kept = json.loads(saved["progress"])
+        if (kept["run"], kept["round_number"]) != (self._run, version):
+            raise InputValueError(
+                f"checkpoint {version} in {str(self._folder)!r} is of round {kept['round_number']} of run "
+                f"{kept['run'][:8]}, and not of this one, {self._run or '':.8}: put the run's own checkpoint back."
+            )
+        return Progress(
+            state=saved["state"],
+            round_number=kept["round_number"],
+            history=tuple(kept["history"]),
+            row=kept["row"],
+            seconds=kept["seconds"],
+        )
+
+    def save(self, progress: Progress, *, released: bool) -> bool:
+        """Saves the run where it is, if it is due: every so many rounds, and always before a release.
+
+        Formal guarantee: a round of which something is released is on disk when this returns, so that
+        it is never run again: run again, it would be released twice, with different noise on the
+        same clients, which the guarantee does not cover.
+
+        Args:
+            progress: Where the run is.
+            released: Whether something of the last round is about to be released.
+
+        Returns:
+            Whether no round until here can be run again: they are saved, or the run never resumes.
+        """
+        if self._manager is None:
+            return True
+        if not (released or progress.round_number % self._every == 0):
+            return False
+        kept = {"run": self._run, **{name: value for name, value in vars(progress).items() if name != "state"}}
+        state = {"state": progress.state, "progress": json.dumps(kept)}
+        asyncio.run(self._manager.save(state, progress.round_number))
+        return True
+
+    def finish(self) -> None:
+        """Deletes the checkpoints: the run needs them no more, and their keys take the noise off its models."""
+        if self._manager is not None:
+            asyncio.run(self._manager.remove_all())
+
+
+def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:
+    """Returns which run a folder is of, if its settings are these."""
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        run = begun.pop("run")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputValueError(f"run={str(path)!r} is damaged: {error}. Put it back, or start another run.") from error
+    for name in {**description, **begun}:
+        if begun.get(name) != description.get(name):
+            raise InputValueError(
+                f"{name}={description.get(name)!r} is not what the run was started with, {begun.get(name)!r}: resume "
+                "it with the same settings, or start another one in another folder."
+            )
+    return run

@@ -1,0 +1,105 @@
+"""The learning process of a run: federated averaging or SGD, momentum on the server, and noise of a mechanism."""
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from ... import aggregators
+from ..configuration.mechanism_names import RAMP_FLOOR
+from ..configuration.settings import TrainingSettings
+from ..privacy.plan import PrivacyPlan
+from . import task
+
+# TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
+# worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
+SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
+DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
+
+
+def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Task:
+    """Returns the task of a run, for the words that its model knows."""
+    return task.build_task(
+        settings.model,
+        vocabulary=vocabulary,
+        batch_size=settings.batch_size,
+        max_examples=settings.max_examples,
+        client_epochs=settings.client_epochs,
+        seed=settings.seed,
+    )
+
+
+def build_process(
+    settings: TrainingSettings,
+    privacy: PrivacyPlan,
+    language_task: task.Task,
+    *,
+    loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
+    limited: bool = False,
+) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
+    """Returns the learning process of a run, and the aggregator in it that adds the noise.
+
+    With `fed_sgd` a client's update is the mean gradient over its examples, at the model as it was sent; it is clipped,
+    summed and noised as the updates of `fed_avg` are.
+
+    Args:
+        settings: How to train.
+        privacy: The mechanism and its noise.
+        language_task: The model.
+        loop: How a client goes over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for what leaves TFF. They give the
+            same model to the bit.
+        limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for what is
+            run without this package, which counts the rounds of a training itself.
+    """
+    mean = aggregators.build_mf_aggregator(
+        privacy.mechanism,
+        clip_norm=settings.clip_norm,
+        noise_multiplier=privacy.noise_multiplier_as_run,
+        clients_per_round=privacy.clients_per_round,
+        insecure_seed=privacy.insecure_seed,
+        rounds=privacy.rounds if limited else None,
+    )
+    shared = {
+        "server_optimizer_fn": _server_optimizer(settings, privacy.rounds),
+        "metrics_aggregator": aggregators.withhold_metrics,
+        "loop_implementation": loop,
+    }
+    aggregator = _zeroed(settings, mean)
+    if settings.algorithm == "fed_sgd":
+        # TFF weights gradients by numbers of examples, which are exact: here each client weighs the same.
+        weighted = tff.aggregators.as_weighted_aggregator(aggregator)
+        return tff.learning.algorithms.build_fed_sgd(language_task.model, model_aggregator=weighted, **shared), mean
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        language_task.model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
+        model_aggregator=aggregator,
+        **shared,
+    )
+    return process, mean
+
+
+def _zeroed(
+    settings: TrainingSettings, mean: aggregators.MFAggregationFactory
+) -> tff.aggregators.UnweightedAggregationFactory:
+    if settings.zeroing is None:
+        return mean
+    # A constant bound: TFF's adaptive one follows the clients' updates without noise.
+    zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
+    # It counts exactly whom it zeroed.
+    return aggregators.withhold_measurements(zeroing)
+
+
+def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:
+    warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds
+
+    def rate(step: tf.Tensor) -> tf.Tensor:
+        step = tf.cast(step, tf.float32)
+        rising = step / warmup if warmup else 1.0
+        falling = (rounds - step) / cooldown if cooldown else 1.0
+        ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
+        return settings.server_learning_rate * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
+
+    return tff.learning.optimizers.schedule_learning_rate(
+        tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum), rate
+    )
