@@ -35,44 +35,45 @@ LONG_EVERY = 15
 class Setting:
     """What is optimized for."""
 
-    made_for: tff_mf.MadeFor
+    optimized_for: tff_mf.OptimizedFor
     bands: int
     objective: str
 
     def loss(self, inverse_column: list[float]) -> float:
         loss = tff_mf.max_loss if self.objective == "max" else tff_mf.rms_loss
         mechanism = tff_mf.BandedInverse(inverse_column=inverse_column)
-        return loss(mechanism, self.made_for.rounds, self.made_for.participation, self.made_for.workload)
+        return loss(mechanism, self.optimized_for.rounds, self.optimized_for.participation, self.optimized_for.workload)
 
     def run(self) -> tff_mf.OptimizationResult:
         return optimize.optimize_banded_inverse_result(
-            rounds=self.made_for.rounds,
+            rounds=self.optimized_for.rounds,
             bands=self.bands,
-            participation=self.made_for.participation,
-            workload=self.made_for.workload,
+            participation=self.optimized_for.participation,
+            workload=self.optimized_for.workload,
             objective=self.objective,
         )
 
     def for_peer(self) -> str:
-        schema, rounds = self.made_for.participation, self.made_for.rounds
-        workload = self.made_for.workload
+        schema, rounds = self.optimized_for.participation, self.optimized_for.rounds
+        workload = self.optimized_for.workload
         assert isinstance(workload, tff_mf.PrefixSum | tff_mf.Momentum)
         return json.dumps(
             {
                 "rounds": rounds,
                 "bands": self.bands,
-                "min_sep": schema.separation,
-                "limit": schema.limit,
+                "min_sep": schema.min_sep,
+                "limit": schema.max_participations,
                 "objective": self.objective,
                 "workload": workload.coefficients(rounds).tolist(),
             }
         )
 
     def __str__(self) -> str:
-        schema = self.made_for.participation
+        schema = self.optimized_for.participation
         return (
-            f"n = {self.made_for.rounds}, {self.bands} bands, b = {schema.separation}, k = {schema.limit}, "
-            f"{self.made_for.workload}, {self.objective}"
+            f"n = {self.optimized_for.rounds}, {self.bands} bands, "
+            f"b = {schema.min_sep}, k = {schema.max_participations}, "
+            f"{self.optimized_for.workload}, {self.objective}"
         )
 
 
@@ -88,7 +89,7 @@ def random_setting(generator: np.random.Generator, most_rounds: int) -> Setting:
     limit = int(generator.integers(1, (rounds - 1) // min_sep + 2))
     momentum = float(generator.choice(MOMENTA))
     return Setting(
-        made_for=tff_mf.MadeFor(
+        optimized_for=tff_mf.OptimizedFor(
             rounds=rounds,
             participation=tff_mf.MinSep(min_sep=min_sep, max_participations=limit),
             workload=tff_mf.Momentum(momentum=momentum) if momentum else tff_mf.PrefixSum(),
@@ -136,7 +137,7 @@ def compare(settings: list[Setting], answers: list[dict], ratios: np.ndarray) ->
     quantiles = ", ".join(f"{part:.0%} {np.quantile(ratios, part):.5f}" for part in (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1))
     print(f"our loss / jax_privacy's in {len(ratios)} settings: {quantiles}")
     print(f"jax_privacy's seconds: median {np.median([each['seconds'] for each in answers]):.1f}")
-    momentum = np.array([isinstance(each.made_for.workload, tff_mf.Momentum) for each in settings[: len(ratios)]])
+    momentum = np.array([isinstance(each.optimized_for.workload, tff_mf.Momentum) for each in settings[: len(ratios)]])
     for name, where in (("prefix sums", ~momentum), ("momentum", momentum)):
         if np.any(where):
             print(f"    {name}: {where.sum()}, largest {ratios[where].max():.6f}")

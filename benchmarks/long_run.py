@@ -49,7 +49,7 @@ def mechanisms(rounds: int) -> dict[str, tff_mf.Mechanism]:
         "banded Toeplitz": tff_mf.BandedToeplitz.square_root(32),
         "banded inverse": tff_mf.BandedInverse.square_root(6),
         "dense": tff_mf.Dense(matrix=matrix),
-        "structured": tff_mf.Structured(
+        "structured": tff_mf.BandedPlusLowRank(
             diagonals=generator.uniform(0.5, 1.5, size=(2, rounds)),
             left=generator.normal(size=(rounds, 2)) / rounds,
             right=generator.normal(size=(rounds, 2)),

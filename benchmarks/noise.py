@@ -148,7 +148,7 @@ def _mechanism(tff_mf: object, name: str) -> tuple[object, int]:
             return tff_mf.BandedInverse.square_root(int(words[2])), 8
         case "structured", _:
             n = 64
-            return tff_mf.Structured(diagonals=np.ones((4, n)), left=np.ones((n, 4)), right=np.ones((n, 4))), 3
+            return tff_mf.BandedPlusLowRank(diagonals=np.ones((4, n)), left=np.ones((n, 4)), right=np.ones((n, 4))), 3
         case _:
             return tff_mf.Dense(matrix=np.tril(np.ones((32, 32)))), 14
 

@@ -27,7 +27,7 @@ from tff_mf.mechanisms import Mechanism
 
 PEER = pathlib.Path(__file__).with_name("jax_privacy_peer.py")
 REPEATS = 5
-STACK_OVERFLOW = tff_mf.MadeFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
+STACK_OVERFLOW = tff_mf.OptimizedFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Case:
     """
 
     name: str
-    setting: tff_mf.MadeFor
+    setting: tff_mf.OptimizedFor
     run: Callable[[], tff_mf.OptimizationResult]
     target: float | None = None
     peer: dict | None = None
@@ -53,7 +53,7 @@ class Case:
     repeats: int = REPEATS
 
 
-def blt_case(setting: tff_mf.MadeFor, buffers: int, objective: str, target: float | None, *, beside: bool) -> Case:
+def blt_case(setting: tff_mf.OptimizedFor, buffers: int, objective: str, target: float | None, *, beside: bool) -> Case:
     schema = setting.participation
     arguments = {"buffers": buffers, "objective": objective}
     return Case(
@@ -61,7 +61,13 @@ def blt_case(setting: tff_mf.MadeFor, buffers: int, objective: str, target: floa
         setting=setting,
         run=lambda: optimize.optimize_blt_result(rounds=setting.rounds, participation=schema, **arguments),
         target=target,
-        peer={"kind": "blt", "rounds": setting.rounds, "min_sep": schema.separation, "limit": schema.limit, **arguments}
+        peer={
+            "kind": "blt",
+            "rounds": setting.rounds,
+            "min_sep": schema.min_sep,
+            "limit": schema.max_participations,
+            **arguments,
+        }
         if beside
         else None,
         from_peer=lambda answer: tff_mf.BLT(theta=answer["theta"], omega=answer["omega"]),
@@ -80,13 +86,13 @@ def blt_cases() -> list[Case]:
     ]
     for rounds in (10**6, 10**9):
         schema = tff_mf.MinSep(min_sep=rounds // 6, max_participations=6)
-        setting = tff_mf.MadeFor(rounds=rounds, participation=schema)
+        setting = tff_mf.OptimizedFor(rounds=rounds, participation=schema)
         cases += [blt_case(setting, buffers, "max", None, beside=False) for buffers in (2, 3, 4, 5)]
         cases += [blt_case(setting, 3, "rms", None, beside=False)]
     return cases
 
 
-def banded_case(setting: tff_mf.MadeFor, bands: int, target: float | None, *, unit: bool, beside: bool) -> Case:
+def banded_case(setting: tff_mf.OptimizedFor, bands: int, target: float | None, *, unit: bool, beside: bool) -> Case:
     rounds, schema = setting.rounds, setting.participation
     norms = "unit" if unit else "epoch" if isinstance(schema, tff_mf.FixedEpoch) else "free"
     return Case(
@@ -94,7 +100,7 @@ def banded_case(setting: tff_mf.MadeFor, bands: int, target: float | None, *, un
         setting=setting,
         run=lambda: optimize.optimize_banded_result(rounds=rounds, bands=bands, participation=schema, unit_norms=unit),
         target=target,
-        peer={"kind": "banded", "rounds": rounds, "bands": bands, "limit": schema.limit, "target": target}
+        peer={"kind": "banded", "rounds": rounds, "bands": bands, "limit": schema.max_participations, "target": target}
         if beside
         else None,
         from_peer=lambda answer: tff_mf.Banded(values=answer["values"]),
@@ -123,18 +129,18 @@ def toeplitz_cases(bands: int) -> list[Case]:
 
 def banded_cases() -> list[Case]:
     fixed = tff_mf.FixedEpoch(min_sep=342, max_participations=6)
-    small = tff_mf.MadeFor(rounds=512, participation=tff_mf.MinSep(min_sep=128, max_participations=4))
+    small = tff_mf.OptimizedFor(rounds=512, participation=tff_mf.MinSep(min_sep=128, max_participations=4))
     return [
         *(case for bands in (8, 32, 342) for case in toeplitz_cases(bands)),
         banded_case(small, 128, None, unit=True, beside=True),
         banded_case(STACK_OVERFLOW, 128, None, unit=True, beside=False),
         banded_case(STACK_OVERFLOW, 342, 8.60, unit=True, beside=True),
         banded_case(STACK_OVERFLOW, 342, None, unit=False, beside=False),
-        banded_case(tff_mf.MadeFor(rounds=2052, participation=fixed), 342, None, unit=False, beside=False),
+        banded_case(tff_mf.OptimizedFor(rounds=2052, participation=fixed), 342, None, unit=False, beside=False),
     ]
 
 
-def dense_case(setting: tff_mf.MadeFor, target: float | None = None, *, epochs: int | None = None) -> Case:
+def dense_case(setting: tff_mf.OptimizedFor, target: float | None = None, *, epochs: int | None = None) -> Case:
     """With `epochs`, beside jax_privacy."""
     rounds, schema = setting.rounds, setting.participation
     return Case(
@@ -155,11 +161,11 @@ def dense_cases() -> list[Case]:
     six, four = (tff_mf.FixedEpoch(min_sep=b, max_participations=k) for b, k in ((342, 6), (128, 4)))
     return [
         *(
-            dense_case(tff_mf.MadeFor(rounds=rounds, participation=once), (total + 0.05) / rounds**0.5)
+            dense_case(tff_mf.OptimizedFor(rounds=rounds, participation=once), (total + 0.05) / rounds**0.5)
             for rounds, total in totals.items()
         ),
-        dense_case(tff_mf.MadeFor(rounds=512, participation=four), epochs=4),
-        dense_case(tff_mf.MadeFor(rounds=2052, participation=six)),
+        dense_case(tff_mf.OptimizedFor(rounds=512, participation=four), epochs=4),
+        dense_case(tff_mf.OptimizedFor(rounds=2052, participation=six)),
         dense_case(STACK_OVERFLOW),
     ]
 
@@ -169,8 +175,8 @@ def structured_case(rounds: int, diagonals: int, rank: int, total: float) -> Cas
     once = tff_mf.SingleParticipation()
     return Case(
         name=f"structured {diagonals} + {rank}, n = {rounds}",
-        setting=tff_mf.MadeFor(rounds=rounds, participation=once),
-        run=lambda: optimize.optimize_structured_result(
+        setting=tff_mf.OptimizedFor(rounds=rounds, participation=once),
+        run=lambda: optimize.optimize_banded_plus_low_rank_result(
             mechanism=optimize.optimize_dense(rounds=rounds, participation=once), diagonals=diagonals, rank=rank
         ),
         target=(total + 0.05) / rounds**0.5,
@@ -182,11 +188,11 @@ def structured_cases() -> list[Case]:
     return [structured_case(256, 4, 4, 40.4), structured_case(512, 5, 4, 62.2), structured_case(1024, 5, 5, 95.5)]
 
 
-def tree_case(setting: tff_mf.MadeFor, variant: str, target: float) -> Case:
+def tree_case(setting: tff_mf.OptimizedFor, variant: str, target: float) -> Case:
     """There is nothing to search: the time is that of the sensitivity."""
 
     def run() -> tff_mf.OptimizationResult:
-        tree = tff_mf.Tree(setting.rounds, variant, made_for=setting)
+        tree = tff_mf.Tree(setting.rounds, variant, optimized_for=setting)
         began = time.perf_counter()
         tff_mf.sensitivity(tree, setting.rounds, setting.participation)
         seconds = time.perf_counter() - began
@@ -214,7 +220,7 @@ def tree_cases() -> list[Case]:
         tree_case(STACK_OVERFLOW, "full", 12.47151),
         tree_case(shorter, "full", 12.47312),
         *(
-            tree_case(tff_mf.MadeFor(rounds=rounds, participation=once), "online", (total + 0.05) / rounds**0.5)
+            tree_case(tff_mf.OptimizedFor(rounds=rounds, participation=once), "online", (total + 0.05) / rounds**0.5)
             for rounds, total in totals.items()
         ),
     ]
@@ -229,7 +235,7 @@ GROUPS = {
 }
 
 
-def loss_of(mechanism: Mechanism, setting: tff_mf.MadeFor, objective: str) -> float:
+def loss_of(mechanism: Mechanism, setting: tff_mf.OptimizedFor, objective: str) -> float:
     loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
     return loss(mechanism, setting.rounds, setting.participation)
 

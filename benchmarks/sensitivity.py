@@ -33,7 +33,7 @@ class Whole(tff_mf.Mechanism):
     def inverse(self, rounds):
         return np.linalg.inv(self.encoder(rounds))
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -51,7 +51,7 @@ class Bands(BandedMechanism):
     def diagonals(self, rounds):
         return self.values[:, :rounds]
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -68,7 +68,7 @@ class Column(ToeplitzMechanism):
     def inverse_coefficients(self, rounds):
         return np.linalg.inv(self.encoder(rounds))[:, 0]
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 

@@ -148,7 +148,7 @@ def _dense(rounds):
 
 def _structured(rounds, diagonals, rank):
     generator = np.random.default_rng(rounds)
-    return tff_mf.Structured(
+    return tff_mf.BandedPlusLowRank(
         diagonals=generator.uniform(0.5, 1.5, size=(min(diagonals, rounds), rounds)),
         left=generator.normal(size=(rounds, rank)) / rounds,
         right=generator.normal(size=(rounds, rank)),

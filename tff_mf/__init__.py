@@ -1,6 +1,8 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
-from tff_mf import _checkout, _version
+from typing import Any
+
+from tff_mf import _checkout, _renamed, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
 from tff_mf._sensitivity import sensitivity as sensitivity
@@ -29,17 +31,19 @@ from tff_mf.losses import rms_loss as rms_loss
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
 from tff_mf.mechanisms import BandedInverse as BandedInverse
+from tff_mf.mechanisms import BandedPlusLowRank as BandedPlusLowRank
 from tff_mf.mechanisms import BandedToeplitz as BandedToeplitz
 from tff_mf.mechanisms import Dense as Dense
 from tff_mf.mechanisms import Identity as Identity
-from tff_mf.mechanisms import MadeFor as MadeFor
 from tff_mf.mechanisms import Mechanism as Mechanism
-from tff_mf.mechanisms import Structured as Structured
+from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import Tree as Tree
 from tff_mf.optimize import OptimizationResult as OptimizationResult
 from tff_mf.optimize import optimize_banded as optimize_banded
 from tff_mf.optimize import optimize_banded_inverse as optimize_banded_inverse
 from tff_mf.optimize import optimize_banded_inverse_result as optimize_banded_inverse_result
+from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank
+from tff_mf.optimize import optimize_banded_plus_low_rank_result as optimize_banded_plus_low_rank_result
 from tff_mf.optimize import optimize_banded_result as optimize_banded_result
 from tff_mf.optimize import optimize_banded_toeplitz as optimize_banded_toeplitz
 from tff_mf.optimize import optimize_banded_toeplitz_result as optimize_banded_toeplitz_result
@@ -47,8 +51,6 @@ from tff_mf.optimize import optimize_blt as optimize_blt
 from tff_mf.optimize import optimize_blt_result as optimize_blt_result
 from tff_mf.optimize import optimize_dense as optimize_dense
 from tff_mf.optimize import optimize_dense_result as optimize_dense_result
-from tff_mf.optimize import optimize_structured as optimize_structured
-from tff_mf.optimize import optimize_structured_result as optimize_structured_result
 from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
@@ -65,9 +67,15 @@ from tff_mf.workloads import Workload as Workload
 
 _checkout.find_layers()
 
+_RENAMED = {
+    "MadeFor": "OptimizedFor",
+    "Structured": "BandedPlusLowRank",
+    "optimize_structured": "optimize_banded_plus_low_rank",
+}
 
-def __getattr__(name: str) -> str:
-    """Returns `__version__`, for which a checkout has to ask git: only when somebody wants to know."""
+
+def __getattr__(name: str) -> Any:
+    """Returns `__version__`, for which a checkout has to ask git, only on request, or what a former name stands for."""
     if name == "__version__":
         return _version.current()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _renamed.found(__name__, name, _RENAMED)

@@ -4,7 +4,7 @@ Noise C⁻¹z added to a stream x is C⁻¹(Cx + z): everything a run releases i
 Gaussian release of a vector with sensitivity sens_Π(C). Its ε is that of the Gaussian mechanism with
 the effective noise multiplier σ / sens_Π(C), exactly; no composition takes place.
 
-Every function here accounts for `mechanism.as_run()`, whose parameters are those of float32 that the
+Every function here accounts for `mechanism.cast_to_float32()`, whose parameters are those of float32 that the
 noise runs with.
 """
 
@@ -91,7 +91,7 @@ def epsilon(
     Formal guarantee:
         Adjacency: zero-out of all contributions of one client, each of L2 norm at most the clip norm.
         Participation: the client's rounds form a pattern of `participation` within `rounds`.
-        Sensitivity: that of `mechanism.as_run()`, or a proven upper bound, rounded up.
+        Sensitivity: that of `mechanism.cast_to_float32()`, or a proven upper bound, rounded up.
         Released: all `rounds` noised sums, also adaptively chosen ones (Denisov et al. (2022),
         theorem 2.1), and whatever is computed from them. Infinite without noise. The noise is taken to be
         Gaussian with real values; the result is never below the true ε of that release.
@@ -158,7 +158,7 @@ def calibrate_noise_multiplier(
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
-    sens = restart_sensitivity(mechanism.as_run(), rounds, participation, restart_every=every).value
+    sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
     # Twice a float is exact, so that this is what `Guarantee.replace_one` comes to.
     sens *= 2 if adjacency == "replace-one" else 1
     mu = _gaussian.mu_from(target, delta)
@@ -207,4 +207,4 @@ def dp_event(
 
 def _sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    return sensitivity(mechanism.as_run(), rounds, participation)
+    return sensitivity(mechanism.cast_to_float32(), rounds, participation)

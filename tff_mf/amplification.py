@@ -42,7 +42,7 @@ def amplified_dp_event(
         Participation: in round i each client of group i mod b̂ takes part with probability
         q = clients_per_round / ⌊population / b̂⌋, independently of everything else, and no other client does. Groups are
         fixed beforehand, and hold ⌊population / b̂⌋ clients each. Drawing a fixed number of them is not this.
-        Sensitivity: the largest column norm of `mechanism.as_run()`, rounded up, in each of ⌈n/b̂⌉ queries.
+        Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, in each of ⌈n/b̂⌉ queries.
         Released: all `rounds` noised sums, divided, if at all, by a constant; not the size of a cohort.
 
     Args:
@@ -197,7 +197,7 @@ def _by_pld(queries: int, probability: float, mu: float, delta: float, step: flo
 def _queries(mechanism: Mechanism, rounds: int, population: int, clients_per_round: float) -> tuple[int, float, float]:
     """Returns the number of queries on a group, the probability of a client in each, and the sensitivity of each."""
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-    bands, norm = bands_and_norm(mechanism.as_run(), mechanism.check(rounds))
+    bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
     group = _validate.whole("population", population) // bands
     size = _validate.positive("clients_per_round", clients_per_round)
     if group < 1:

@@ -147,7 +147,8 @@ def guarantee(
     Formal guarantee:
         Adjacency: `adjacency`.
         Participation: the client's rounds form a pattern of `participation` within all `rounds`, across restarts.
-        Sensitivity: that of `mechanism.as_run()`, or a proven upper bound, rounded up; see `restart_sensitivity`.
+        Sensitivity: that of `mechanism.cast_to_float32()`, or a proven upper bound, rounded up; see
+        `restart_sensitivity`.
         Released: all `rounds` noised sums. Composing the result once a round, or once a restart, would be wrong.
 
     Args:
@@ -173,7 +174,7 @@ def guarantee(
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
-    sens = restart_sensitivity(mechanism.as_run(), rounds, participation, restart_every=every).value
+    sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
     found = Guarantee(mu=_gaussian.mu_of(sens, sigma))
     return found if adjacency == "zero-out" else found.replace_one()
 
@@ -219,7 +220,7 @@ def adaptive_clipping_guarantee(
     participation.check(rounds)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     stddev = _validate.nonnegative("count_stddev", count_stddev)
-    return Guarantee(mu=_gaussian.mu_of(math.sqrt(participation.limit), stddev), adjacency=adjacency)
+    return Guarantee(mu=_gaussian.mu_of(math.sqrt(participation.max_participations), stddev), adjacency=adjacency)
 
 
 def compose_guarantees(*guarantees: Guarantee) -> Guarantee:

@@ -4,46 +4,50 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Participation(abc.ABC):
+class Participation(abc.ABC):  # noqa: B024
     """A set Π of participation patterns: the rounds in which one client may take part.
 
-    Rules for sensitivity go by `separation` (b) and `limit` (k), and some by the class of a schema. No
+    Rules for sensitivity go by `min_sep` (b) and `max_participations` (k), and some by the class of a schema. No
     pattern of a schema may exceed the two, or sensitivity comes out too small; and a new schema must
     have every pattern that `MinSep` has, or what is reported as exact is only a bound.
+
+    Attributes:
+        min_sep: Smallest difference r₂ − r₁ of two rounds that one client takes part in, b.
+        max_participations: Largest number of rounds that one client takes part in, k.
 
     Formal guarantee: every sensitivity, ρ and ε of this package is a statement about clients whose
     rounds of participation form a pattern of the schema it was computed for. It says nothing about
     a client that took part more often, or sooner again, than the schema allows.
     """
 
-    @property
-    @abc.abstractmethod
-    def separation(self) -> int:
-        """Smallest difference r₂ − r₁ of two rounds that one client takes part in."""
+    if TYPE_CHECKING:
+        # At run time a dataclass would take a property of its base for the default of the field with the same name.
 
-    @property
-    @abc.abstractmethod
-    def limit(self) -> int:
-        """Largest number of rounds that one client takes part in."""
+        @property
+        def min_sep(self) -> int: ...
+
+        @property
+        def max_participations(self) -> int: ...
 
     def check(self, rounds: int) -> int:
-        """Returns `rounds` if a pattern with `limit` participations fits in, else raises.
+        """Returns `rounds` if a pattern with `max_participations` participations fits in, else raises.
 
         Raises:
             InputValueError: If `rounds` is too small; the message says what would fit.
         """
         rounds = _validate.whole("rounds", rounds)
-        needed = (self.limit - 1) * self.separation + 1
+        needed = (self.max_participations - 1) * self.min_sep + 1
         if needed > rounds:
-            fits = (rounds - 1) // self.separation + 1
+            fits = (rounds - 1) // self.min_sep + 1
             raise InputValueError(
-                f"max_participations={self.limit} with min_sep={self.separation} needs {needed} rounds, but "
+                f"max_participations={self.max_participations} with min_sep={self.min_sep} needs {needed} rounds, but "
                 f"rounds={rounds}; at most max_participations={fits} fits."
             )
         return rounds
@@ -70,13 +74,13 @@ class Participation(abc.ABC):
 
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
         """Yields every pattern within `rounds`, the empty one first. Exponential: for small n only."""
-        for size in range(self.limit + 1):
+        for size in range(self.max_participations + 1):
             yield from filter(self._has, itertools.combinations(range(rounds), size))
 
     def _has(self, pattern: Sequence[int]) -> bool:
         """Returns whether rounds, in order, are a pattern of the schema."""
-        apart = all(later - sooner >= self.separation for sooner, later in itertools.pairwise(pattern))
-        return apart and len(pattern) <= self.limit
+        apart = all(later - sooner >= self.min_sep for sooner, later in itertools.pairwise(pattern))
+        return apart and len(pattern) <= self.max_participations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,7 @@ class MinSep(Participation):
     Π_{b,k} of appendix C.2. TensorFlow Privacy's tree accountant counts r₂ − r₁ − 1 instead.
 
     Example:
-        >>> MinSep(min_sep=342, max_participations=6).limit
+        >>> MinSep(min_sep=342, max_participations=6).max_participations
         6
 
     Raises:
@@ -101,14 +105,6 @@ class MinSep(Participation):
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_sep", _validate.whole("min_sep", self.min_sep))
         object.__setattr__(self, "max_participations", _validate.whole("max_participations", self.max_participations))
-
-    @property
-    def separation(self) -> int:
-        return self.min_sep
-
-    @property
-    def limit(self) -> int:
-        return self.max_participations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,18 +131,10 @@ class FixedEpoch(Participation):
         object.__setattr__(self, "min_sep", _validate.whole("min_sep", self.min_sep))
         object.__setattr__(self, "max_participations", _validate.whole("max_participations", self.max_participations))
 
-    @property
-    def separation(self) -> int:
-        return self.min_sep
-
-    @property
-    def limit(self) -> int:
-        return self.max_participations
-
     def _has(self, pattern: Sequence[int]) -> bool:
         # Three rounds of k = 2 epochs are too many, and so are two that lie further apart than k epochs reach.
-        in_place = all((later - sooner) % self.separation == 0 for sooner, later in itertools.pairwise(pattern))
-        reach = (self.limit - 1) * self.separation
+        in_place = all((later - sooner) % self.min_sep == 0 for sooner, later in itertools.pairwise(pattern))
+        reach = (self.max_participations - 1) * self.min_sep
         return in_place and super()._has(pattern) and (not pattern or pattern[-1] - pattern[0] <= reach)
 
 
@@ -155,14 +143,14 @@ class SingleParticipation(Participation):
     """Each client takes part in one round at most.
 
     Example:
-        >>> SingleParticipation().limit
+        >>> SingleParticipation().max_participations
         1
     """
 
     @property
-    def separation(self) -> int:
+    def min_sep(self) -> int:
         return 1
 
     @property
-    def limit(self) -> int:
+    def max_participations(self) -> int:
         return 1

@@ -64,7 +64,7 @@ def restart_sensitivity(
         return explain_sensitivity(mechanism, rounds, participation)
     participation.check(rounds)
     mechanism.check(every)
-    if participation.limit == 1:
+    if participation.max_participations == 1:
         one = explain_sensitivity(mechanism, every, SingleParticipation())
         rule = f"one participation, in one restart: {one.rule}"
         return SensitivityResult(value=one.value, exact=one.exact, rule=rule)
@@ -87,7 +87,7 @@ def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -
     # The full variant's decoder uses the nodes of a whole tree, also where the last restart is cut short.
     last = [] if not rest else [*forest(every if mechanism.variant == "full" else rest)]
     heights = [*forest(every)] * restarts + last
-    nodes = _tree_nodes.min_sep_over(heights, participation.separation, participation.limit)
+    nodes = _tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations)
     exact = mechanism.variant == "full" and not rest
     rule = (
         "largest sum of squared node counts over min-sep patterns and all restarts, Kairouz et al. (2021), appendix D"
@@ -96,8 +96,8 @@ def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -
 
 
 def _by_counts(mechanism: Mechanism, rounds: int, participation: Participation, every: int) -> SensitivityResult:
-    separation = participation.separation
-    limit = min(participation.limit, -(-rounds // separation))
+    min_sep = participation.min_sep
+    limit = min(participation.max_participations, -(-rounds // min_sep))
     restarts, rest = divmod(rounds, every)
     whole = _squares(mechanism, every, participation, limit)
     best = np.zeros(limit + 1)
@@ -116,9 +116,9 @@ def _by_counts(mechanism: Mechanism, rounds: int, participation: Participation, 
 def _squares(mechanism: Mechanism, rounds: int, participation: Participation, limit: int) -> list[float]:
     """Returns f(0), f(1), …, f(j) for as many participations as fit in `rounds`."""
     schema = FixedEpoch if isinstance(participation, FixedEpoch) else MinSep
-    most = min(limit, -(-rounds // participation.separation))
+    most = min(limit, -(-rounds // participation.min_sep))
     counts = range(1, most + 1)
-    schemas = [schema(min_sep=participation.separation, max_participations=count) for count in counts]
+    schemas = [schema(min_sep=participation.min_sep, max_participations=count) for count in counts]
     return [0.0, *(sensitivity(mechanism, rounds, each) ** 2 for each in schemas)]
 
 

@@ -37,7 +37,8 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
         Adjacency: zero-out of the contribution of one client, of L2 norm at most the clip norm.
         Participation: the population is shuffled uniformly and in secret; cohorts of a fixed size are taken off it one
         after another, and nobody comes twice.
-        Sensitivity: the largest column norm of `mechanism.as_run()`, rounded up; twice that between two clients.
+        Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up; twice that between
+        two clients.
         Released: all `rounds` noised sums.
 
     Args:
@@ -62,7 +63,7 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
     sigma, delta = _validate.nonnegative("noise_multiplier", noise_multiplier), _validate.open_unit("delta", delta)
     if delta < 1e-12:
         raise InputValueError(f"delta={delta!r} is below 1e-12, where differences of tails are only rounding.")
-    bands, norm = bands_and_norm(mechanism.as_run(), mechanism.check(rounds))
+    bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
     mu = _gaussian.mu_of(norm, sigma)
     plain = _gaussian.epsilon_from_delta(delta, mu)
     if plain in (0.0, math.inf):

@@ -49,16 +49,16 @@ def reached_sensitivity(
 def _count(rounds: int, participation: tff_mf.Participation) -> int:
     """Returns a number of patterns that there are at most."""
     return sum(
-        math.comb(max(0, rounds - (size - 1) * (participation.separation - 1)), size)
-        for size in range(participation.limit + 1)
+        math.comb(max(0, rounds - (size - 1) * (participation.min_sep - 1)), size)
+        for size in range(participation.max_participations + 1)
     )
 
 
 def _climbed(
     gram: np.ndarray, participation: tff_mf.Participation, generator: np.random.Generator
 ) -> Iterator[tuple[int, ...]]:
-    rounds, b = len(gram), participation.separation
-    size = min(participation.limit, -(-rounds // b))
+    rounds, b = len(gram), participation.min_sep
+    size = min(participation.max_participations, -(-rounds // b))
     strength = np.abs(gram)
     steps = [b] if isinstance(participation, tff_mf.FixedEpoch) else [b, (rounds - 1) // max(1, size - 1)]
     for start in range(_STARTS):
@@ -72,7 +72,7 @@ def _climbed(
         yield tuple(sorted(pattern))
 
 
-def _move(pattern: list[int], strength: np.ndarray, separation: int) -> None:
+def _move(pattern: list[int], strength: np.ndarray, min_sep: int) -> None:
     for _ in range(_SWEEPS):
         before = list(pattern)
         for index in range(len(pattern)):
@@ -80,7 +80,7 @@ def _move(pattern: list[int], strength: np.ndarray, separation: int) -> None:
             gain = np.diagonal(strength) + 2 * np.sum(strength[others], axis=0)
             gain = gain.copy()
             for each in others:
-                gain[max(0, each - separation + 1) : each + separation] = -1.0
+                gain[max(0, each - min_sep + 1) : each + min_sep] = -1.0
             pattern[index] = int(np.argmax(gain))
         if pattern == before:
             return

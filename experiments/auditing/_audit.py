@@ -74,7 +74,7 @@ def audit(setting: Setting) -> Audit:
     from . import _emitted
 
     mechanism, rounds, sigma = setting.mechanism, setting.rounds, setting.noise_multiplier
-    encoder = _whole(mechanism.as_run().encoder(setting.every), rounds)
+    encoder = _whole(mechanism.cast_to_float32().encoder(setting.every), rounds)
     middle = (setting.every + 1) // 2
     arguments = {"coordinates": setting.samples, "stddev": sigma, "insecure_seed": setting.insecure_seed}
     steps = _emitted.step_twice(mechanism, middle, **arguments)

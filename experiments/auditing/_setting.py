@@ -89,7 +89,7 @@ class Setting:
     @property
     def sensitivity(self) -> float:
         """What is claimed of the sums: that of the whole run, with all of its restarts."""
-        run = self.mechanism.as_run()
+        run = self.mechanism.cast_to_float32()
         return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=self.every).value
 
     @property

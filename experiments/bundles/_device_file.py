@@ -185,8 +185,8 @@ def _claim(
 def _named(schema: tff_mf.Participation) -> dict[str, Any]:
     return {
         "participation": type(schema).__name__,
-        "min_sep": schema.separation,
-        "max_participations": schema.limit,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
     }
 
 

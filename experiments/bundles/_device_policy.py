@@ -75,11 +75,11 @@ class DevicePolicy:
             rounds: Number of rounds n of the run.
             task_name: Name of the task.
         """
-        separation = separation_for(policy, rounds)
+        min_sep = separation_for(policy, rounds)
         return cls(
             task_name=task_name,
-            minimum_separation=separation - 1,
-            trust_seconds=_seconds(separation * policy.round_minutes * _MINUTE_SECONDS),
+            minimum_separation=min_sep - 1,
+            trust_seconds=_seconds(min_sep * policy.round_minutes * _MINUTE_SECONDS),
             timer_seconds=_seconds(policy.timer_hours * _HOUR_SECONDS),
         )
 
@@ -132,8 +132,8 @@ def separation_for(policy: ParticipationPolicy, rounds: int) -> int:
 
 def of_devices_alone(policy: ParticipationPolicy, rounds: int) -> tff_mf.MinSep:
     """Returns the schema that clients keep without a server that counts for them."""
-    separation = separation_for(policy, rounds)
-    return tff_mf.MinSep(min_sep=separation, max_participations=-(-rounds // separation))
+    min_sep = separation_for(policy, rounds)
+    return tff_mf.MinSep(min_sep=min_sep, max_participations=-(-rounds // min_sep))
 
 
 def check_task_name(name: object) -> str:

@@ -65,10 +65,10 @@ class ParticipationPolicy:
         """Returns the policy that keeps a schema, with a timer of its separation."""
         minutes = _validate.positive("round_minutes", round_minutes)
         return cls(
-            min_sep=participation.separation,
-            max_participations=participation.limit,
+            min_sep=participation.min_sep,
+            max_participations=participation.max_participations,
             round_minutes=minutes,
-            timer_hours=_validate.real("min_sep", participation.separation) * minutes / _MINUTES,
+            timer_hours=_validate.real("min_sep", participation.min_sep) * minutes / _MINUTES,
             fixed_epochs=isinstance(participation, tff_mf.FixedEpoch),
         )
 
@@ -96,10 +96,11 @@ class ParticipationPolicy:
         Formal guarantee: if the text is empty, the rounds of every device that keeps the policy are a pattern of the
         schema.
         """
-        if self.max_participations > participation.limit:
-            return f"max_participations={self.max_participations} is more than the {participation.limit} accounted for"
-        if self.min_sep < participation.separation:
-            return f"min_sep={self.min_sep} is less than the {participation.separation} accounted for"
+        if self.max_participations > participation.max_participations:
+            accounted = participation.max_participations
+            return f"max_participations={self.max_participations} is more than the {accounted} accounted for"
+        if self.min_sep < participation.min_sep:
+            return f"min_sep={self.min_sep} is less than the {participation.min_sep} accounted for"
         if isinstance(participation, tff_mf.FixedEpoch) and self.max_participations > 1:
             if not self.fixed_epochs:
                 return "fixed_epochs=False allows rounds in any place of an epoch, and fixed epochs are accounted for"

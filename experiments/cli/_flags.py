@@ -153,7 +153,7 @@ class Flags:
         assert self.rounds is not None
         assert self.sampling is not None
         schema = amplification.bound_by(self.sampling, groups, self.rounds)
-        b, k = schema.separation, schema.limit
+        b, k = schema.min_sep, schema.max_participations
         if self.min_sep not in (None, b) or self.max_participations not in (None, k):
             raise click.UsageError(
                 f"--sampling {self.sampling} binds clients by --min-sep {b} and --max-participations {k} and by "

@@ -38,7 +38,7 @@ class Found:
 
     def sensitivity(self) -> dict[str, Any]:
         """Returns the sensitivity of C as it runs, and the rule that gave it."""
-        found = self.setting.sensitivity(self.mechanism.as_run())
+        found = self.setting.sensitivity(self.mechanism.cast_to_float32())
         return {
             "sensitivity": found.value,
             **replace_one(self.setting, found.value),
@@ -155,8 +155,8 @@ def described(setting: MechanismSetting) -> dict[str, Any]:
     return {
         "rounds": setting.rounds,
         "participation": type(schema).__name__,
-        "min_sep": schema.separation,
-        "max_participations": schema.limit,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
         "restart_every": setting.restart_every,
         "adjacency": setting.adjacency,
     }
@@ -167,7 +167,7 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
     workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
     schema = setting.participation
     return {
-        "participation": "each client once at most" if schema.limit == 1 else setting.in_words,
+        "participation": "each client once at most" if schema.max_participations == 1 else setting.in_words,
         "min_sep": None,
         "max_participations": None,
         "restart_every": None,

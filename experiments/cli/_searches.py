@@ -138,9 +138,9 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
             f"--workload {flags.workload} does not go with `optimize structured`: its decoder is that of prefix sums."
         )
     near = flags.named(of, setting)
-    made_for = tff_mf.MadeFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
-    found = tff_mf.optimize_structured_result(
-        mechanism=dataclasses.replace(near, made_for=made_for), diagonals=diagonals, rank=rank
+    optimized_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
+    found = tff_mf.optimize_banded_plus_low_rank_result(
+        mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
     )
     entries = {"of": of, "diagonals": diagonals, "rank": rank}
     return Search(found=found, setting=setting, entries=entries, assumed=not flags.says_participation)
@@ -151,7 +151,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
     found, setting, mechanism = search.found, search.setting, search.found.mechanism
     tff_mf.save(mechanism, out)
     exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
-    as_run = setting.sensitivity(mechanism.as_run()).value
+    as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
     workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
     result = {
         "out": out,
@@ -164,8 +164,8 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "max_loss": exact.value * error.max,
         "sensitivity": exact.value,
         # Of the parameters in float32, which noise runs with: what privacy is accounted for.
-        "sensitivity_as_run": as_run,
-        **_guarantees.replace_one(setting, as_run),
+        "sensitivity_as_run": as_float32,
+        **_guarantees.replace_one(setting, as_float32),
         **_noise(search, flags, target),
         "seconds": seconds,
         "converged": found.converged,
@@ -220,7 +220,7 @@ def _bands(flags: Flags, setting: MechanismSetting) -> int:
     """Returns as many bands as clients are rounds apart."""
     if not flags.says_participation or flags.min_sep is None:
         _bands_given({"bands": None})
-    return min(setting.participation.separation, setting.searched_rounds)
+    return min(setting.participation.min_sep, setting.searched_rounds)
 
 
 def _ending(found: tff_mf.OptimizationResult) -> str:

@@ -88,19 +88,19 @@ def _of_artifact(
     from tff_mf import _validate
 
     mechanism = _options.load_mechanism(what)
-    made_for = mechanism.made_for
-    if made_for is not None and min_sep is None and max_participations is None and not fixed_epochs:
-        participation = made_for.participation
+    optimized_for = mechanism.optimized_for
+    if optimized_for is not None and min_sep is None and max_participations is None and not fixed_epochs:
+        participation = optimized_for.participation
     else:
         participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
     if rounds is None:
-        if made_for is None:
+        if optimized_for is None:
             raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
-        rounds = made_for.rounds
+        rounds = optimized_for.rounds
     if noise_multiplier is None:
         every = rounds if restart_every is None else restart_every
         noise_multiplier = tff_mf.restart_sensitivity(
-            mechanism.as_run(), rounds, participation, restart_every=every
+            mechanism.cast_to_float32(), rounds, participation, restart_every=every
         ).value
     return {
         "mechanism": mechanism,

@@ -36,22 +36,22 @@ def import_matrix(
     files.check_file(out)
     imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
     mechanism = imported.mechanism
-    made_for = mechanism.made_for
-    assert made_for is not None
+    optimized_for = mechanism.optimized_for
+    assert optimized_for is not None
     tff_mf.save(mechanism, out)
-    found = tff_mf.explain_sensitivity(mechanism, made_for.rounds, participation)
+    found = tff_mf.explain_sensitivity(mechanism, optimized_for.rounds, participation)
     result = {
         "out": out,
         "mechanism": mechanism.kind,
-        "rounds": made_for.rounds,
+        "rounds": optimized_for.rounds,
         "bands": imported.bands,
         "dropped": imported.dropped,
         "mismatch": imported.mismatch,
         "sensitivity": found.value,
         "sensitivity_exact": found.exact,
         "sensitivity_rule": found.rule,
-        "rms_loss": tff_mf.rms_loss(mechanism, made_for.rounds, participation, made_for.workload),
-        "max_loss": tff_mf.max_loss(mechanism, made_for.rounds, participation, made_for.workload),
+        "rms_loss": tff_mf.rms_loss(mechanism, optimized_for.rounds, participation, optimized_for.workload),
+        "max_loss": tff_mf.max_loss(mechanism, optimized_for.rounds, participation, optimized_for.workload),
     }
     words = {"sensitivity_exact": None, "sensitivity_rule": _guarantees.exactness(result)}
     _options.report(result, as_json=as_json, words=words)

@@ -61,7 +61,7 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
 def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
     """Returns parameters, sensitivity and losses in a setting, and how the search ended if there was one."""
     found = setting.sensitivity(mechanism)
-    as_run = setting.sensitivity(mechanism.as_run()).value
+    as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
     error = setting.errors(mechanism)
     result = {
         "mechanism": mechanism.kind,
@@ -69,15 +69,15 @@ def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[
         **_guarantees.described(setting),
         "workload": repr(tff_mf.PrefixSum() if setting.workload is None else setting.workload),
         "sensitivity": found.value,
-        "sensitivity_as_run": as_run,
-        **_guarantees.replace_one(setting, as_run),
+        "sensitivity_as_run": as_float32,
+        **_guarantees.replace_one(setting, as_float32),
         "sensitivity_exact": found.exact,
         "sensitivity_rule": found.rule,
         "rms_loss": found.value * error.rms,
         "max_loss": found.value * error.max,
     }
-    if mechanism.made_for is not None:
-        search = {"converged": mechanism.made_for.converged, "duality_gap": mechanism.made_for.duality_gap}
+    if mechanism.optimized_for is not None:
+        search = {"converged": mechanism.optimized_for.converged, "duality_gap": mechanism.optimized_for.duality_gap}
         result |= {name: value for name, value in search.items() if value is not None}
     return result
 
@@ -87,14 +87,14 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
     from ..configuration import mechanism_names
 
     read = None if file in mechanism_names.NAMES else mechanism_names.load(file)
-    made_for = None if read is None else read.made_for
-    if flags.rounds is None and made_for is None:
+    optimized_for = None if read is None else read.optimized_for
+    if flags.rounds is None and optimized_for is None:
         raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
-    own = made_for is not None and not flags.says_participation
+    own = optimized_for is not None and not flags.says_participation
     setting = flags.setting(
-        made_for.participation if made_for is not None and own else None,
-        rounds=made_for.rounds if made_for is not None and flags.rounds is None else flags.rounds,
-        workload=None if made_for is None else made_for.workload,
+        optimized_for.participation if optimized_for is not None and own else None,
+        rounds=optimized_for.rounds if optimized_for is not None and flags.rounds is None else flags.rounds,
+        workload=None if optimized_for is None else optimized_for.workload,
     )
     if read is None:
         return flags.named(file, setting), setting
@@ -107,5 +107,5 @@ def _parameters(mechanism: tff_mf.Mechanism) -> dict[str, Any]:
     import numpy as np
 
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
-    del parameters["made_for"]
+    del parameters["optimized_for"]
     return {name: list(each.shape) if isinstance(each, np.ndarray) else each for name, each in parameters.items()}

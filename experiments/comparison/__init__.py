@@ -139,7 +139,7 @@ def _written(
             out,
             clip_norm=planned[0].configuration.clip_norm,
             setting=_spec.shared_setting(planned),
-            separation=_spec.shared_separation(planned),
+            min_sep=_spec.shared_separation(planned),
         )
         result["plots"] = [path.name for path in pictures]
     files.write_atomically(out / TABLE, _report.as_markdown(result))

@@ -19,7 +19,7 @@ _ASIDE = 1.035
 
 
 def draw(
-    found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float, setting: str, separation: int | None
+    found: Sequence[Level], folder: pathlib.Path, *, clip_norm: float, setting: str, min_sep: int | None
 ) -> list[pathlib.Path]:
     """Writes all pictures to `folder` and returns their paths.
 
@@ -28,16 +28,16 @@ def draw(
         folder: An existing folder.
         clip_norm: ζ of the runs, which the paper's line is scaled by.
         setting: n, b and k of the runs, for the titles.
-        separation: b, at whose multiples the ticks are, if all runs have the same.
+        min_sep: b, at whose multiples the ticks are, if all runs have the same.
     """
     paths = [folder / name for name in ("accuracy-over-rounds.png", "accuracy-over-privacy.png", "rates.png")]
-    over_rounds(found, paths[0], setting, separation)
+    over_rounds(found, paths[0], setting, min_sep)
     over_privacy(found, paths[1], setting)
     best_rates(found, paths[2], setting, clip_norm)
     return paths
 
 
-def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, separation: int | None) -> None:
+def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, min_sep: int | None) -> None:
     """Draws accuracy over rounds, a panel for each level of privacy: each seed, and their mean."""
     groups = [list(group) for _, group in itertools.groupby(found, key=lambda level: level.privacy)]
     styles = figures.styles(level.label for level in found)
@@ -46,9 +46,9 @@ def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, separa
         for axes, group in zip(panels[0], groups, strict=True):
             for index, level in enumerate(group):
                 _seeds_and_mean(axes, level, styles[level.label], index, len(group))
-            if separation is not None:
+            if min_sep is not None:
                 last = max(number for level in group for run in level.best for number, _ in run.history)
-                figures.round_ticks(axes.xaxis, separation, last)
+                figures.round_ticks(axes.xaxis, min_sep, last)
             axes.set(xlabel="round", title=f"noise for {statements.level(*group[0].privacy)}")
         panels[0, 0].set(ylabel=_ACCURACY, xlim=(0, None), ylim=(0, None))
         figure.suptitle(f"{setting}; each seed (thin) and their mean")

@@ -108,7 +108,7 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
         curves,
         metric=task.ACCURACY,
         title=title,
-        separation=settings.participation.min_sep,
+        min_sep=settings.participation.min_sep,
         path=staging / "accuracy.png",
     )
     out.mkdir(parents=True, exist_ok=True)

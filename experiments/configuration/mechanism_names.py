@@ -62,7 +62,7 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
 
     Example:
         >>> load("tree-full", 8)
-        Tree(made_for=None, rounds=8, variant='full')
+        Tree(optimized_for=None, rounds=8, variant='full')
 
     Raises:
         ArtifactError: If a file does not hold an intact artifact.
@@ -177,7 +177,7 @@ def build(
     options = {"buffers": buffers, "bands": bands, "objective": objective, "workload": optimized_for}
     if name in KINDS:
         if bands is None and "bands" in KINDS[name].options:
-            options["bands"] = min(participation.separation, rounds)
+            options["bands"] = min(participation.min_sep, rounds)
         return search(name, rounds=rounds, participation=participation, **options).mechanism
     refuse_options(name, **options)
     return load(name, rounds)

@@ -64,11 +64,11 @@ class MechanismSetting:
     def searched_participation(self) -> tff_mf.Participation:
         """The schema of one restart: as many of a client's participations as fit in it."""
         schema = self.participation
-        fits = -(-self.searched_rounds // schema.separation)
-        if isinstance(schema, tff_mf.SingleParticipation) or schema.limit <= fits:
+        fits = -(-self.searched_rounds // schema.min_sep)
+        if isinstance(schema, tff_mf.SingleParticipation) or schema.max_participations <= fits:
             return schema
         kind = tff_mf.FixedEpoch if isinstance(schema, tff_mf.FixedEpoch) else tff_mf.MinSep
-        return kind(min_sep=schema.separation, max_participations=fits)
+        return kind(min_sep=schema.min_sep, max_participations=fits)
 
     @property
     def searched_workload(self) -> tff_mf.Workload | None:
@@ -108,7 +108,7 @@ class MechanismSetting:
     def sensitivity(self, mechanism: tff_mf.Mechanism) -> tff_mf.SensitivityResult:
         """Returns sens_Π of the whole run, for zero-out: `tff_mf.restart_sensitivity` of C as it is given.
 
-        Formal guarantee: that of `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.as_run()`.
+        Formal guarantee: that of `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.cast_to_float32()`.
         """
         every = self.searched_rounds
         return tff_mf.restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)

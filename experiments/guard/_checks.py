@@ -202,14 +202,14 @@ def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int
     others = [number for number in past if number != round_number]
     if schema.allows([*others, round_number]):
         return ""
-    if len(others) + 1 > schema.limit:
-        return f"took part in {len(others)} rounds: max_participations={schema.limit}"
-    near = [number for number in others if abs(round_number - number) < schema.separation]
+    if len(others) + 1 > schema.max_participations:
+        return f"took part in {len(others)} rounds: max_participations={schema.max_participations}"
+    near = [number for number in others if abs(round_number - number) < schema.min_sep]
     if near:
-        return f"took part in round {near[0]}: min_sep={schema.separation}"
+        return f"took part in round {near[0]}: min_sep={schema.min_sep}"
     if isinstance(schema, tff_mf.FixedEpoch):
-        first, b = min(*others, round_number), schema.separation
-        places = ", ".join(str(first + index * b) for index in range(1, schema.limit))
+        first, b = min(*others, round_number), schema.min_sep
+        places = ", ".join(str(first + index * b) for index in range(1, schema.max_participations))
         return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
     return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
 

@@ -139,12 +139,12 @@ def setting(rounds: int, participation: tff_mf.Participation) -> str:
         >>> setting(2052, tff_mf.MinSep(min_sep=342, max_participations=6))
         'n = 2,052, b = 342, k = 6'
     """
-    if participation.limit == 1:
+    if participation.max_participations == 1:
         return f"n = {rounds:,}, k = 1"
-    return f"n = {rounds:,}, b = {participation.separation:,}, k = {participation.limit:,}"
+    return f"n = {rounds:,}, b = {participation.min_sep:,}, k = {participation.max_participations:,}"
 
 
-def multiples(separation: int, rounds: int, *, most: int = 6) -> dict[float, str]:
+def multiples(min_sep: int, rounds: int, *, most: int = 6) -> dict[float, str]:
     """Returns ticks at 0, b and multiples of b up to n, of which so few that labels do not run into each other.
 
     Example:
@@ -155,15 +155,15 @@ def multiples(separation: int, rounds: int, *, most: int = 6) -> dict[float, str
         >>> list(multiples(400, 4000).values())
         ['0', 'b', '3b', '5b', '7b', '9b']
     """
-    step = -(-rounds // (separation * most))
+    step = -(-rounds // (min_sep * most))
     # From b itself on, unless it would be on top of 0.
-    times = [0, *range(1 if step <= 3 else step, rounds // separation + 1, step)]
-    return {each * separation: times_b(each) for each in times}
+    times = [0, *range(1 if step <= 3 else step, rounds // min_sep + 1, step)]
+    return {each * min_sep: times_b(each) for each in times}
 
 
-def round_ticks(axis: Any, separation: int, rounds: int) -> None:
+def round_ticks(axis: Any, min_sep: int, rounds: int) -> None:
     """Labels an axis of rounds at multiples of b, by their numbers; a b that no two of fit leaves it as it is."""
-    at = list(multiples(separation, rounds, most=5))
+    at = list(multiples(min_sep, rounds, most=5))
     if len(at) > 2:
         ticks_at(axis, {each: f"{each:,}" for each in at})
 

@@ -27,7 +27,7 @@ def accuracy(
     *,
     metric: str,
     title: str,
-    separation: int,
+    min_sep: int,
     path: str | os.PathLike,
 ) -> None:
     """Draws `metric` over rounds, a line a mechanism.
@@ -36,7 +36,7 @@ def accuracy(
         curves: For each mechanism its evaluated rounds, each with `round` and `metric`.
         metric: Which metric to draw.
         title: Title of the picture.
-        separation: b, at whose multiples the ticks are.
+        min_sep: b, at whose multiples the ticks are.
         path: Where the picture goes; its ending is the format.
     """
     with figures.picture(path, size=(figures.COLUMN, 2.7)) as (figure, panels):
@@ -51,7 +51,7 @@ def accuracy(
                 **style.line(),
             )
         axes.set(xlabel="round", ylabel="accuracy, known words (%)", xlim=(0, None), ylim=(0, None))
-        figures.round_ticks(axes.xaxis, separation, max(row["round"] for own in curves.values() for row in own))
+        figures.round_ticks(axes.xaxis, min_sep, max(row["round"] for own in curves.values() for row in own))
         figure.suptitle(title)
         axes.legend()
 
@@ -79,12 +79,12 @@ def mechanism(
     check_rounds(rounds)
     inverse = drawn.inverse(rounds)
     matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
-    ticks = figures.multiples(participation.separation, rounds) if participation.limit > 1 else {}
+    ticks = figures.multiples(participation.min_sep, rounds) if participation.max_participations > 1 else {}
     with figures.picture(path, size=(figures.PAGE, 4.4), rows=2, columns=3) as (figure, panels):
         for axes, (name, matrix) in zip(panels[0], matrices.items(), strict=True):
             _image(figure, axes, name, matrix, ticks)
         for axes, name in zip(panels[1], ("C", "C⁻¹"), strict=False):
-            _column(axes, name, matrices[name][:, 0], participation.separation if ticks else None)
+            _column(axes, name, matrices[name][:, 0], participation.min_sep if ticks else None)
         errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
         axes = panels[1, 2]
         axes.plot(errors, color=_POSITIVE.color)
@@ -129,7 +129,7 @@ def _cells(matrix: np.ndarray) -> np.ndarray:
     return sums / np.outer(counts, counts)
 
 
-def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) -> None:
+def _column(axes: Any, name: str, column: np.ndarray, min_sep: int | None) -> None:
     """Draws magnitudes on logarithmic scales that have a place for the diagonal, at 0."""
     lags = np.arange(len(column))
     for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
@@ -148,19 +148,19 @@ def _column(axes: Any, name: str, column: np.ndarray, separation: int | None) ->
     axes.set_xscale("symlog", linthresh=1, linscale=0.4)
     axes.set_xlim(-0.15, max(1, len(column)))
     axes.set_ylim(bottom=max(axes.get_ylim()[0], _SMALLEST_DRAWN * np.abs(column).max()))
-    figures.ticks_at(axes.xaxis, _logarithmic(separation, len(column)))
+    figures.ticks_at(axes.xaxis, _logarithmic(min_sep, len(column)))
     figures.plain_ticks(axes.yaxis)
     axes.legend()
 
 
-def _logarithmic(separation: int | None, rounds: int) -> dict[float, str]:
+def _logarithmic(min_sep: int | None, rounds: int) -> dict[float, str]:
     """Returns ticks at 0, at powers of ten below b, and at b and those of its multiples that there is room for."""
-    end = rounds if separation is None else separation / 2
+    end = rounds if min_sep is None else min_sep / 2
     powers = [10**power for power in range(len(str(rounds))) if 10**power < end]
     shown: dict[float, str] = {0: "0"} | {at: f"{at:,}" for at in powers}
-    if separation is not None:
-        times = itertools.takewhile(lambda each: each * separation < rounds, (4**power for power in itertools.count()))
-        shown |= {each * separation: figures.times_b(each) for each in times}
+    if min_sep is not None:
+        times = itertools.takewhile(lambda each: each * min_sep < rounds, (4**power for power in itertools.count()))
+        shown |= {each * min_sep: figures.times_b(each) for each in times}
     return shown
 
 

@@ -63,7 +63,7 @@ class Deployment:
                 f"{self.population}; at most min_sep={widest} fits."
             )
         object.__setattr__(self, "min_sep", min(min_sep, self.rounds))
-        most = participations(self.rounds, self.separation)
+        most = participations(self.rounds, self.resolved_min_sep)
         limit = most if self.max_participations is None else self.max_participations
         object.__setattr__(self, "max_participations", min(_validate.whole("max_participations", limit), most))
         _validate.one_of("objective", self.objective, ("rms", "max"))
@@ -71,8 +71,8 @@ class Deployment:
         _ = self.setting
 
     @property
-    def separation(self) -> int:
-        """The separation b."""
+    def resolved_min_sep(self) -> int:
+        """The min-sep b, given or as large as the population allows."""
         assert self.min_sep is not None
         return self.min_sep
 
@@ -80,7 +80,7 @@ class Deployment:
     def participation(self) -> tff_mf.Participation:
         """The participation schema that the estimates come to."""
         assert self.max_participations is not None
-        return schema(self.separation, self.max_participations, fixed_epochs=self.fixed_epochs)
+        return schema(self.resolved_min_sep, self.max_participations, fixed_epochs=self.fixed_epochs)
 
     @property
     def setting(self) -> MechanismSetting:
@@ -109,12 +109,12 @@ def schema(min_sep: int, limit: int, *, fixed_epochs: bool = False) -> tff_mf.Pa
 
 def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
     """Returns, for each way in which the estimates may be wrong, the setting that comes of it."""
-    rounds, separation = deployment.rounds, deployment.separation
+    rounds, min_sep = deployment.rounds, deployment.resolved_min_sep
     longer = rounds + rounds // 2
     several = {
-        "half_min_sep": (rounds, max(1, separation // 2)),
-        "twice_min_sep": (rounds, min(2 * separation, rounds)),
-        "half_as_many_rounds_again": (longer, separation),
+        "half_min_sep": (rounds, max(1, min_sep // 2)),
+        "twice_min_sep": (rounds, min(2 * min_sep, rounds)),
+        "half_as_many_rounds_again": (longer, min_sep),
     }
     return {
         name: dataclasses.replace(

@@ -157,7 +157,7 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
     """Yields names, rows of state, searches, and why not to make them unless asked to."""
     setting = deployment.setting
     n = setting.searched_rounds
-    bands, inverse_bands = min(deployment.separation, n), min(_INVERSE_BANDS, n)
+    bands, inverse_bands = min(deployment.resolved_min_sep, n), min(_INVERSE_BANDS, n)
 
     def search(name: str, **options: Any) -> Callable[[], tff_mf.Mechanism]:
         if "objective" in mechanism_names.KINDS[name].options:
@@ -200,7 +200,7 @@ def _at(
     else:
         assert noise_multiplier is not None
         sigma = noise_multiplier
-    sens, error = setting.sensitivity(mechanism.as_run()).value, setting.errors(mechanism)
+    sens, error = setting.sensitivity(mechanism.cast_to_float32()).value, setting.errors(mechanism)
     planned = _guarantee(setting, sens, sigma)
     figures = {
         "rms_loss": sens * error.rms,
@@ -218,7 +218,7 @@ def _at(
         if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
             wrong[case] = losses[case] = math.inf
             continue
-        sens = other.sensitivity(mechanism.as_run()).value
+        sens = other.sensitivity(mechanism.cast_to_float32()).value
         wrong[case] = _guarantee(other, sens, sigma).epsilon(delta)
         in_case = error if other.rounds == setting.rounds else other.errors(mechanism)
         losses[case] = sens * getattr(in_case, deployment.objective)

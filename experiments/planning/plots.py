@@ -61,10 +61,10 @@ def draw(deployment: Deployment, options: list[Option], path: str | os.PathLike)
 
 
 def _panels(deployment: Deployment) -> list[_Panel]:
-    n, b, k = deployment.rounds, deployment.separation, deployment.participation.limit
+    n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
     cohort = deployment.clients_per_round
     widths = _grid(max(1, cohort // 8), min(deployment.population, 8 * cohort))
-    separation: dict[str, Any] = {
+    min_sep: dict[str, Any] = {
         "label": "min-sep (rounds)",
         "x": _grid(max(1, b // 4), min(n, 4 * b)),
         "ticks": {b / 4: "b/4", b / 2: "b/2", b: f"b = {b:,}", 2 * b: "2b", 4 * b: "4b"},
@@ -83,10 +83,10 @@ def _panels(deployment: Deployment) -> list[_Panel]:
         "planned": cohort,
     }
     return [
-        _Panel(title=f"k ≤ {k}", loss="RmsLoss", **separation),
-        _Panel(title="k as large as fits", loss="RmsLoss", **separation),
+        _Panel(title=f"k ≤ {k}", loss="RmsLoss", **min_sep),
+        _Panel(title="k as large as fits", loss="RmsLoss", **min_sep),
         _Panel(title=f"b = {b:,}, k as large as fits", loss="RmsLoss", **rounds),
-        _Panel(title=f"k ≤ {k}", loss="MaxLoss", **separation),
+        _Panel(title=f"k ≤ {k}", loss="MaxLoss", **min_sep),
         _Panel(title="noise in proportion to cohort", loss="ρ (zCDP)", **cohorts),
         _Panel(title=f"planned noise, b = {b:,}", loss="ρ (zCDP)", **rounds),
     ]
@@ -95,7 +95,7 @@ def _panels(deployment: Deployment) -> list[_Panel]:
 def _curves(deployment: Deployment, option: Option, panels: Sequence[_Panel]) -> list[Any]:
     mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
     assert mechanism is not None
-    n, b, k = deployment.rounds, deployment.separation, deployment.participation.limit
+    n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
     separations, lengths, cohorts = panels[0].x, panels[2].x, panels[4].x
     error = errors(mechanism, n)
     fixed = np.array([_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in separations])
@@ -134,18 +134,18 @@ def _defined(mechanism: tff_mf.Mechanism, rounds: int) -> bool:
     return mechanism.max_rounds is None or rounds <= mechanism.max_rounds
 
 
-def _sensitivity(mechanism: tff_mf.Mechanism, rounds: int, separation: int, limit: int) -> float:
-    return tff_mf.sensitivity(mechanism.as_run(), rounds, schema(separation, limit))
+def _sensitivity(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, limit: int) -> float:
+    return tff_mf.sensitivity(mechanism.cast_to_float32(), rounds, schema(min_sep, limit))
 
 
-def _rms_loss(mechanism: tff_mf.Mechanism, rounds: int, separation: int) -> float:
+def _rms_loss(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int) -> float:
     if not _defined(mechanism, rounds):
         return math.nan
-    return tff_mf.rms_loss(mechanism, rounds, schema(separation, participations(rounds, separation)))
+    return tff_mf.rms_loss(mechanism, rounds, schema(min_sep, participations(rounds, min_sep)))
 
 
-def _rho(mechanism: tff_mf.Mechanism, rounds: int, separation: int, sigma: float) -> float:
+def _rho(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, sigma: float) -> float:
     if not _defined(mechanism, rounds):
         return math.nan
-    limit = participations(rounds, separation)
-    return tff_mf.zcdp_rho(mechanism, rounds, schema(separation, limit), noise_multiplier=sigma)
+    limit = participations(rounds, min_sep)
+    return tff_mf.zcdp_rho(mechanism, rounds, schema(min_sep, limit), noise_multiplier=sigma)

@@ -154,7 +154,7 @@ def of_plan(
     return dataclasses.replace(
         found,
         cohort_needed=cohort,
-        population_needed=cohort * max(schema.separation, -(-privacy.rounds // schema.limit)),
+        population_needed=cohort * max(schema.min_sep, -(-privacy.rounds // schema.max_participations)),
         dimension_needed=largest_dimension(privacy, rms_error=rms_error),
         epsilon_needed=_epsilon_needed(epsilon_of or planned, privacy.noise_multiplier, ratio),
     )

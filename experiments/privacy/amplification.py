@@ -72,7 +72,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     Raises:
         InputError: If an argument is out of range.
     """
-    groups = {"poisson": 1, "cyclic_poisson": privacy.participation.separation}.get(sampling.kind)
+    groups = {"poisson": 1, "cyclic_poisson": privacy.participation.min_sep}.get(sampling.kind)
     if groups is None or privacy.insecure or not privacy.noise_multiplier or privacy.delta < _SMALLEST_DELTA:
         return None
     if bands_of(privacy.mechanism, privacy.rounds) != groups:
@@ -188,7 +188,7 @@ def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:
         >>> bands_of(tff_mf.Identity(), 8)
         1
     """
-    return bands_and_norm(mechanism.as_run(), mechanism.check(rounds))[0]
+    return bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))[0]
 
 
 def check_bands(mechanism: tff_mf.Mechanism, rounds: int, kind: str, groups: int) -> None:

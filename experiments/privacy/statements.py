@@ -195,7 +195,7 @@ def bound_to(participation: tff_mf.Participation) -> str:
         >>> bound_to(tff_mf.FixedEpoch(min_sep=3, max_participations=2))
         'in the same place of epochs of b=3, k≤2'
     """
-    b, k = participation.separation, participation.limit
+    b, k = participation.min_sep, participation.max_participations
     return (
         f"in the same place of epochs of b={b}, k≤{k}"
         if isinstance(participation, tff_mf.FixedEpoch)

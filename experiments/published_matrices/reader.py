@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import Banded, Dense, MadeFor
+from tff_mf.mechanisms import Banded, Dense, OptimizedFor
 from tff_mf.participation import Participation
 from tff_mf.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
 
@@ -79,8 +79,10 @@ def import_matrix(folder: str | os.PathLike[str], *, participation: Participatio
             f"{_RATES}."
         )
     bands = max(offset for offset in range(len(encoder)) if np.any(np.diagonal(encoder, -offset))) + 1
-    made_for = MadeFor(rounds=len(encoder), participation=participation, workload=workload)
-    return Imported(mechanism=_mechanism(encoder, bands, made_for), bands=bands, dropped=dropped, mismatch=mismatch)
+    optimized_for = OptimizedFor(rounds=len(encoder), participation=participation, workload=workload)
+    return Imported(
+        mechanism=_mechanism(encoder, bands, optimized_for), bands=bands, dropped=dropped, mismatch=mismatch
+    )
 
 
 def _files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
@@ -130,10 +132,10 @@ def _workload(rates_file: pathlib.Path, momentum: float) -> Workload:
     )
 
 
-def _mechanism(encoder: np.ndarray, bands: int, made_for: MadeFor) -> Banded | Dense:
+def _mechanism(encoder: np.ndarray, bands: int, optimized_for: OptimizedFor) -> Banded | Dense:
     if bands > len(encoder) // 2:
-        return Dense(matrix=encoder, made_for=made_for)
+        return Dense(matrix=encoder, optimized_for=optimized_for)
     values = np.zeros((bands, len(encoder)))
     for offset in range(bands):
         values[offset, : len(encoder) - offset] = np.diagonal(encoder, -offset)
-    return Banded(values=values, made_for=made_for)
+    return Banded(values=values, optimized_for=optimized_for)

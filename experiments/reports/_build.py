@@ -209,11 +209,11 @@ def _noise(configuration: Configuration, figures: _figures.Figures | None) -> di
 
 def _mechanism(configuration: Configuration, evidence: Evidence) -> dict[str, Any]:
     mechanism = evidence.mechanism
-    made_for = None if mechanism is None else mechanism.made_for
+    optimized_for = None if mechanism is None else mechanism.optimized_for
     return {
         "kind": None if mechanism is None else mechanism.kind,
         "sha256": configuration.mechanism_sha256,
-        "made_for": None if made_for is None else repr(made_for),
+        "made_for": None if optimized_for is None else repr(optimized_for),
         "rounds_at_most": None if mechanism is None else mechanism.max_rounds,
     }
 

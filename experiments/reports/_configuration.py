@@ -40,8 +40,8 @@ def write_configuration(
     fields = {
         "rounds": plan.rounds,
         "participation": type(plan.participation).__name__,
-        "min_sep": plan.participation.separation,
-        "max_participations": plan.participation.limit,
+        "min_sep": plan.participation.min_sep,
+        "max_participations": plan.participation.max_participations,
         "noise_multiplier": plan.noise_multiplier,
         "delta": plan.delta,
         "clients_per_round": plan.clients_per_round,

@@ -38,7 +38,7 @@ def planned(configuration: Configuration, mechanism: tff_mf.Mechanism) -> Figure
     """Returns the figures for the schema that is claimed."""
     every = configuration.restart_every or configuration.rounds
     found = tff_mf.restart_sensitivity(
-        mechanism.as_run(), configuration.rounds, configuration.schema, restart_every=every
+        mechanism.cast_to_float32(), configuration.rounds, configuration.schema, restart_every=every
     )
     return Figures(guarantee=_guarantee(configuration, found.value, configuration.schema), sensitivity=found)
 
@@ -55,7 +55,7 @@ def realised(configuration: Configuration, evidence: Evidence) -> Figures | None
     limit = max(1, evidence.max_participations)
     schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=limit)
     every = min(configuration.restart_every or rounds, rounds)
-    run, reached = mechanism.as_run(), 0.0
+    run, reached = mechanism.cast_to_float32(), 0.0
     try:
         found = tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every)
         if rounds <= _MOST_ROUNDS_BY_PATTERN:
@@ -129,7 +129,7 @@ def _guarantee(configuration: Configuration, sensitivity: float, schema: tff_mf.
     if configuration.adaptive_count_stddev is None:
         return found
     counts = tff_mf.adaptive_clipping_guarantee(
-        max(configuration.rounds, (schema.limit - 1) * schema.separation + 1),
+        max(configuration.rounds, (schema.max_participations - 1) * schema.min_sep + 1),
         schema,
         count_stddev=configuration.adaptive_count_stddev,
         adjacency=configuration.adjacency,

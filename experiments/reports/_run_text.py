@@ -8,7 +8,9 @@ from typing import Any
 
 from ._layout import digits, plain, up, words
 
-_MADE_FOR = re.compile(r"MadeFor\(rounds=(\d+), participation=(\w+)\((?:min_sep=(\d+), max_participations=(\d+))?\)")
+_OPTIMIZED_FOR = re.compile(
+    r"MadeFor\(rounds=(\d+), participation=(\w+)\((?:min_sep=(\d+), max_participations=(\d+))?\)"
+)
 _LESS, _MORE = decimal.ROUND_FLOOR, decimal.ROUND_CEILING
 
 
@@ -26,7 +28,7 @@ def run(report: Mapping[str, Any]) -> list[str]:
 def mechanism(report: Mapping[str, Any]) -> list[str]:
     """Returns how the noise is made, and how much there is."""
     made, clipping, noise = report["mechanism"], report["clipping"], report["noise"]
-    found = _MADE_FOR.match(made["made_for"] or "")
+    found = _OPTIMIZED_FOR.match(made["made_for"] or "")
     lines = [f"The mechanism is {words(made['kind'])}{_made_for(found)}."]
     if made["rounds_at_most"] is not None:
         lines.append(f"It has noise for {made['rounds_at_most']} rounds and no more.")
@@ -123,8 +125,8 @@ def _made_for(found: re.Match | None) -> str:
 def _noise(setting: Mapping[str, Any], rounds: Mapping[str, Any], noise: Mapping[str, Any]) -> list[str]:
     lines = [f"The noise multiplier is {digits(noise['noise_multiplier'], _LESS)} (rounded down)."]
     if setting["cohort"] != setting["clients_per_round"]:
-        as_run = digits(noise["noise_multiplier_as_run"], _LESS)
-        lines.append(f"In the simulation, of {setting['clients_per_round']} clients a round, it is {as_run}.")
+        as_float32 = digits(noise["noise_multiplier_as_run"], _LESS)
+        lines.append(f"In the simulation, of {setting['clients_per_round']} clients a round, it is {as_float32}.")
     if noise["sensitivity"] is not None:
         exact = "exact" if noise["sensitivity_exact"] else "an upper bound"
         value = digits(noise["sensitivity"], _MORE)

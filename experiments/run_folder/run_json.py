@@ -102,7 +102,7 @@ class Configuration:
         _validate.one_of("participation", self.participation, (*_SCHEMAS, "SingleParticipation"))
         _validate.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
         schema = self.schema
-        for name, value in (("min_sep", schema.separation), ("max_participations", schema.limit)):
+        for name, value in (("min_sep", schema.min_sep), ("max_participations", schema.max_participations)):
             if getattr(self, name) != value:
                 raise InputValueError(f"{name}={getattr(self, name)!r} is not that of {self.participation}: {value}.")
         schema.check(self.rounds)

@@ -53,21 +53,21 @@ def plan_shuffled_epochs(
     rounds = _validate.whole("rounds", rounds)
     _checks.check_participation(participation)
     epoch = len(client_ids) // clients_per_round
-    separation = min(participation.separation, rounds)
+    min_sep = min(participation.min_sep, rounds)
     epochs = math.ceil(rounds / epoch) if epoch else 0
-    if not epoch or separation > epoch or epochs > participation.limit:
+    if not epoch or min_sep > epoch or epochs > participation.max_participations:
         raise InputValueError(
             f"sampling='shuffled_epochs' with clients_per_round={clients_per_round} and {len(client_ids)} clients has "
-            f"epochs of {epoch} rounds, but min_sep={participation.separation} and "
-            f"max_participations={participation.limit} in rounds={rounds} need at least "
-            f"{max(separation, math.ceil(rounds / participation.limit))}; take fewer clients_per_round."
+            f"epochs of {epoch} rounds, but min_sep={participation.min_sep} and "
+            f"max_participations={participation.max_participations} in rounds={rounds} need at least "
+            f"{max(min_sep, math.ceil(rounds / participation.max_participations))}; take fewer clients_per_round."
         )
     generator = _checks.generator(seed)
-    last = np.full(len(client_ids), -separation)
+    last = np.full(len(client_ids), -min_sep)
     begun = np.zeros(len(client_ids), np.int64)
     indices = np.empty((rounds, clients_per_round), np.int32)
     for t in range(rounds):
-        free = np.flatnonzero((begun <= t // epoch) & (last <= t - separation))
+        free = np.flatnonzero((begun <= t // epoch) & (last <= t - min_sep))
         indices[t] = generator.choice(free, clients_per_round, replace=False)
         last[indices[t]] = t
         begun[indices[t]] = t // epoch + 1
@@ -112,13 +112,13 @@ def plan_fixed_epochs(
     clients_per_round = _validate.whole("clients_per_round", clients_per_round)
     rounds = _validate.whole("rounds", rounds)
     _checks.check_participation(participation)
-    epoch = min(participation.separation, rounds)
-    if len(client_ids) < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.limit:
+    epoch = min(participation.min_sep, rounds)
+    if len(client_ids) < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.max_participations:
         raise InputValueError(
-            f"sampling='fixed_epochs' with min_sep={participation.separation} and "
+            f"sampling='fixed_epochs' with min_sep={participation.min_sep} and "
             f"clients_per_round={clients_per_round} needs {epoch * clients_per_round} clients and "
             f"max_participations={math.ceil(rounds / epoch)}, but the population has {len(client_ids)} and "
-            f"max_participations={participation.limit}."
+            f"max_participations={participation.max_participations}."
         )
     order = _checks.generator(seed).permutation(len(client_ids))[: epoch * clients_per_round]
     return CohortPlan(

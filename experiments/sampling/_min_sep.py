@@ -65,9 +65,9 @@ def plan_cohorts(
     generator = _checks.generator(seed)
     population = len(client_ids)
     _check_capacity(population, clients_per_round, rounds, participation)
-    separation = min(max(participation.separation, math.ceil(rounds / participation.limit)), rounds)
-    if population >= separation * clients_per_round:
-        indices = drawn(generator, population, clients_per_round, rounds, separation)
+    min_sep = min(max(participation.min_sep, math.ceil(rounds / participation.max_participations)), rounds)
+    if population >= min_sep * clients_per_round:
+        indices = drawn(generator, population, clients_per_round, rounds, min_sep)
     else:
         places = np.arange(rounds * clients_per_round) % population
         indices = generator.permutation(population)[places].reshape(rounds, clients_per_round)
@@ -75,14 +75,14 @@ def plan_cohorts(
 
 
 def drawn(
-    generator: np.random.Generator, population: int, clients_per_round: int, rounds: int, separation: int
+    generator: np.random.Generator, population: int, clients_per_round: int, rounds: int, min_sep: int
 ) -> np.ndarray:
-    """Returns cohorts, each drawn uniformly among who was in none of the `separation` - 1 cohorts before."""
+    """Returns cohorts, each drawn uniformly among who was in none of the `min_sep` - 1 cohorts before."""
     indices = np.empty((rounds, clients_per_round), np.int32)
     waiting = np.arange(population, dtype=np.int32)
     for t in range(rounds):
-        if t >= separation:
-            waiting = np.concatenate([waiting, indices[t - separation]])
+        if t >= min_sep:
+            waiting = np.concatenate([waiting, indices[t - min_sep]])
         chosen = generator.choice(len(waiting), clients_per_round, replace=False)
         indices[t] = waiting[chosen]
         waiting = np.delete(waiting, chosen)
@@ -91,12 +91,12 @@ def drawn(
 
 def _check_capacity(population: int, clients_per_round: int, rounds: int, participation: tff_mf.Participation) -> None:
     """Raises unless cohorts exist, naming single changes that make them exist."""
-    window = min(participation.separation, rounds)
-    limit = participation.limit
+    window = min(participation.min_sep, rounds)
+    limit = participation.max_participations
     problems = []
     if population < window * clients_per_round:
         problems.append(
-            f"min_sep={participation.separation} with clients_per_round={clients_per_round} needs "
+            f"min_sep={participation.min_sep} with clients_per_round={clients_per_round} needs "
             f"{window * clients_per_round} clients"
         )
     if population * limit < rounds * clients_per_round:

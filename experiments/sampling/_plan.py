@@ -37,8 +37,8 @@ class ObservedParticipation:
         """
         if not isinstance(participation, _checks.COUNTED):
             return self.max_participations <= 1
-        apart = self.min_sep is None or self.min_sep >= participation.separation
-        return apart and self.max_participations <= participation.limit
+        apart = self.min_sep is None or self.min_sep >= participation.min_sep
+        return apart and self.max_participations <= participation.max_participations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,7 @@ def plan_cyclic_poisson(
     """
     _checks.check_participation(participation)
     return _plan(
-        "cyclic_poisson", client_ids, clients_per_round, rounds, participation, seed, groups=participation.separation
+        "cyclic_poisson", client_ids, clients_per_round, rounds, participation, seed, groups=participation.min_sep
     )
 
 
@@ -106,10 +106,10 @@ def _plan(
     rounds = _validate.whole("rounds", rounds)
     _checks.check_participation(participation)
     turns = math.ceil(rounds / groups)
-    if participation.separation > groups or participation.limit < turns:
+    if participation.min_sep > groups or participation.max_participations < turns:
         raise InputValueError(
             f"sampling={kind!r} bounds clients by min_sep={groups} and max_participations={turns} only; assume that, "
-            f"not min_sep={participation.separation} and max_participations={participation.limit}."
+            f"not min_sep={participation.min_sep} and max_participations={participation.max_participations}."
         )
     size = len(client_ids) // groups
     if size < clients_per_round:

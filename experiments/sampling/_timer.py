@@ -55,7 +55,7 @@ def plan_timer(
         ...     client_ids=[str(i) for i in range(40)], clients_per_round=2, rounds=30,
         ...     participation=tff_mf.MinSep(min_sep=10, max_participations=3), seed=1,
         ...     timer_hours=10.0, round_minutes=60.0)
-        >>> plan.participation.separation == plan.observed().min_sep
+        >>> plan.participation.min_sep == plan.observed().min_sep
         True
 
     Raises:
@@ -67,15 +67,15 @@ def plan_timer(
     rounds = _validate.whole("rounds", rounds)
     _checks.check_participation(participation)
     generator = _checks.generator(seed)
-    separation = min(participation.separation, rounds) if timer_hours is None else 1
-    if len(client_ids) < separation * clients_per_round:
+    min_sep = min(participation.min_sep, rounds) if timer_hours is None else 1
+    if len(client_ids) < min_sep * clients_per_round:
         raise InputValueError(
-            f"sampling='timer' with clients_per_round={clients_per_round} and a timer of {separation} rounds needs "
-            f"{separation * clients_per_round} clients, but the population has {len(client_ids)}."
+            f"sampling='timer' with clients_per_round={clients_per_round} and a timer of {min_sep} rounds needs "
+            f"{min_sep * clients_per_round} clients, but the population has {len(client_ids)}."
         )
     if timer_hours is None:
-        indices = drawn(generator, len(client_ids), clients_per_round, rounds, separation)
-        kept = tff_mf.MinSep(min_sep=separation, max_participations=math.ceil(rounds / separation))
+        indices = drawn(generator, len(client_ids), clients_per_round, rounds, min_sep)
+        kept = tff_mf.MinSep(min_sep=min_sep, max_participations=math.ceil(rounds / min_sep))
         return CohortPlan(client_ids=client_ids, participation=kept, indices=indices)
     minutes = _validate.positive("round_minutes", round_minutes)
     wait = _validate.positive("timer_hours", timer_hours)

@@ -98,7 +98,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise_and_no_round_follows_the_
     process, value = build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name])
     results, state = stream(process, value, rounds)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
-    expected = mechanism.as_run().inverse(rounds) @ z * 1.5 * 2.0 / 4
+    expected = mechanism.cast_to_float32().inverse(rounds) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
     if mechanism.max_rounds is None:
         assert np.all(np.isfinite(stream(process, value, 1, state)[0]))
@@ -113,7 +113,7 @@ def test_rows_longer_than_a_part(monkeypatch):
     mechanism, value_type = tff_mf.BandedToeplitz.square_root(30), tff.TensorType(np.float32, [1000])
     results, state = stream(build(mechanism).create(value_type), np.zeros(1000, np.float32), 40)
     z = np.stack([_keys.standard_normal(key, 1000).numpy() for key in keys_of(state)])
-    expected = mechanism.as_run().inverse(40) @ z * 1.5 * 2.0 / 4
+    expected = mechanism.cast_to_float32().inverse(40) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
 
 

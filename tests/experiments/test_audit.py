@@ -226,7 +226,7 @@ def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adj
     """What was claimed before: the sensitivity of a client that is absent, which is no neighbour here."""
 
     def absent(rounds, participation, *, count_stddev, adjacency):
-        return tff_mf.Guarantee(mu=participation.limit**0.5 / 2 / count_stddev, adjacency=adjacency)
+        return tff_mf.Guarantee(mu=participation.max_participations**0.5 / 2 / count_stddev, adjacency=adjacency)
 
     monkeypatch.setattr(tff_mf, "adaptive_clipping_guarantee", absent)
     assert failed(audit(**RUN, count_stddev=0.5, adjacency=adjacency)) == {"canaries"}

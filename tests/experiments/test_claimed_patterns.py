@@ -25,7 +25,7 @@ ANY = np.tril(rng.normal(size=(12, 12)), -1) + np.diag(rng.uniform(0.5, 2, 12))
 
 def is_of(schema, pattern):
     """The definitions, by themselves: of appendix C.2 of the BLT paper, and of Choquette-Choo et al. (2023)."""
-    b, k = schema.separation, schema.limit
+    b, k = schema.min_sep, schema.max_participations
     if isinstance(schema, tff_mf.FixedEpoch):
         return any(set(pattern) <= {j + index * b for index in range(k)} for j in range(max(pattern, default=0) + 1))
     return len(pattern) <= k and all(abs(s - t) >= b for s, t in itertools.combinations(pattern, 2))
@@ -53,7 +53,7 @@ schemas = st.builds(
 @st.composite
 def runs(draw):
     """A schema that fits 12 rounds, rounds that ran, and the rounds of one client."""
-    schema = draw(schemas.filter(lambda each: (each.limit - 1) * each.separation < 12))
+    schema = draw(schemas.filter(lambda each: (each.max_participations - 1) * each.min_sep < 12))
     ran = draw(st.integers(1, 12))
     within = st.sampled_from([each for each in schema.patterns(ran) if each])
     anything = st.sets(st.integers(0, ran - 1), min_size=1, max_size=5).map(sorted).map(tuple)
@@ -88,7 +88,7 @@ def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, me
         return
     assert test_reports.critical(report) == set()
     stated = float(re.search(r"ε≤([0-9.]+)", report["headline"])[1])
-    mu = moved(mechanism.as_run().encoder(12)[:ran, :ran], pattern) / SIGMA
+    mu = moved(mechanism.cast_to_float32().encoder(12)[:ran, :ran], pattern) / SIGMA
     assert true_delta(stated, mu) <= DELTA
     if ran < 12:
         for name in ("planned", "realised"):
@@ -159,10 +159,10 @@ def test_devices_that_keep_a_policy_keep_its_schema(schema, offered):
 @given(schemas, schemas)
 def test_a_policy_is_weaker_if_it_has_a_pattern_that_the_schema_has_not(mine, other):
     policy = ParticipationPolicy.of(mine, round_minutes=30.0)
-    more = [each for each in mine.patterns(22) if not is_of(other, each)] if mine.limit < 4 else None
+    more = [each for each in mine.patterns(22) if not is_of(other, each)] if mine.max_participations < 4 else None
     if more:
         assert policy.weaker_than(other)
-    elif more == [] and mine.limit > 1:
+    elif more == [] and mine.max_participations > 1:
         assert not policy.weaker_than(other)
 
 

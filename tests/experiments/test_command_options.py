@@ -36,7 +36,7 @@ def result_of(*arguments):
 
 def whole(mechanism, every):
     """C of a run that starts anew: block-diagonal."""
-    block = mechanism.as_run().encoder(every)
+    block = mechanism.cast_to_float32().encoder(every)
     return np.block(
         [
             [block[: N - i, : N - j] if i == j else np.zeros((min(every, N - i), min(every, N - j))) for j in starts]
@@ -185,7 +185,7 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
     setting = ["--rounds", rounds, "--delta", 1e-4, "--sampling", kind, "--population", 40, "--clients-per-round", 2]
     found = result_of("account", tmp_path / "file", "--noise-multiplier", 1, *setting)
     q = 2 / (40 // bands)
-    columns = np.linalg.norm(mechanism.as_run().encoder(rounds), axis=0)
+    columns = np.linalg.norm(mechanism.cast_to_float32().encoder(rounds), axis=0)
     deltas = [subsampled_delta(found["amplified_epsilon"], columns[start::bands], q) for start in range(bands)]
     assert 0 < max(deltas) <= 1e-4
     slightly_less = [subsampled_delta(0.97 * found["amplified_epsilon"], columns[s::bands], q) for s in range(bands)]
@@ -298,8 +298,8 @@ def test_a_mechanism_for_restarts_is_that_of_one_restart(tmp_path):
     setting = ["--rounds", 20, "--min-sep", 5, "--max-participations", 4, "--restart-every", 8]
     made = result_of("optimize", "dense", *setting, "--out", tmp_path / "file")
     mechanism = tff_mf.load(tmp_path / "file")
-    assert mechanism.made_for.rounds == mechanism.max_rounds == 8
-    assert mechanism.made_for.participation == tff_mf.MinSep(min_sep=5, max_participations=2)
+    assert mechanism.optimized_for.rounds == mechanism.max_rounds == 8
+    assert mechanism.optimized_for.participation == tff_mf.MinSep(min_sep=5, max_participations=2)
     shown = result_of("show", tmp_path / "file", *setting)
     assert (made["rms_loss"], made["sensitivity"]) == (shown["rms_loss"], shown["sensitivity"])
 

@@ -185,7 +185,7 @@ def test_table_data_and_pictures(tmp_path):
     mixed = dataclasses.replace(found[0], best=[found[0].best[0], *refused])
     assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["statement"] == "NO ε CAN BE STATED: 1"
     assert "no memory" in text
-    for path in _plots.draw(found, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", separation=2):
+    for path in _plots.draw(found, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 

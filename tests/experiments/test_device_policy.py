@@ -33,11 +33,11 @@ def test_a_client_counts_the_rounds_between():
 def test_the_length_of_the_run_bounds_participations(min_sep, limit, rounds):
     policy = policy_of(tff_mf.MinSep(min_sep=min_sep, max_participations=limit))
     alone = _device_policy.of_devices_alone(policy, rounds)
-    assert alone.limit == len(range(0, rounds, alone.separation)) <= limit
-    assert alone.separation >= min_sep
+    assert alone.max_participations == len(range(0, rounds, alone.min_sep)) <= limit
+    assert alone.min_sep >= min_sep
     # Longer than b only if b alone would let more in, and then no longer than it takes.
-    shorter = alone.separation - 1
-    assert alone.separation == min_sep or len(range(0, rounds, shorter)) > limit
+    shorter = alone.min_sep - 1
+    assert alone.min_sep == min_sep or len(range(0, rounds, shorter)) > limit
 
 
 @pytest.mark.parametrize(("min_sep", "limit"), [(1, 2), (2, 3), (2, 1), (3, 2), (5, 9)])

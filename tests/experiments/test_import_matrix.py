@@ -91,7 +91,9 @@ def test_a_dense_factorization_is_imported(names, tmp_path):
     encoder, decoder = factors(12)
     write(tmp_path, encoder, decoder, names)
     imported = import_matrix(tmp_path, participation=SCHEMA)
-    assert imported.mechanism == tff_mf.Dense(matrix=encoder, made_for=tff_mf.MadeFor(rounds=12, participation=SCHEMA))
+    assert imported.mechanism == tff_mf.Dense(
+        matrix=encoder, optimized_for=tff_mf.OptimizedFor(rounds=12, participation=SCHEMA)
+    )
     assert imported.bands == 12
     assert imported.mismatch < 1e-14
 
@@ -130,7 +132,7 @@ def test_other_workloads(momentum, rates, tmp_path):
     write(tmp_path, encoder, workload @ np.linalg.inv(encoder), rates=rates)
     imported = import_matrix(tmp_path, participation=SCHEMA, momentum=momentum)
     assert imported.mismatch < 1e-14
-    np.testing.assert_allclose(imported.mechanism.made_for.workload.matrix(12), workload, rtol=1e-13)
+    np.testing.assert_allclose(imported.mechanism.optimized_for.workload.matrix(12), workload, rtol=1e-13)
     with pytest.raises(InputValueError, match="is not the workload"):
         import_matrix(tmp_path, participation=SCHEMA, momentum=0.5)
 
@@ -180,7 +182,7 @@ def test_the_command(tmp_path):
     done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     result = json.loads(done.stdout)
     assert (result["mechanism"], result["bands"], result["sensitivity_exact"]) == ("banded", 3, True)
-    assert tff_mf.load(out).made_for == tff_mf.MadeFor(rounds=12, participation=SCHEMA)
+    assert tff_mf.load(out).optimized_for == tff_mf.OptimizedFor(rounds=12, participation=SCHEMA)
 
 
 def test_the_dense_command(tmp_path):
@@ -192,7 +194,7 @@ def test_the_dense_command(tmp_path):
     assert result["duality_gap"] <= 1e-4
     assert result["sensitivity"] == pytest.approx(1.0)
     loaded = tff_mf.load(out)
-    assert loaded.made_for.participation == tff_mf.FixedEpoch(min_sep=6, max_participations=4)
-    assert loaded.made_for.duality_gap == result["duality_gap"]
+    assert loaded.optimized_for.participation == tff_mf.FixedEpoch(min_sep=6, max_participations=4)
+    assert loaded.optimized_for.duality_gap == result["duality_gap"]
     shown = json.loads(CliRunner().invoke(cli, ["show", str(out), "--json"], catch_exceptions=False).stdout)
     assert (shown["converged"], shown["duality_gap"]) == (True, result["duality_gap"])

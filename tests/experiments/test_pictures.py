@@ -148,7 +148,7 @@ def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
     curve = [{"round": number, "accuracy": 0.1} for number in range(12)]
     names = ("blt", "banded", "identity")
     mechanism_plots.accuracy(
-        dict.fromkeys(names, curve), metric="accuracy", title="T", separation=4, path=tmp_path / "x.png"
+        dict.fromkeys(names, curve), metric="accuracy", title="T", min_sep=4, path=tmp_path / "x.png"
     )
     assert list(drawn[0].axes[0].get_xticks()) == [0, 4, 8]
     lines = drawn[0].axes[0].get_lines()

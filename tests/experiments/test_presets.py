@@ -104,7 +104,7 @@ def test_no_epsilon_is_amplified_that_no_theorem_covers():
     fitting = configuration.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
     insecure = dataclasses.replace(fitting, insecure_seed=1)
     cyclic = SamplingSettings(kind="cyclic_poisson")
-    assert schema.separation == 64
+    assert schema.min_sep == 64
     assert amplified(fitting, cyclic, 34248) is not None
     for plan, sampling in ((other, cyclic), (insecure, cyclic), (fitting, SamplingSettings(kind="min_sep"))):
         assert amplified(plan, sampling, 34248) is None

@@ -61,7 +61,7 @@ def test_a_good_run_states_its_epsilon(good):
 def test_realised_figures_are_the_worst_client(good):
     """Over all signs of all contributions of every client that took part."""
     _, report = good
-    encoder = plan().mechanism.as_run().encoder(9)
+    encoder = plan().mechanism.cast_to_float32().encoder(9)
     worst = 0.0
     for client in {client for cohort in cohorts() for client in cohort}:
         columns = encoder[:, [t for t, cohort in enumerate(cohorts()) if client in cohort]]
@@ -179,8 +179,8 @@ def test_a_simulated_cohort_is_stated_as_one(tmp_path):
     assert "cohorts of 200, simulated by 2" in report["headline"]
     accountant = report["accountant"]
     assert accountant["epsilon_as_run"] > accountant["realised"]["epsilon"]
-    as_run = tff_mf.Guarantee(mu=100 * accountant["realised"]["mu"]).epsilon(1e-6)
-    assert accountant["epsilon_as_run"] == pytest.approx(as_run, rel=1e-9)
+    as_float32 = tff_mf.Guarantee(mu=100 * accountant["realised"]["mu"]).epsilon(1e-6)
+    assert accountant["epsilon_as_run"] == pytest.approx(as_float32, rel=1e-9)
 
 
 def test_a_person_with_several_clients_has_an_epsilon_of_their_own(good, tmp_path):

@@ -73,10 +73,10 @@ def test_figures_of_a_line_are_never_too_small(mu, clients, times, delta):
     claim = dataclasses.replace(
         CLAIM, guarantee=tff_mf.Guarantee(mu=mu), delta=delta, clients_per_round=clients, cohort=clients * times
     )
-    whole, *as_run = stated(claim)
+    whole, *as_float32 = stated(claim)
     assert whole >= tff_mf.Guarantee(mu=mu).epsilon(delta)
-    assert len(as_run) == (times > 1)
-    assert all(each >= tff_mf.Guarantee(mu=mu * times).epsilon(delta) for each in as_run)
+    assert len(as_float32) == (times > 1)
+    assert all(each >= tff_mf.Guarantee(mu=mu * times).epsilon(delta) for each in as_float32)
     assert "; if δ is below 1 / population" in statements.one_line(dataclasses.replace(claim, population=None))
     assert "1 / population" not in statements.one_line(claim)
 

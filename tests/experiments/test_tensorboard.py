@@ -74,12 +74,12 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
     shutil.copytree(tmp_path, ended)
     with run_log.open_run_log(ended) as book:
         book.ended()
-    (stated, as_run), text = headline(ended)
+    (stated, as_float32), text = headline(ended)
     assert "n=4 rounds" in text
     found = scalars(tmp_path)
     assert set(found["epsilon_so_far"]) == {2, 4}
     assert all(0 <= each - stated < 1e-6 for each in found["epsilon_so_far"].values())
-    assert found["epsilon_so_far_of_those_that_train"][4] == pytest.approx(as_run)
+    assert found["epsilon_so_far_of_those_that_train"][4] == pytest.approx(as_float32)
     # A run that stops early states what was planned.
     assert stated == float(digits.rounded_up(PRIVACY.epsilon))
     assert set(found["clip_norm"].values()) == {0.5}

@@ -112,14 +112,17 @@ CALLS = (
     _called(tff_mf.BandedInverse.square_root, bands=_ROUNDS),
     _called(tff_mf.Dense, matrix=_array((1, 1), (2, 2), (2, 3), (4,))),
     _called(
-        tff_mf.Structured, diagonals=_array((1, 2), (2, 3)), left=_array((2, 1), (3, 2)), right=_array((2, 1), (3, 2))
+        tff_mf.BandedPlusLowRank,
+        diagonals=_array((1, 2), (2, 3)),
+        left=_array((2, 1), (3, 2)),
+        right=_array((2, 1), (3, 2)),
     ),
     _called(tff_mf.Tree, rounds=_ROUNDS, variant=st.sampled_from(["full", "online", "none"])),
     _called(tff_mf.Momentum, momentum=st.floats(0, 0.99)),
     _called(tff_mf.LearningRates, rates=_array((2,), (5,))),
     _called(tff_mf.MomentumWithRates, rates=_array((2,), (5,)), momentum=st.floats(0, 0.99)),
     _called(
-        tff_mf.MadeFor,
+        tff_mf.OptimizedFor,
         rounds=_ROUNDS,
         participation=_SCHEMA,
         workload=_TOEPLITZ,

@@ -50,14 +50,14 @@ def _bytes_of(valid: list[bytes]) -> Callable[[random.Random], bytes]:
 def _mechanisms() -> list[tff_mf.Mechanism]:
     schema = tff_mf.MinSep(min_sep=4, max_participations=2)
     generator = np.random.default_rng(0)
-    made_for = tff_mf.MadeFor(rounds=8, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
+    optimized_for = tff_mf.OptimizedFor(rounds=8, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
     return [
-        tff_mf.BLT(theta=[0.9, 0.5], omega=[0.2, 0.1], made_for=made_for),
-        tff_mf.Banded(values=generator.uniform(0.5, 1, size=(2, 8)), made_for=made_for),
+        tff_mf.BLT(theta=[0.9, 0.5], omega=[0.2, 0.1], optimized_for=optimized_for),
+        tff_mf.Banded(values=generator.uniform(0.5, 1, size=(2, 8)), optimized_for=optimized_for),
         tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
         tff_mf.BandedInverse(inverse_column=[1.0, -0.5, -0.1]),
         tff_mf.Dense(matrix=np.tril(generator.uniform(0.1, 0.2, size=(4, 4))) + np.eye(4)),
-        tff_mf.Structured(diagonals=[[1.0] * 4], left=[[0.0]] * 4, right=[[1.0]] * 4),
+        tff_mf.BandedPlusLowRank(diagonals=[[1.0] * 4], left=[[0.0]] * 4, right=[[1.0]] * 4),
         tff_mf.Tree(8, variant="full"),
         tff_mf.Identity(),
     ]

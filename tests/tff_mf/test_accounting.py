@@ -35,9 +35,9 @@ def test_rho_is_that_of_the_effective_noise_multiplier():
 
 def test_privacy_is_that_of_the_parameters_the_noise_runs_with():
     mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[0.1, 0.1 + 1e-9])
-    as_run = mechanism.as_run()
-    assert as_run != mechanism
-    sens = tff_mf.sensitivity(as_run, 2350, FIVE)
+    as_float32 = mechanism.cast_to_float32()
+    assert as_float32 != mechanism
+    sens = tff_mf.sensitivity(as_float32, 2350, FIVE)
     assert sens != tff_mf.sensitivity(mechanism, 2350, FIVE)
     assert tff_mf.effective_noise_multiplier(mechanism, 2350, FIVE, noise_multiplier=3.0) == 3.0 / sens
     for function, more in (
@@ -46,7 +46,7 @@ def test_privacy_is_that_of_the_parameters_the_noise_runs_with():
         (tff_mf.calibrate_noise_multiplier, {"epsilon": 3.0, "delta": 1e-6}),
         (tff_mf.dp_event, {"noise_multiplier": 3.0}),
     ):
-        assert function(mechanism, 2350, FIVE, **more) == function(as_run, 2350, FIVE, **more)
+        assert function(mechanism, 2350, FIVE, **more) == function(as_float32, 2350, FIVE, **more)
 
 
 def test_without_noise_nothing_is_private():
@@ -68,7 +68,7 @@ def exact_delta(mechanism, rounds, schema, sigma, epsilon):
     column = [mpmath.mpf(1)]
     for i in range(rounds - 1):
         column.append(sum(o * t**i for o, t in zip(omega, theta, strict=True)))
-    starts = range(0, schema.limit * schema.separation, schema.separation)
+    starts = range(0, schema.max_participations * schema.min_sep, schema.min_sep)
     total = [sum(column[i - start] for start in starts if start <= i) for i in range(rounds)]
     mu = mpmath.sqrt(sum(value**2 for value in total)) / mpmath.mpf(sigma)
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -83,9 +83,9 @@ def exact_delta(mechanism, rounds, schema, sigma, epsilon):
     st.floats(-1, 3).map(lambda e: 10.0**e),
     st.floats(-15, -1).map(lambda e: 10.0**e),
 )
-def test_the_whole_chain_is_never_too_optimistic(theta, total, min_sep, limit, sigma, delta):
+def test_the_whole_chain_is_never_too_optimistic(theta, total, min_sep, max_participations, sigma, delta):
     mechanism = tff_mf.BLT(theta=theta, omega=[total / len(theta)] * len(theta))
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     epsilon = tff_mf.epsilon(mechanism, 40, schema, noise_multiplier=sigma, delta=delta)
     with mpmath.workdps(60):
         assert exact_delta(mechanism, 40, schema, sigma, mpmath.mpf(epsilon)) <= delta
@@ -187,10 +187,10 @@ def test_bad_settings_are_named(arguments, name):
 
 
 @given(st.integers(1, 9), st.floats(1e-3, 1e3), st.integers(1, 6))
-def test_an_event_never_has_more_noise_than_there_is(limit, sigma, decades):
+def test_an_event_never_has_more_noise_than_there_is(max_participations, sigma, decades):
     """With exact fractions: the identity's sensitivity is √k."""
-    schema = tff_mf.MinSep(min_sep=1, max_participations=limit)
+    schema = tff_mf.MinSep(min_sep=1, max_participations=max_participations)
     event = tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=sigma * 10**decades)
-    exact = Fraction(sigma * 10**decades) ** 2 / limit
+    exact = Fraction(sigma * 10**decades) ** 2 / max_participations
     assert exact * (1 - Fraction(1, 10**11)) < Fraction(event.noise_multiplier) ** 2 <= exact
     assert tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=0.0).noise_multiplier == 0

@@ -20,7 +20,7 @@ B400 = tff_mf.BLT.production("b400")
 SMALL = tff_mf.BLT(
     theta=[0.75, 0.5],
     omega=[0.25, 0.125],
-    made_for=tff_mf.MadeFor(rounds=8, participation=tff_mf.MinSep(min_sep=2, max_participations=3)),
+    optimized_for=tff_mf.OptimizedFor(rounds=8, participation=tff_mf.MinSep(min_sep=2, max_participations=3)),
 )
 
 ONCE = tff_mf.SingleParticipation()
@@ -66,12 +66,12 @@ def refuse(file, match=None):
 
 MECHANISMS = [
     tff_mf.Identity(),
-    tff_mf.Identity(made_for=tff_mf.MadeFor(rounds=3, participation=tff_mf.SingleParticipation())),
+    tff_mf.Identity(optimized_for=tff_mf.OptimizedFor(rounds=3, participation=tff_mf.SingleParticipation())),
     tff_mf.BLT(theta=[1.0], omega=[-0.0]),
     *(tff_mf.BLT.production(name) for name in ("b100", "b400", "b1000")),
     SMALL,
     *(
-        tff_mf.Identity(made_for=tff_mf.MadeFor(rounds=8, participation=EPOCHS, workload=workload))
+        tff_mf.Identity(optimized_for=tff_mf.OptimizedFor(rounds=8, participation=EPOCHS, workload=workload))
         for workload in WORKLOADS
     ),
 ]
@@ -120,8 +120,8 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
             "rule": "Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
         },
         "losses": {
-            "rms": tff_mf.rms_loss(B400, 4000, B400.made_for.participation),
-            "max": tff_mf.max_loss(B400, 4000, B400.made_for.participation),
+            "rms": tff_mf.rms_loss(B400, 4000, B400.optimized_for.participation),
+            "max": tff_mf.max_loss(B400, 4000, B400.optimized_for.participation),
         },
         "versions": {"tff_mf": tff_mf.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
     }
@@ -132,10 +132,10 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
     "mechanism",
     [
         # More rounds than matrices are made of.
-        tff_mf.Tree(10**4, "online", made_for=tff_mf.MadeFor(rounds=10**4, participation=ONCE)),
-        tff_mf.Tree(2**20, "full", made_for=tff_mf.MadeFor(rounds=2**20, participation=ONCE)),
+        tff_mf.Tree(10**4, "online", optimized_for=tff_mf.OptimizedFor(rounds=10**4, participation=ONCE)),
+        tff_mf.Tree(2**20, "full", optimized_for=tff_mf.OptimizedFor(rounds=2**20, participation=ONCE)),
         tff_mf.Identity(
-            made_for=tff_mf.MadeFor(
+            optimized_for=tff_mf.OptimizedFor(
                 rounds=10**5,
                 participation=ONCE,
                 workload=tff_mf.LearningRates(rates=SCHEDULE),
@@ -144,11 +144,11 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
         # C⁻¹ grows beyond float64.
         tff_mf.Dense(
             matrix=np.eye(3) + np.diag([1e100, 1e100], -1),
-            made_for=tff_mf.MadeFor(rounds=3, participation=ONCE),
+            optimized_for=tff_mf.OptimizedFor(rounds=3, participation=ONCE),
         ),
         # Nothing counts.
         tff_mf.Identity(
-            made_for=tff_mf.MadeFor(
+            optimized_for=tff_mf.OptimizedFor(
                 rounds=2,
                 participation=ONCE,
                 workload=tff_mf.LearningRates(rates=[0.0, 0.0]),
@@ -165,8 +165,8 @@ def test_losses_that_are_no_number_are_left_open(mechanism, file, tmp_path):
 
 
 def test_losses_of_more_rounds_than_are_added_up_are_left_open():
-    made_for = tff_mf.MadeFor(rounds=10**9, participation=tff_mf.SingleParticipation())
-    assert _manifest._losses(tff_mf.Identity(), made_for, 1.0) == {"rms": None, "max": None}
+    optimized_for = tff_mf.OptimizedFor(rounds=10**9, participation=tff_mf.SingleParticipation())
+    assert _manifest._losses(tff_mf.Identity(), optimized_for, 1.0) == {"rms": None, "max": None}
 
 
 def test_without_a_setting_there_are_no_losses(tmp_path, file):
@@ -176,11 +176,11 @@ def test_without_a_setting_there_are_no_losses(tmp_path, file):
     refuse(file, "no setting")
 
 
-@pytest.mark.parametrize("mechanism", [mechanism for mechanism in MECHANISMS if mechanism.made_for is not None])
+@pytest.mark.parametrize("mechanism", [mechanism for mechanism in MECHANISMS if mechanism.optimized_for is not None])
 def test_losses_are_those_of_the_setting(mechanism, tmp_path):
     manifest, _ = contents(mechanism, tmp_path)
-    made_for = mechanism.made_for
-    setting = mechanism, made_for.rounds, made_for.participation, made_for.workload
+    optimized_for = mechanism.optimized_for
+    setting = mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload
     assert manifest["losses"] == {"rms": tff_mf.rms_loss(*setting), "max": tff_mf.max_loss(*setting)}
 
 
@@ -195,11 +195,11 @@ def test_losses_are_believed_and_used_for_nothing(tmp_path, file):
 @pytest.mark.parametrize("converged", [None, False, True])
 @pytest.mark.parametrize("duality_gap", [None, 0.0, 1e-5])
 def test_the_status_of_the_search_comes_back(converged, duality_gap, tmp_path, file):
-    made_for = dataclasses.replace(SMALL.made_for, converged=converged, duality_gap=duality_gap)
-    mechanism = dataclasses.replace(SMALL, made_for=made_for)
+    optimized_for = dataclasses.replace(SMALL.optimized_for, converged=converged, duality_gap=duality_gap)
+    mechanism = dataclasses.replace(SMALL, optimized_for=optimized_for)
     tff_mf.save(mechanism, file)
     assert tff_mf.load(file) == mechanism
-    assert tff_mf.load(file).made_for.converged is converged
+    assert tff_mf.load(file).optimized_for.converged is converged
     known = {"converged": converged, "duality_gap": duality_gap}
     manifest, _ = contents(mechanism, tmp_path)
     assert {name: manifest["made_for"].get(name) for name in known} == known
@@ -214,7 +214,7 @@ SEARCHES = {
     "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz_result(rounds=20, bands=3, participation=ONCE),
     "banded_inverse": lambda: tff_mf.optimize_banded_inverse_result(rounds=20, bands=3, participation=ONCE),
     "dense": lambda: tff_mf.optimize_dense_result(rounds=20, participation=ONCE),
-    "structured": lambda: tff_mf.optimize_structured_result(
+    "structured": lambda: tff_mf.optimize_banded_plus_low_rank_result(
         mechanism=tff_mf.optimize_dense(rounds=20, participation=ONCE), diagonals=2, rank=2
     ),
 }
@@ -227,8 +227,8 @@ def test_every_search_says_in_the_artifact_how_it_ended(kind, file):
     tff_mf.save(result.mechanism, file)
     loaded = tff_mf.load(file)
     assert loaded == result.mechanism
-    assert loaded.made_for.converged is result.converged
-    assert loaded.made_for.duality_gap == result.duality_gap
+    assert loaded.optimized_for.converged is result.converged
+    assert loaded.optimized_for.duality_gap == result.duality_gap
 
 
 @pytest.mark.parametrize(
@@ -242,33 +242,33 @@ def test_every_search_says_in_the_artifact_how_it_ended(kind, file):
         ("structured", "structured", "_STATIONARY"),
     ],
 )
-def test_a_search_that_did_not_converge_says_so(module, kind, limit, monkeypatch):
+def test_a_search_that_did_not_converge_says_so(module, kind, max_participations, monkeypatch):
     searched = importlib.import_module(f"tff_mf.optimize.{module}")
-    monkeypatch.setattr(searched, limit, -1.0)
+    monkeypatch.setattr(searched, max_participations, -1.0)
     if module == "_descent":
         monkeypatch.setattr(searched, "_STATIONARY_IF_ENDED", -1.0)
     result = SEARCHES[kind]()
     assert not result.converged
-    assert result.mechanism.made_for.converged is False
+    assert result.mechanism.optimized_for.converged is False
 
 
 def test_how_a_matrix_lies_in_memory_does_not_matter(tmp_path):
     matrix = np.tril(np.random.default_rng(0).random((40, 40)) / 10) + np.eye(40)
-    made_for = tff_mf.MadeFor(rounds=40, participation=tff_mf.MinSep(min_sep=7, max_participations=4))
+    optimized_for = tff_mf.OptimizedFor(rounds=40, participation=tff_mf.MinSep(min_sep=7, max_participations=4))
     for name, order in (("rows", "C"), ("columns", "F")):
-        tff_mf.save(tff_mf.Dense(matrix=np.array(matrix, order=order), made_for=made_for), tmp_path / name)
+        tff_mf.save(tff_mf.Dense(matrix=np.array(matrix, order=order), optimized_for=optimized_for), tmp_path / name)
     assert (tmp_path / "rows").read_bytes() == (tmp_path / "columns").read_bytes()
     assert np.array_equal(tff_mf.load(tmp_path / "columns").matrix, matrix)
 
 
 def test_the_manifest_has_the_workload_unless_it_is_the_prefix_sum(tmp_path):
-    plain = tff_mf.MadeFor(rounds=8, participation=EPOCHS)
-    manifest, _ = contents(tff_mf.Identity(made_for=plain), tmp_path)
+    plain = tff_mf.OptimizedFor(rounds=8, participation=EPOCHS)
+    manifest, _ = contents(tff_mf.Identity(optimized_for=plain), tmp_path)
     participation = {"kind": "fixed_epoch", "min_sep": 2, "max_participations": 3}
     assert manifest["made_for"] == {"rounds": 8, "participation": participation}
     assert manifest["format_version"] == 1
     workload = tff_mf.MomentumWithRates(rates=[1] * 8, momentum=0.5)
-    manifest, _ = contents(tff_mf.Identity(made_for=dataclasses.replace(plain, workload=workload)), tmp_path)
+    manifest, _ = contents(tff_mf.Identity(optimized_for=dataclasses.replace(plain, workload=workload)), tmp_path)
     assert manifest["made_for"].pop("workload") == {
         "kind": "momentum_with_rates",
         "rates": [1.0] * 8,
@@ -285,9 +285,9 @@ def test_a_file_that_names_the_prefix_sum_is_taken(tmp_path, file):
 
 def test_as_many_rates_as_a_workload_may_have_fit_into_a_file(file):
     workload = tff_mf.LearningRates(rates=np.random.default_rng(0).random(2**14))
-    made_for = tff_mf.MadeFor(rounds=2**14, participation=tff_mf.SingleParticipation(), workload=workload)
-    tff_mf.save(tff_mf.Identity(made_for=made_for), file)
-    assert tff_mf.load(file).made_for.workload == workload
+    optimized_for = tff_mf.OptimizedFor(rounds=2**14, participation=tff_mf.SingleParticipation(), workload=workload)
+    tff_mf.save(tff_mf.Identity(optimized_for=optimized_for), file)
+    assert tff_mf.load(file).optimized_for.workload == workload
 
 
 def test_a_setting_of_an_unknown_kind_is_not_written(file):
@@ -298,12 +298,12 @@ def test_a_setting_of_an_unknown_kind_is_not_written(file):
         pass
 
     once, schema = tff_mf.SingleParticipation(), Schema(min_sep=2, max_participations=2)
-    for made_for, name in [
-        (tff_mf.MadeFor(rounds=4, participation=once, workload=Workload()), "workload"),
-        (tff_mf.MadeFor(rounds=4, participation=schema), "participation"),
+    for optimized_for, name in [
+        (tff_mf.OptimizedFor(rounds=4, participation=once, workload=Workload()), "workload"),
+        (tff_mf.OptimizedFor(rounds=4, participation=schema), "participation"),
     ]:
         with pytest.raises(InputTypeError, match=f"made_for.{name}="):
-            tff_mf.save(tff_mf.Identity(made_for=made_for), file)
+            tff_mf.save(tff_mf.Identity(optimized_for=optimized_for), file)
     assert not file.exists()
 
 
@@ -451,9 +451,9 @@ def claim(**entries):
         (setting(duality_gap=-1.0), "duality_gap=-1.0"),
         (without("made_for"), "keys"),
         (without("sensitivity"), "keys"),
-        (changed(made_for=None), "no setting"),
+        (changed(optimized_for=None), "no setting"),
         (changed(sensitivity=None), "sensitivity"),
-        (changed(made_for=[]), "made_for"),
+        (changed(optimized_for=[]), "made_for"),
         (setting(rounds=4), "needs 5 rounds"),
         (setting(rounds=8.0), "rounds=8.0"),
         (setting(rounds=0), "rounds=0"),

@@ -128,7 +128,10 @@ def test_square_roots_square_to_prefix_sums(rounds):
 @pytest.mark.parametrize("bands", [1, 2, 5, 60])
 def test_banded_inverse_square_roots_never_rise(bands):
     # Kalinin et al. (2025): the rule for non-increasing coefficients holds for every number of bands.
-    for mechanism in (tff_mf.BandedInverse.square_root(bands), tff_mf.BandedInverse.square_root(bands).as_run()):
+    for mechanism in (
+        tff_mf.BandedInverse.square_root(bands),
+        tff_mf.BandedInverse.square_root(bands).cast_to_float32(),
+    ):
         schema = tff_mf.MinSep(min_sep=50, max_participations=6)
         assert tff_mf.explain_sensitivity(mechanism, 300, schema).exact
 
@@ -165,25 +168,25 @@ def test_artifacts_hold_them_to_the_bit(mechanism, tmp_path):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.kind)
 def test_as_run_is_cast_to_float32(mechanism):
-    as_run = mechanism.as_run()
-    assert as_run.as_run() == as_run
-    assert as_run.made_for == mechanism.made_for
-    of = as_run.inverse if mechanism.kind == "banded_inverse" else as_run.encoder
+    as_float32 = mechanism.cast_to_float32()
+    assert as_float32.cast_to_float32() == as_float32
+    assert as_float32.optimized_for == mechanism.optimized_for
+    of = as_float32.inverse if mechanism.kind == "banded_inverse" else as_float32.encoder
     np.testing.assert_array_equal(of(3), of(3).astype(np.float32))
-    np.testing.assert_allclose(as_run.encoder(3), mechanism.encoder(3), rtol=1e-6)
+    np.testing.assert_allclose(as_float32.encoder(3), mechanism.encoder(3), rtol=1e-6)
 
 
 @given(columns(), st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.sampled_from(["rms", "max"]))
-def test_toeplitz_losses_are_those_of_the_dense_matrices(column, rounds, min_sep, limit, objective):
-    limit = min(limit, (rounds - 1) // min_sep + 1)
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
-    made_for = tff_mf.MadeFor(rounds=rounds, participation=schema, workload=tff_mf.Momentum(momentum=0.25))
-    loss = ToeplitzLoss(made_for, objective)
+def test_toeplitz_losses_are_those_of_the_dense_matrices(column, rounds, min_sep, max_participations, objective):
+    max_participations = min(max_participations, (rounds - 1) // min_sep + 1)
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    optimized_for = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=tff_mf.Momentum(momentum=0.25))
+    loss = ToeplitzLoss(optimized_for, objective)
     falling = np.sort(np.abs(column))[::-1][:rounds]
     public = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
-    if limit == 1 or len(falling) <= min_sep:
+    if max_participations == 1 or len(falling) <= min_sep:
         free = np.array(column[: len(falling)])
-        expected = public(tff_mf.BandedToeplitz(column=free), rounds, schema, made_for.workload)
+        expected = public(tff_mf.BandedToeplitz(column=free), rounds, schema, optimized_for.workload)
         assert np.exp(loss.of_encoder(free, orthogonal=True).value) == pytest.approx(expected, rel=1e-9)
-    expected = public(tff_mf.BandedToeplitz(column=falling), rounds, schema, made_for.workload)
+    expected = public(tff_mf.BandedToeplitz(column=falling), rounds, schema, optimized_for.workload)
     assert np.exp(loss.of_encoder(falling, orthogonal=False).value) == pytest.approx(expected, rel=1e-9)

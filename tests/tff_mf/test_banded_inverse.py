@@ -26,30 +26,30 @@ PEER = {
 }
 
 
-def loss_of(inverse, made_for, objective):
+def loss_of(inverse, optimized_for, objective):
     loss = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
     mechanism = tff_mf.BandedInverse(inverse_column=inverse)
-    return loss(mechanism, made_for.rounds, made_for.participation, made_for.workload)
+    return loss(mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload)
 
 
 @st.composite
 def cases(draw, kinds=(tff_mf.MinSep, tff_mf.FixedEpoch)):
     rounds = draw(st.integers(2, 12))
     min_sep = draw(st.integers(1, rounds))
-    limit = draw(st.integers(1, (rounds - 1) // min_sep + 1))
-    schema = draw(st.sampled_from(kinds))(min_sep=min_sep, max_participations=limit)
+    max_participations = draw(st.integers(1, (rounds - 1) // min_sep + 1))
+    schema = draw(st.sampled_from(kinds))(min_sep=min_sep, max_participations=max_participations)
     momentum = draw(st.sampled_from([0.0, 0.5, 0.9, 0.99]))
     workload = tff_mf.Momentum(momentum=momentum) if momentum else tff_mf.PrefixSum()
-    made_for = tff_mf.MadeFor(rounds=rounds, participation=schema, workload=workload)
-    return made_for, draw(st.integers(2, min(rounds, 6))), draw(st.sampled_from(["rms", "max"]))
+    optimized_for = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=workload)
+    return optimized_for, draw(st.integers(2, min(rounds, 6))), draw(st.sampled_from(["rms", "max"]))
 
 
-def searched(made_for, bands, objective):
+def searched(optimized_for, bands, objective):
     return tff_mf.optimize_banded_inverse_result(
-        rounds=made_for.rounds,
+        rounds=optimized_for.rounds,
         bands=bands,
-        participation=made_for.participation,
-        workload=made_for.workload,
+        participation=optimized_for.participation,
+        workload=optimized_for.workload,
         objective=objective,
     )
 
@@ -67,8 +67,8 @@ def brute_force(encoder, schema):
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_two_bands_under_momentum_are_the_best_of_a_grid(objective):
     result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=2, objective=objective)
-    made_for = tff_mf.MadeFor(**SGDM)
-    grid = min(loss_of([1.0, -ratio], made_for, objective) for ratio in np.linspace(-0.2, 1.2, 281))
+    optimized_for = tff_mf.OptimizedFor(**SGDM)
+    grid = min(loss_of([1.0, -ratio], optimized_for, objective) for ratio in np.linspace(-0.2, 1.2, 281))
     assert result.converged
     assert result.loss <= grid
     if objective == "rms":
@@ -78,58 +78,58 @@ def test_two_bands_under_momentum_are_the_best_of_a_grid(objective):
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_prefix_sums_are_no_worse_than_those_of_jax_privacy(objective):
     result = tff_mf.optimize_banded_inverse_result(**WIDE, bands=5, objective=objective)
-    assert result.loss <= loss_of(PEER[objective], tff_mf.MadeFor(**WIDE), objective) * 1.001
+    assert result.loss <= loss_of(PEER[objective], tff_mf.OptimizedFor(**WIDE), objective) * 1.001
     assert result.converged
 
 
 @settings(max_examples=40)
 @given(cases())
 def test_nothing_easy_is_better(case):
-    made_for, bands, objective = case
+    optimized_for, bands, objective = case
     result = searched(*case)
     inverse = np.array(result.mechanism.inverse_column)
     assert inverse[0] == 1.0
-    assert result.loss == loss_of(inverse, made_for, objective)
+    assert result.loss == loss_of(inverse, optimized_for, objective)
     easy = [tff_mf.BandedInverse.square_root(bands).inverse_column, [1.0]]
     easy += [[1.0, -ratio] for ratio in np.linspace(-0.5, 1.5, 41)]
-    assert result.loss <= min(loss_of(each, made_for, objective) for each in easy) * (1 + 1e-7)
+    assert result.loss <= min(loss_of(each, optimized_for, objective) for each in easy) * (1 + 1e-7)
     # What the noise runs with is hardly another matrix.
-    as_run = result.mechanism.as_run().inverse_column
-    assert loss_of(as_run, made_for, objective) == pytest.approx(result.loss, rel=1e-5)
+    as_float32 = result.mechanism.cast_to_float32().inverse_column
+    assert loss_of(as_float32, optimized_for, objective) == pytest.approx(result.loss, rel=1e-5)
 
 
 @settings(max_examples=30)
 @given(cases())
 def test_sensitivity_of_what_is_found_is_never_below_brute_force(case):
-    made_for, _, _ = case
+    optimized_for, _, _ = case
     mechanism = searched(*case).mechanism
-    for each in (mechanism, mechanism.as_run()):
-        found = tff_mf.sensitivity(each, made_for.rounds, made_for.participation)
-        assert found >= brute_force(each.encoder(made_for.rounds), made_for.participation) * (1 - 1e-12)
+    for each in (mechanism, mechanism.cast_to_float32()):
+        found = tff_mf.sensitivity(each, optimized_for.rounds, optimized_for.participation)
+        assert found >= brute_force(each.encoder(optimized_for.rounds), optimized_for.participation) * (1 - 1e-12)
 
 
 @given(cases(), st.integers(0, 2**32 - 1))
 def test_losses_bound_those_that_are_accounted_for(case, seed):
-    made_for, bands, objective = case
-    loss = InverseLoss(made_for, objective)
-    rounds, schema = made_for.rounds, made_for.participation
+    optimized_for, bands, objective = case
+    loss = InverseLoss(optimized_for, objective)
+    rounds, schema = optimized_for.rounds, optimized_for.participation
     for scale in (0.1, 1.0):
         inverse = np.append(1.0, scale * np.random.default_rng(seed).standard_normal(bands - 1))
-        public = loss_of(inverse, made_for, objective)
+        public = loss_of(inverse, optimized_for, objective)
         found = np.exp(loss(inverse).value)
         assert found >= public * (1 - 1e-9)
         column = tff_mf.BandedInverse(inverse_column=inverse).coefficients(rounds)
-        if schema.limit == 1 or (np.all(column >= 0) and np.all(np.diff(column) <= 0)):
+        if schema.max_participations == 1 or (np.all(column >= 0) and np.all(np.diff(column) <= 0)):
             assert found == pytest.approx(public, rel=1e-9)
     square_root = tff_mf.BandedInverse.square_root(bands).inverse_column
-    expected = loss_of(square_root, made_for, objective)
+    expected = loss_of(square_root, optimized_for, objective)
     assert np.exp(loss(np.array(square_root)).value) == pytest.approx(expected, rel=1e-9)
 
 
 @given(cases(), st.integers(0, 2**32 - 1))
 def test_gradients_are_those_of_finite_differences(case, seed):
-    made_for, bands, objective = case
-    loss = InverseLoss(made_for, objective)
+    optimized_for, bands, objective = case
+    loss = InverseLoss(optimized_for, objective)
     inverse = np.append(1.0, 0.3 * np.random.default_rng(seed).standard_normal(bands - 1))
     steps = 1e-6 * np.eye(bands)[1:]
     expected = [(loss(inverse + step).value - loss(inverse - step).value) / 2e-6 for step in steps]
@@ -141,7 +141,7 @@ def test_gradients_are_those_of_finite_differences(case, seed):
 
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_squared_errors_are_quadratic_in_the_inverse(objective):
-    loss = InverseLoss(tff_mf.MadeFor(**SGDM), objective)
+    loss = InverseLoss(tff_mf.OptimizedFor(**SGDM), objective)
     inverse = np.array([1.0, -0.5, 0.25, -0.3])
     assert inverse @ loss._gram(4) @ inverse == pytest.approx(loss.error(inverse) ** 2, rel=1e-12)
     whitening = loss.whitening(4)
@@ -150,7 +150,7 @@ def test_squared_errors_are_quadratic_in_the_inverse(objective):
 
 def test_matrices_at_the_old_boundary_are_not_called_stationary():
     """The search among log-convex prefix sums ended at [1, −1], where its own variables were flat."""
-    loss = InverseLoss(tff_mf.MadeFor(**SGDM), "rms")
+    loss = InverseLoss(tff_mf.OptimizedFor(**SGDM), "rms")
     scaled = loss.whitening(2) * loss.error(np.array([1.0, -1.0]))
     assert loss.slope(np.array([1.0, -1.0]), scaled) > 100 * _STATIONARY_IF_ENDED
     assert loss.slope(np.array([1.0, -0.937928]), loss.whitening(2)) < _STATIONARY_IF_ENDED
@@ -160,9 +160,9 @@ def test_matrices_at_the_old_boundary_are_not_called_stationary():
 def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
     """Burke, Lewis and Overton (2005): the shortest vector in the hull of gradients sampled close by."""
     schema = tff_mf.MinSep(min_sep=2, max_participations=4)
-    made_for = tff_mf.MadeFor(rounds=8, participation=schema)
-    loss = InverseLoss(made_for, "rms")
-    best = np.array(searched(made_for, bands, "rms").mechanism.inverse_column)
+    optimized_for = tff_mf.OptimizedFor(rounds=8, participation=schema)
+    loss = InverseLoss(optimized_for, "rms")
+    best = np.array(searched(optimized_for, bands, "rms").mechanism.inverse_column)
     generator = np.random.default_rng(0)
 
     def sampled(inverse):
@@ -182,9 +182,11 @@ def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
 
 
 def test_fixed_epochs_are_never_worse_than_min_sep():
-    made_for = {"rounds": 60, "workload": tff_mf.Momentum(momentum=0.9), "bands": 6}
+    optimized_for = {"rounds": 60, "workload": tff_mf.Momentum(momentum=0.9), "bands": 6}
     apart, epochs = (
-        tff_mf.optimize_banded_inverse_result(**made_for, participation=kind(min_sep=6, max_participations=10)).loss
+        tff_mf.optimize_banded_inverse_result(
+            **optimized_for, participation=kind(min_sep=6, max_participations=10)
+        ).loss
         for kind in (tff_mf.MinSep, tff_mf.FixedEpoch)
     )
     assert epochs <= apart * (1 + 1e-5)
@@ -197,7 +199,7 @@ def test_a_search_that_is_cut_short_says_so(monkeypatch):
     monkeypatch.setattr(_inverse_search, "_RESTARTS", 1)
     result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=12)
     assert not result.converged
-    assert result.mechanism.made_for.converged is False
+    assert result.mechanism.optimized_for.converged is False
     assert result.message == "Not at a stationary point: iterations ran out"
     assert result.gradient_norm > _STATIONARY_IF_ENDED
 

@@ -66,7 +66,7 @@ def test_inverse_parameters_give_the_inverse(mechanism):
 def test_production_blts_invert(name):
     mechanism = tff_mf.BLT.production(name)
     np.testing.assert_allclose(mechanism.encoder(400) @ mechanism.inverse(400), np.eye(400), atol=1e-12)
-    assert mechanism.made_for.participation.min_sep == int(name[1:])
+    assert mechanism.optimized_for.participation.min_sep == int(name[1:])
 
 
 def test_coinciding_decays_are_one_buffer():
@@ -77,12 +77,12 @@ def test_coinciding_decays_are_one_buffer():
 
 def test_as_run_has_the_parameters_of_float32():
     mechanism = tff_mf.BLT.production("b400")
-    as_run = mechanism.as_run()
-    assert as_run.theta == tuple(float(np.float32(value)) for value in mechanism.theta)
-    assert as_run.omega == tuple(float(np.float32(value)) for value in mechanism.omega)
-    assert as_run.theta[0] == 1.0
-    assert as_run.made_for == mechanism.made_for
-    assert as_run.as_run() == as_run
+    as_float32 = mechanism.cast_to_float32()
+    assert as_float32.theta == tuple(float(np.float32(value)) for value in mechanism.theta)
+    assert as_float32.omega == tuple(float(np.float32(value)) for value in mechanism.omega)
+    assert as_float32.theta[0] == 1.0
+    assert as_float32.optimized_for == mechanism.optimized_for
+    assert as_float32.cast_to_float32() == as_float32
 
 
 def test_parameters_are_plain_floats_from_any_sequence():

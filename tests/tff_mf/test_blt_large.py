@@ -23,23 +23,23 @@ def cases(draw):
     if draw(st.booleans()):
         omega = [each / max(1.0, 1.001 * sum(omega)) for each in omega]
     rounds = draw(st.integers(1, 3000) | st.integers(50_000, 100_000))
-    limit = draw(st.integers(1, min(rounds, 1500)))
-    min_sep = draw(st.integers(1, max(1, (rounds - 1) // max(limit - 1, 1))))
-    return tff_mf.BLT(theta=theta, omega=omega), rounds, min_sep, limit
+    max_participations = draw(st.integers(1, min(rounds, 1500)))
+    min_sep = draw(st.integers(1, max(1, (rounds - 1) // max(max_participations - 1, 1))))
+    return tff_mf.BLT(theta=theta, omega=omega), rounds, min_sep, max_participations
 
 
 @pytest.mark.once
 @given(cases(), st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
 def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
-    mechanism, rounds, min_sep, limit = case
-    participation = schema(min_sep=min_sep, max_participations=limit)
+    mechanism, rounds, min_sep, max_participations = case
+    participation = schema(min_sep=min_sep, max_participations=max_participations)
     column = mechanism.coefficients(rounds)
-    closed = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, limit, raised=False)
+    closed = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=False)
     assert closed == pytest.approx(_toeplitz._earliest_pattern_norm(column, participation), rel=2e-13)
-    if limit == 1 or schema is tff_mf.FixedEpoch or _blt_sums.never_rises(mechanism):
+    if max_participations == 1 or schema is tff_mf.FixedEpoch or _blt_sums.never_rises(mechanism):
         assert closed == pytest.approx(_toeplitz._toeplitz(column, participation).value, rel=2e-13)
     else:
-        raised = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, limit, raised=True)
+        raised = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=True)
         assert raised == pytest.approx(_toeplitz._majorant(column, participation).value, rel=2e-13)
         assert raised >= closed
 
@@ -54,15 +54,15 @@ def test_closed_errors_are_those_of_the_listed_coefficients(case):
         assert closed.mean**0.5 == pytest.approx(tff_mf.rms_error(mechanism, rounds), rel=1e-10)
 
 
-def precise_norm(mechanism, rounds, min_sep, limit):
+def precise_norm(mechanism, rounds, min_sep, max_participations):
     """Sums the exponentials between participations with 60 digits."""
     with mpmath.workdps(60):
         theta, omega = ([mpmath.mpf(each) for each in values] for values in (mechanism.theta, mechanism.omega))
         states, total = [mpmath.mpf(0)] * len(theta), mpmath.mpf(0)
-        for index in range(limit):
+        for index in range(max_participations):
             total += (1 + sum(w * s for w, s in zip(omega, states, strict=True))) ** 2
             after = [1 + t * s for t, s in zip(theta, states, strict=True)]
-            length = (min_sep if index < limit - 1 else rounds - index * min_sep) - 1
+            length = (min_sep if index < max_participations - 1 else rounds - index * min_sep) - 1
             for i, p in enumerate(theta):
                 for j, q in enumerate(theta):
                     ratio = p * q

@@ -42,10 +42,10 @@ def test_the_matrix_cannot_be_changed_from_outside():
 
 def test_what_runs_is_the_inverse_in_float32():
     mechanism = tff_mf.Dense(matrix=lower(30))
-    run = mechanism.as_run()
+    run = mechanism.cast_to_float32()
     assert np.array_equal(run.inverse(30).astype(np.float32), mechanism.inverse(30).astype(np.float32))
     np.testing.assert_allclose(run.inverse(30), mechanism.inverse(30).astype(np.float32), atol=1e-15)
-    assert run.as_run() == run or np.allclose(run.as_run().matrix, run.matrix, rtol=1e-12, atol=1e-14)
+    assert run.cast_to_float32() == run or np.allclose(run.cast_to_float32().matrix, run.matrix, rtol=1e-12, atol=1e-14)
 
 
 def test_privacy_is_accounted_for_what_runs():
@@ -59,7 +59,7 @@ def test_privacy_is_accounted_for_what_runs():
 def test_an_inverse_beyond_float32_is_refused_where_it_would_run():
     mechanism = tff_mf.Dense(matrix=[[1e-60]])
     with pytest.raises(tff_mf.InputError, match="does not fit into float32"):
-        mechanism.as_run()
+        mechanism.cast_to_float32()
 
 
 def test_equality_and_hash():
@@ -68,7 +68,7 @@ def test_equality_and_hash():
     assert hash(one) == hash(same)
     assert one != tff_mf.Dense(matrix=lower(4, seed=1))
     assert one != dataclasses.replace(
-        one, made_for=tff_mf.MadeFor(rounds=4, participation=tff_mf.SingleParticipation())
+        one, optimized_for=tff_mf.OptimizedFor(rounds=4, participation=tff_mf.SingleParticipation())
     )
     assert one != tff_mf.Identity()
     zeros = tff_mf.Dense(matrix=[[1.0, -0.0], [-0.0, 1.0]])
@@ -100,9 +100,9 @@ def test_bad_matrices_are_named(matrix, error, message):
 
 MECHANISMS = [
     tff_mf.Dense(matrix=lower(5)),
-    tff_mf.Dense(matrix=lower(24), made_for=tff_mf.MadeFor(rounds=24, participation=SIX, duality_gap=1.5e-5)),
+    tff_mf.Dense(matrix=lower(24), optimized_for=tff_mf.OptimizedFor(rounds=24, participation=SIX, duality_gap=1.5e-5)),
     tff_mf.Tree(9, variant="full"),
-    tff_mf.Tree(24, variant="online", made_for=tff_mf.MadeFor(rounds=24, participation=SIX)),
+    tff_mf.Tree(24, variant="online", optimized_for=tff_mf.OptimizedFor(rounds=24, participation=SIX)),
 ]
 
 
@@ -111,10 +111,10 @@ def test_it_comes_back_from_a_file_to_the_bit(mechanism, tmp_path):
     tff_mf.save(mechanism, tmp_path / "artifact")
     loaded = tff_mf.load(tmp_path / "artifact")
     assert loaded == mechanism
-    assert loaded.made_for == mechanism.made_for
+    assert loaded.optimized_for == mechanism.optimized_for
     assert loaded.encoder(5).tobytes() == mechanism.encoder(5).tobytes()
 
 
 def test_the_gap_of_an_artifact_must_be_a_number():
     with pytest.raises(tff_mf.InputError, match="duality_gap=-1"):
-        tff_mf.MadeFor(rounds=24, participation=SIX, duality_gap=-1.0)
+        tff_mf.OptimizedFor(rounds=24, participation=SIX, duality_gap=-1.0)

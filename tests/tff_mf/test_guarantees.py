@@ -198,7 +198,7 @@ def test_restarts_are_never_less_sensitive_than_their_worst_client(case):
     assert found.value >= worst * (1 - 1e-12)
     if found.exact:
         assert found.value == pytest.approx(worst, rel=1e-9)
-    assert found.value <= worst * math.sqrt(2 * schema.limit) + 1e-9
+    assert found.value <= worst * math.sqrt(2 * schema.max_participations) + 1e-9
 
 
 def test_a_tree_restarted_every_epoch_adds_up_over_epochs():

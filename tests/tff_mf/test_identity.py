@@ -8,7 +8,7 @@ def test_identity_is_the_identity():
     mechanism = tff_mf.Identity()
     np.testing.assert_array_equal(mechanism.encoder(5), np.eye(5))
     np.testing.assert_array_equal(mechanism.inverse(5), np.eye(5))
-    assert mechanism.as_run() == mechanism
+    assert mechanism.cast_to_float32() == mechanism
     assert mechanism.max_rounds is None
 
 

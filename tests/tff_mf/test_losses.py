@@ -23,7 +23,7 @@ class Growing(ToeplitzMechanism):
     def inverse_coefficients(self, rounds):
         return (-self.factor) ** np.arange(rounds, dtype=np.float64)
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -38,7 +38,7 @@ class Dense(tff_mf.Mechanism):
     def inverse(self, rounds):
         return self.of.inverse(rounds)
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 

@@ -30,7 +30,7 @@ def test_every_kind_survives_the_way_to_another_process(tmp_path):
         tff_mf.optimize_banded_toeplitz(**setting, bands=6),
         tff_mf.optimize_banded_inverse(**setting, bands=6),
         dense,
-        tff_mf.optimize_structured(mechanism=dense, diagonals=3, rank=2),
+        tff_mf.optimize_banded_plus_low_rank(mechanism=dense, diagonals=3, rank=2),
         tff_mf.Tree(ROUNDS, variant="full"),
         tff_mf.Tree(ROUNDS, variant="online"),
     ]

@@ -45,7 +45,7 @@ def test_stream_in_a_graph_is_the_inverse_times_the_recorded_noise(make_mechanis
     mechanism = make_mechanism(rounds)
     stream = build_stream(mechanism, dimension=5, stddev=3.0, insecure_seed=seed)
     rows, state = rows_of(stream, rounds, compiled(stream))
-    assert_close(rows, mechanism.as_run().inverse(rounds) @ drawn_again(state, 5, 3.0))
+    assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ drawn_again(state, 5, 3.0))
     assert int(state.round) == rounds
 
 
@@ -57,7 +57,7 @@ def test_stream_is_the_inverse_times_the_recorded_noise(make_mechanism, data):
     mechanism = make_mechanism(rounds)
     stream = build_stream(mechanism, dimension=data.draw(st.integers(1, 4)), stddev=1.0)
     rows, state = rows_of(stream, rounds)
-    assert_close(rows, mechanism.as_run().inverse(rounds) @ drawn_again(state, rows.shape[1], 1.0))
+    assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ drawn_again(state, rows.shape[1], 1.0))
 
 
 @hypothesis.settings(max_examples=20)
@@ -81,7 +81,7 @@ def test_any_banded_matrix_streams_its_inverse(rounds, data):
     values[0] += 1
     mechanism = tff_mf.Banded(values=values)
     rows, state = rows_of(build_stream(mechanism, dimension=2, stddev=1.0), rounds)
-    assert_close(rows, mechanism.as_run().inverse(rounds) @ drawn_again(state, 2, 1.0))
+    assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ drawn_again(state, 2, 1.0))
 
 
 @pytest.mark.parametrize("parts", [(16, 64), (4096, 2**23)])
@@ -92,7 +92,7 @@ def test_rows_longer_than_a_part(monkeypatch, parts):
     for mechanism in (tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30)):
         stream = build_stream(mechanism, dimension=8200, stddev=1.0)
         rows, state = rows_of(stream, 30, compiled(stream))
-        assert_close(rows, mechanism.as_run().inverse(30) @ drawn_again(state, 8200, 1.0))
+        assert_close(rows, mechanism.cast_to_float32().inverse(30) @ drawn_again(state, 8200, 1.0))
 
 
 def test_one_band_is_independent_noise_bit_for_bit():
@@ -260,7 +260,9 @@ def exact_noise(mechanism, z):
     """C⁻¹z in float64, without a matrix of rounds²."""
     if isinstance(mechanism, tff_mf.Tree):
         return np.stack(list(mechanism.stream(z)))
-    return scipy.signal.fftconvolve(z, mechanism.as_run().inverse_coefficients(len(z))[:, np.newaxis], axes=0)[: len(z)]
+    return scipy.signal.fftconvolve(z, mechanism.cast_to_float32().inverse_coefficients(len(z))[:, np.newaxis], axes=0)[
+        : len(z)
+    ]
 
 
 def test_standard_deviation_is_never_rounded_down():
@@ -297,7 +299,7 @@ def test_no_matrix_is_part_of_the_graph():
     for mechanism in (
         tff_mf.Dense(matrix=np.eye(500)),
         tff_mf.Banded(values=np.ones((20, 4000))),
-        tff_mf.Structured(diagonals=np.ones((4, 4000)), left=np.ones((4000, 3)), right=np.ones((4000, 3))),
+        tff_mf.BandedPlusLowRank(diagonals=np.ones((4, 4000)), left=np.ones((4000, 3)), right=np.ones((4000, 3))),
     ):
         stream = build_stream(mechanism, dimension=3, stddev=1.0)
         graph = compiled(stream).get_concrete_function(stream.init()).graph

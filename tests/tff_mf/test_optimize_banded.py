@@ -34,15 +34,15 @@ WORKLOADS = [
 
 def schemas(draw, rounds):
     min_sep = draw(st.integers(1, rounds))
-    limit = draw(st.integers(1, (rounds - 1) // min_sep + 1))
+    max_participations = draw(st.integers(1, (rounds - 1) // min_sep + 1))
     kind = draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
-    return kind(min_sep=min_sep, max_participations=limit)
+    return kind(min_sep=min_sep, max_participations=max_participations)
 
 
 @st.composite
 def settings(draw, largest=12):
     rounds = draw(st.integers(1, largest))
-    return tff_mf.MadeFor(rounds=rounds, participation=schemas(draw, rounds))
+    return tff_mf.OptimizedFor(rounds=rounds, participation=schemas(draw, rounds))
 
 
 def random_diagonals(rounds, bands, seed):
@@ -63,7 +63,7 @@ def test_inverses_of_workloads(workload, rounds):
 def test_rounds_without_a_rate_do_not_stop_the_search():
     workload = tff_mf.LearningRates(rates=[1.0, 1.0, 0.5, 0.0])
     result = tff_mf.optimize_banded_result(rounds=4, bands=2, workload=workload)
-    schema = result.mechanism.made_for.participation
+    schema = result.mechanism.optimized_for.participation
     assert result.loss == tff_mf.rms_loss(result.mechanism, 4, schema, workload)
     assert result.history[-1] == pytest.approx(result.loss, rel=1e-4)
     with pytest.raises(tff_mf.InputError, match="no rate above 0"):
@@ -100,17 +100,17 @@ def test_error_over_many_blocks():
 
 
 @given(settings(), st.booleans(), st.integers(0, 2**32 - 1))
-def test_column_norms_never_exceed_the_sensitivity(made_for, unit, seed):
-    norms = _column_norms.column_norms(made_for, unit=unit)
+def test_column_norms_never_exceed_the_sensitivity(optimized_for, unit, seed):
+    norms = _column_norms.column_norms(optimized_for, unit=unit)
     generator = np.random.default_rng(seed)
     start = norms.start()
     for variables in (start, start + generator.standard_normal(len(start))):
         squared = norms.squared(variables)
-        assert squared.shape == (made_for.rounds,)
-        patterns = made_for.participation.patterns(made_for.rounds)
+        assert squared.shape == (optimized_for.rounds,)
+        patterns = optimized_for.participation.patterns(optimized_for.rounds)
         largest = max(squared[list(pattern)].sum() for pattern in patterns)
-        assert largest <= made_for.participation.limit * (1 + 1e-12)
-        by_squared = generator.standard_normal(made_for.rounds)
+        assert largest <= optimized_for.participation.max_participations * (1 + 1e-12)
+        by_squared = generator.standard_normal(optimized_for.rounds)
         gradient = norms.gradient(variables, by_squared)
         for index in range(len(variables)):
             step = 1e-6 * np.eye(len(variables))[index]
@@ -118,10 +118,10 @@ def test_column_norms_never_exceed_the_sensitivity(made_for, unit, seed):
             assert gradient[index] == pytest.approx(slope, abs=1e-7 * (1 + np.abs(by_squared).sum()))
 
 
-def convex_oracle(made_for, bands, *, unit):
+def convex_oracle(optimized_for, bands, *, unit):
     """RmsLoss by a general solver over X = CᵀC with its constraints, as in Choquette-Choo et al. (2023)."""
-    rounds, schema = made_for.rounds, made_for.participation
-    workload = made_for.workload.matrix(rounds)
+    rounds, schema = optimized_for.rounds, optimized_for.participation
+    workload = optimized_for.workload.matrix(rounds)
     rows, columns = (
         np.array(each)
         for each in zip(*[(i, j) for i in range(rounds) for j in range(i + 1) if i - j < bands], strict=True)
@@ -150,7 +150,7 @@ def convex_oracle(made_for, bands, *, unit):
     else:
         constraints = {
             "type": "ineq",
-            "fun": lambda entries: schema.limit - members @ entries[on_diagonal],
+            "fun": lambda entries: schema.max_participations - members @ entries[on_diagonal],
             "jac": lambda _: -members @ select,
         }
     found = scipy.optimize.minimize(
@@ -161,7 +161,7 @@ def convex_oracle(made_for, bands, *, unit):
         constraints=constraints,
         options={"ftol": 1e-12, "maxiter": 500},
     )
-    return np.sqrt(np.exp(found.fun) * schema.limit / rounds)
+    return np.sqrt(np.exp(found.fun) * schema.max_participations / rounds)
 
 
 @pytest.mark.parametrize("workload", [tff_mf.PrefixSum(), tff_mf.MomentumWithRates(rates=RATES, momentum=0.5)])
@@ -185,12 +185,12 @@ def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
         rounds=rounds, bands=bands, participation=schema, unit_norms=unit, workload=workload
     )
     mechanism = result.mechanism
-    oracle = convex_oracle(mechanism.made_for, bands, unit=unit)
+    oracle = convex_oracle(mechanism.optimized_for, bands, unit=unit)
     assert result.loss == pytest.approx(oracle, rel=2e-4)
     assert result.loss >= oracle * (1 - 1e-6)
     found = tff_mf.explain_sensitivity(mechanism, rounds, schema)
     assert found.exact
-    assert found.value == pytest.approx(np.sqrt(schema.limit), rel=1e-9)
+    assert found.value == pytest.approx(np.sqrt(schema.max_participations), rel=1e-9)
     if unit:
         np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
 
@@ -202,7 +202,7 @@ def test_the_loss_that_others_publish_is_reached():
     assert result.loss <= 5.8457
     assert result.converged
     schema = tff_mf.MinSep(min_sep=128, max_participations=4)
-    assert result.mechanism.made_for == tff_mf.MadeFor(rounds=512, participation=schema, converged=True)
+    assert result.mechanism.optimized_for == tff_mf.OptimizedFor(rounds=512, participation=schema, converged=True)
     assert result.loss == tff_mf.rms_loss(result.mechanism, 512, schema)
     assert np.all(np.diff(result.history) <= 0)
     assert tff_mf.sensitivity(result.mechanism, 512, schema) == pytest.approx(2, rel=1e-12)
@@ -222,8 +222,8 @@ def test_progress_is_reported():
 
 @pytest.mark.once
 @given(settings(largest=9), st.integers(1, 9), st.sampled_from(OBJECTIVES))
-def test_toeplitz_matrices_of_any_setting(made_for, bands, objective):
-    rounds, schema = made_for.rounds, made_for.participation
+def test_toeplitz_matrices_of_any_setting(optimized_for, bands, objective):
+    rounds, schema = optimized_for.rounds, optimized_for.participation
     bands = min(bands, rounds)
     arguments = {"rounds": rounds, "bands": bands, "participation": schema, "objective": objective}
     loss = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
@@ -277,8 +277,8 @@ def test_tiny_toeplitz_matrices_are_the_best(rounds, bands, schema, objective):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_toeplitz_gradients_are_those_of_finite_differences(objective):
     schema = tff_mf.MinSep(min_sep=4, max_participations=3)
-    made_for = tff_mf.MadeFor(rounds=20, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
-    loss = ToeplitzLoss(made_for, objective)
+    optimized_for = tff_mf.OptimizedFor(rounds=20, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
+    loss = ToeplitzLoss(optimized_for, objective)
     falling = np.array([1.0, 0.6, 0.5, 0.3, 0.2, 0.1])
     for function, point in [
         (lambda column: loss.of_encoder(column, orthogonal=True), falling),
@@ -341,5 +341,5 @@ def test_workloads_of_the_toeplitz_optimizers_are_toeplitz():
     for optimize in (tff_mf.optimize_banded_toeplitz_result, tff_mf.optimize_banded_inverse_result):
         result = optimize(rounds=10, bands=5, participation=schema, workload=workload)
         other = optimize(rounds=10, bands=5, participation=schema)
-        assert result.mechanism.made_for.workload == workload
+        assert result.mechanism.optimized_for.workload == workload
         assert result.loss < tff_mf.rms_loss(other.mechanism, 10, schema, workload)

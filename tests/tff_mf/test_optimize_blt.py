@@ -11,27 +11,27 @@ from tff_mf.mechanisms._geometric import geometric_sum, weighted_geometric_sum
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import _closed_form, _direct
 
-PAPER = tff_mf.MadeFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
+PAPER = tff_mf.OptimizedFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
 OBJECTIVES = ("max", "rms")
 
 
-def setting(rounds, min_sep, limit):
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
-    return tff_mf.MadeFor(rounds=rounds, participation=schema)
+def setting(rounds, min_sep, max_participations):
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    return tff_mf.OptimizedFor(rounds=rounds, participation=schema)
 
 
-def found(made_for, buffers=None, objective="max"):
+def found(optimized_for, buffers=None, objective="max"):
     return tff_mf.optimize_blt_result(
-        rounds=made_for.rounds, participation=made_for.participation, buffers=buffers, objective=objective
+        rounds=optimized_for.rounds, participation=optimized_for.participation, buffers=buffers, objective=objective
     )
 
 
 @st.composite
 def settings(draw):
     rounds = draw(st.integers(1, 40))
-    limit = draw(st.integers(1, min(rounds, 6)))
-    min_sep = draw(st.integers(1, max(1, (rounds - 1) // max(limit - 1, 1))))
-    return setting(rounds, min_sep, limit)
+    max_participations = draw(st.integers(1, min(rounds, 6)))
+    min_sep = draw(st.integers(1, max(1, (rounds - 1) // max(max_participations - 1, 1))))
+    return setting(rounds, min_sep, max_participations)
 
 
 @st.composite
@@ -41,11 +41,11 @@ def variables(draw, slowest=-8.0):
     return np.array(draw(st.lists(st.floats(slowest, 2.0), min_size=2 * buffers, max_size=2 * buffers)))
 
 
-def dense_loss(mechanism, made_for, objective):
+def dense_loss(mechanism, optimized_for, objective):
     """The definition, from dense matrices."""
-    rounds, schema = made_for.rounds, made_for.participation
+    rounds, schema = optimized_for.rounds, optimized_for.participation
     pattern = np.zeros(rounds)
-    pattern[: (schema.limit - 1) * schema.separation + 1 : schema.separation] = 1
+    pattern[: (schema.max_participations - 1) * schema.min_sep + 1 : schema.min_sep] = 1
     encoder = mechanism.encoder(rounds)
     variances = np.sum(np.square(np.tril(np.ones((rounds, rounds))) @ np.linalg.inv(encoder)), axis=1)
     error = np.sqrt(variances.max() if objective == "max" else variances.mean())
@@ -74,22 +74,22 @@ def test_geometric_sums_have_their_limits(terms):
 
 
 @given(variables(), settings(), st.sampled_from(OBJECTIVES))
-def test_loss_is_that_of_the_dense_matrices(variables, made_for, objective):
-    loss = BLTLoss(made_for, objective, len(variables) // 2)
+def test_loss_is_that_of_the_dense_matrices(variables, optimized_for, objective):
+    loss = BLTLoss(optimized_for, objective, len(variables) // 2)
     mechanism = tff_mf.BLT(**loss.parameters(variables)._asdict())
-    expected = dense_loss(mechanism, made_for, objective)
+    expected = dense_loss(mechanism, optimized_for, objective)
     assert np.exp(loss(variables)[0]) == pytest.approx(expected, rel=1e-10)
-    assert np.sqrt(_direct(mechanism, made_for, objective)) == pytest.approx(expected, rel=1e-10)
-    assert np.sqrt(_closed_form(mechanism, made_for, objective)) == pytest.approx(expected, rel=1e-8)
+    assert np.sqrt(_direct(mechanism, optimized_for, objective)) == pytest.approx(expected, rel=1e-10)
+    assert np.sqrt(_closed_form(mechanism, optimized_for, objective)) == pytest.approx(expected, rel=1e-8)
 
 
 @given(variables(slowest=-16.0), st.sampled_from(OBJECTIVES))
 def test_loss_is_that_of_the_summed_coefficients(variables, objective):
-    made_for = setting(200_000, 30_000, 6)
-    loss = BLTLoss(made_for, objective, len(variables) // 2)
+    optimized_for = setting(200_000, 30_000, 6)
+    loss = BLTLoss(optimized_for, objective, len(variables) // 2)
     mechanism = tff_mf.BLT(**loss.parameters(variables)._asdict())
     # What θ loses by being stored next to 1 is not the loss's fault: rounding of θ is 1e-16 and 1 − θ down to 1e-7.
-    assert np.exp(loss(variables)[0]) == pytest.approx(np.sqrt(_direct(mechanism, made_for, objective)), rel=1e-8)
+    assert np.exp(loss(variables)[0]) == pytest.approx(np.sqrt(_direct(mechanism, optimized_for, objective)), rel=1e-8)
 
 
 @given(
@@ -97,8 +97,8 @@ def test_loss_is_that_of_the_summed_coefficients(variables, objective):
     st.sampled_from([PAPER, setting(10**9, 10**8, 6), setting(50, 1, 50), setting(9, 2, 1), setting(2, 1, 2)]),
     st.sampled_from(OBJECTIVES),
 )
-def test_gradient_is_that_of_finite_differences(variables, made_for, objective):
-    loss = BLTLoss(made_for, objective, len(variables) // 2)
+def test_gradient_is_that_of_finite_differences(variables, optimized_for, objective):
+    loss = BLTLoss(optimized_for, objective, len(variables) // 2)
     step = 1e-4 * np.eye(len(variables))
     # Fourth order, so that rounding and not the step limits the agreement.
     steps = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
@@ -124,7 +124,7 @@ def test_published_losses_are_reached(buffers, objective, target):
     assert result.converged
     assert result.gradient_norm < 1e-6
     assert mechanism.buffers == buffers
-    assert mechanism.made_for == dataclasses.replace(PAPER, converged=True)
+    assert mechanism.optimized_for == dataclasses.replace(PAPER, converged=True)
     assert result.loss <= target
     loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
     assert result.loss == pytest.approx(loss(mechanism, PAPER.rounds, PAPER.participation), rel=1e-12)
@@ -145,11 +145,11 @@ def test_more_buffers_are_never_worse(rounds, objective):
 
 
 def test_a_million_rounds_agree_with_the_direct_sum():
-    made_for = setting(10**6, 10**6 // 6, 6)
-    mechanism = found(made_for, 4).mechanism
-    direct = tff_mf.max_loss(mechanism, made_for.rounds, made_for.participation)
-    assert np.sqrt(_direct(mechanism, made_for, "max")) == pytest.approx(direct, rel=1e-11)
-    assert np.sqrt(_closed_form(mechanism, made_for, "max")) == pytest.approx(direct, rel=1e-8)
+    optimized_for = setting(10**6, 10**6 // 6, 6)
+    mechanism = found(optimized_for, 4).mechanism
+    direct = tff_mf.max_loss(mechanism, optimized_for.rounds, optimized_for.participation)
+    assert np.sqrt(_direct(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-11)
+    assert np.sqrt(_closed_form(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-8)
 
 
 def test_buffers_are_chosen_by_what_they_gain():
@@ -179,11 +179,11 @@ def test_dead_buffers_are_pruned_and_reported():
     ],
     ids=str,
 )
-def test_small_and_crowded_settings(made_for, buffers, objective):
-    result = found(made_for, buffers, objective)
+def test_small_and_crowded_settings(optimized_for, buffers, objective):
+    result = found(optimized_for, buffers, objective)
     assert result.converged
-    assert result.loss == pytest.approx(dense_loss(result.mechanism, made_for, objective), rel=1e-10)
-    assert result.loss <= dense_loss(tff_mf.Identity(), made_for, objective) * (1 + 1e-12)
+    assert result.loss == pytest.approx(dense_loss(result.mechanism, optimized_for, objective), rel=1e-10)
+    assert result.loss <= dense_loss(tff_mf.Identity(), optimized_for, objective) * (1 + 1e-12)
     assert sum(result.mechanism.omega) <= 1
 
 
@@ -201,21 +201,21 @@ def test_the_identity_is_one_buffer_of_no_weight():
 
 @pytest.mark.once
 @given(settings(), st.sampled_from(OBJECTIVES))
-def test_the_exact_rule_holds_also_for_the_cast_parameters(made_for, objective):
-    mechanism = found(made_for, 2, objective).mechanism
-    for each in (mechanism, mechanism.as_run()):
+def test_the_exact_rule_holds_also_for_the_cast_parameters(optimized_for, objective):
+    mechanism = found(optimized_for, 2, objective).mechanism
+    for each in (mechanism, mechanism.cast_to_float32()):
         assert sum(each.omega) < 1
-        assert tff_mf.explain_sensitivity(each, made_for.rounds, made_for.participation).exact
+        assert tff_mf.explain_sensitivity(each, optimized_for.rounds, optimized_for.participation).exact
 
 
 @pytest.mark.parametrize("limit", [1, 2, 6])
 @pytest.mark.parametrize("rounds", [100, 2052, 10**6])
-def test_casting_the_parameters_costs_nothing_up_to_a_million_rounds(rounds, limit):
-    made_for = setting(rounds, rounds // limit, limit)
-    result = found(made_for, 4)
-    assert sum(result.mechanism.as_run().omega) < 0.9
-    as_run = np.sqrt(_direct(result.mechanism.as_run(), made_for, "max"))
-    assert as_run == pytest.approx(result.loss, rel=1e-4)
+def test_casting_the_parameters_costs_nothing_up_to_a_million_rounds(rounds, max_participations):
+    optimized_for = setting(rounds, rounds // max_participations, max_participations)
+    result = found(optimized_for, 4)
+    assert sum(result.mechanism.cast_to_float32().omega) < 0.9
+    as_float32 = np.sqrt(_direct(result.mechanism.cast_to_float32(), optimized_for, "max"))
+    assert as_float32 == pytest.approx(result.loss, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,11 @@ def found(rounds, participation, workload=None):
     return tff_mf.optimize_dense_result(rounds=rounds, participation=participation, workload=workload)
 
 
-def epochs(rounds, separation, limit=None):
-    most = (rounds - 1) // separation + 1
-    return tff_mf.FixedEpoch(min_sep=separation, max_participations=most if limit is None else limit)
+def epochs(rounds, min_sep, max_participations=None):
+    most = (rounds - 1) // min_sep + 1
+    return tff_mf.FixedEpoch(
+        min_sep=min_sep, max_participations=most if max_participations is None else max_participations
+    )
 
 
 def squared_error(workload, gram):
@@ -42,10 +44,10 @@ def test_two_rounds_have_the_best_strategy():
 
 @pytest.mark.parametrize("workload", [None, tff_mf.Momentum(momentum=0.9)])
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_no_feasible_matrix_is_below_the_bound(workload, rounds, separation, seed):
+def test_no_feasible_matrix_is_below_the_bound(workload, rounds, min_sep, seed):
     """X as the optimum and somewhere else, brought back to what is allowed: never much better than the result."""
-    separation = min(separation, rounds)
-    participation = epochs(rounds, separation)
+    min_sep = min(min_sep, rounds)
+    participation = epochs(rounds, min_sep)
     result = found(rounds, participation, workload)
     matrix = np.tri(rounds) if workload is None else workload.matrix(rounds)
     generator = np.random.default_rng(seed)
@@ -53,10 +55,10 @@ def test_no_feasible_matrix_is_below_the_bound(workload, rounds, separation, see
     gram = (
         result.mechanism.matrix.T @ result.mechanism.matrix + generator.choice([0.01, 0.1]) * noise @ noise.T / rounds
     )
-    same = (np.arange(rounds)[:, None] - np.arange(rounds)) % separation == 0
-    if participation.limit > 1:
+    same = (np.arange(rounds)[:, None] - np.arange(rounds)) % min_sep == 0
+    if participation.max_participations > 1:
         gram[same & ~np.eye(rounds, dtype=bool)] = 0.0
-        classes = [np.trace(gram[place::separation, place::separation]) for place in range(separation)]
+        classes = [np.trace(gram[place::min_sep, place::min_sep]) for place in range(min_sep)]
         scale = np.resize(classes, rounds) ** -0.5
     else:
         scale = np.diagonal(gram) ** -0.5
@@ -67,9 +69,9 @@ def test_no_feasible_matrix_is_below_the_bound(workload, rounds, separation, see
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_it_meets_its_constraints_and_says_how_good_it_is(rounds, separation):
-    separation = min(separation, rounds)
-    participation = epochs(rounds, separation)
+def test_it_meets_its_constraints_and_says_how_good_it_is(rounds, min_sep):
+    min_sep = min(min_sep, rounds)
+    participation = epochs(rounds, min_sep)
     result = found(rounds, participation)
     sensitivity = tff_mf.explain_sensitivity(result.mechanism, rounds, participation)
     assert result.converged
@@ -78,7 +80,7 @@ def test_it_meets_its_constraints_and_says_how_good_it_is(rounds, separation):
     assert sensitivity.value == pytest.approx(1.0, rel=1e-12)
     assert result.loss == pytest.approx(tff_mf.rms_loss(result.mechanism, rounds, participation), rel=1e-12)
     assert result.loss <= tff_mf.rms_loss(tff_mf.Identity(), rounds, participation) * (1 + 1e-12)
-    assert result.mechanism.made_for.duality_gap == result.duality_gap
+    assert result.mechanism.optimized_for.duality_gap == result.duality_gap
 
 
 def test_every_round_again_is_the_best_diagonal():
@@ -90,29 +92,29 @@ def test_every_round_again_is_the_best_diagonal():
 
 
 @pytest.mark.parametrize("separation", [3, 7, 20])
-def test_two_epochs_of_which_the_last_is_cut_off(separation):
-    rounds = separation + separation // 2 + 1
-    result = found(rounds, epochs(rounds, separation))
+def test_two_epochs_of_which_the_last_is_cut_off(min_sep):
+    rounds = min_sep + min_sep // 2 + 1
+    result = found(rounds, epochs(rounds, min_sep))
     assert result.converged
     single = found(rounds, ONCE)
     assert single.loss <= result.loss <= 2 * single.loss
 
 
 @pytest.mark.parametrize("separation", [4, 10, 31])
-def test_min_sep_has_equal_norms_and_a_larger_bound(separation):
-    schema = tff_mf.MinSep(min_sep=separation, max_participations=119 // separation + 1)
+def test_min_sep_has_equal_norms_and_a_larger_bound(min_sep):
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=119 // min_sep + 1)
     result = found(120, schema)
     norms = np.linalg.norm(result.mechanism.matrix, axis=0)
     np.testing.assert_allclose(norms, norms[0], rtol=1e-12)
-    fixed = tff_mf.rms_loss(result.mechanism, 120, epochs(120, separation, schema.limit))
-    best = found(120, epochs(120, separation)).loss
+    fixed = tff_mf.rms_loss(result.mechanism, 120, epochs(120, min_sep, schema.max_participations))
+    best = found(120, epochs(120, min_sep)).loss
     assert result.converged
     assert best * (1 - 1e-4) <= fixed <= result.loss
     assert "of one norm" in result.message
 
 
 def test_fewer_participations_than_epochs():
-    participation = epochs(60, 10, limit=3)
+    participation = epochs(60, 10, max_participations=3)
     result = found(60, participation)
     assert result.converged
     assert tff_mf.sensitivity(result.mechanism, 60, participation) == pytest.approx(1.0, rel=1e-12)
@@ -129,7 +131,7 @@ def test_fewer_participations_than_epochs():
 def test_other_workloads(workload):
     result = found(80, ONCE, workload)
     assert result.converged
-    assert result.mechanism.made_for.workload == workload
+    assert result.mechanism.optimized_for.workload == workload
     ours, other = (tff_mf.rms_loss(each, 80, ONCE, workload) for each in (result.mechanism, found(80, ONCE).mechanism))
     assert ours == result.loss < other
 

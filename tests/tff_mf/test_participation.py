@@ -25,7 +25,7 @@ def test_separation_is_the_difference_of_rounds():
 
 def test_single_participation_is_min_sep_with_one():
     single = tff_mf.SingleParticipation()
-    assert (single.limit, single.separation) == (1, 1)
+    assert (single.max_participations, single.min_sep) == (1, 1)
     assert list(single.patterns(3)) == [(), (0,), (1,), (2,)]
 
 
@@ -51,16 +51,16 @@ def test_bad_rounds_are_named(rounds):
 
 def test_made_for_checks_that_the_participations_fit():
     with pytest.raises(InputValueError, match="rounds=5"):
-        tff_mf.MadeFor(rounds=5, participation=tff_mf.MinSep(min_sep=3, max_participations=3))
+        tff_mf.OptimizedFor(rounds=5, participation=tff_mf.MinSep(min_sep=3, max_participations=3))
     with pytest.raises(InputTypeError, match="participation="):
-        tff_mf.MadeFor(rounds=5, participation="min_sep")
+        tff_mf.OptimizedFor(rounds=5, participation="min_sep")
 
 
 def test_a_mechanism_takes_nothing_else_as_its_setting():
     with pytest.raises(InputTypeError, match="made_for="):
-        tff_mf.Identity(made_for=5)
+        tff_mf.Identity(optimized_for=5)
     with pytest.raises(InputTypeError, match="made_for="):
-        tff_mf.BLT(theta=[0.5], omega=[0.1], made_for="b400")
+        tff_mf.BLT(theta=[0.5], omega=[0.1], optimized_for="b400")
 
 
 def test_fixed_epoch_patterns_are_those_of_the_definition():
@@ -92,15 +92,15 @@ def test_bad_fields_of_fixed_epoch_are_named(field, value):
 @pytest.mark.parametrize("converged", [1, 0.0, "yes", np.True_])
 def test_made_for_checks_what_it_is_told_of_the_search(converged):
     with pytest.raises(InputTypeError, match="converged="):
-        tff_mf.MadeFor(rounds=2, participation=tff_mf.SingleParticipation(), converged=converged)
+        tff_mf.OptimizedFor(rounds=2, participation=tff_mf.SingleParticipation(), converged=converged)
 
 
 def test_made_for_checks_that_the_workload_fits():
     once = tff_mf.SingleParticipation()
     workload = tff_mf.LearningRates(rates=[1.0, 0.5])
-    assert tff_mf.MadeFor(rounds=2, participation=once, workload=workload).workload == workload
-    assert tff_mf.MadeFor(rounds=2, participation=once).workload == tff_mf.PrefixSum()
+    assert tff_mf.OptimizedFor(rounds=2, participation=once, workload=workload).workload == workload
+    assert tff_mf.OptimizedFor(rounds=2, participation=once).workload == tff_mf.PrefixSum()
     with pytest.raises(InputValueError, match="rounds=3 is more than the 2"):
-        tff_mf.MadeFor(rounds=3, participation=once, workload=workload)
+        tff_mf.OptimizedFor(rounds=3, participation=once, workload=workload)
     with pytest.raises(InputTypeError, match="workload="):
-        tff_mf.MadeFor(rounds=3, participation=once, workload="momentum")
+        tff_mf.OptimizedFor(rounds=3, participation=once, workload="momentum")

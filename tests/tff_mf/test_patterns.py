@@ -17,20 +17,20 @@ def cases(draw):
     return values, draw(st.integers(1, rounds + 1)), draw(st.integers(1, rounds + 1))
 
 
-def largest(values, separation, limit):
+def largest(values, min_sep, max_participations):
     return max(
         sum(values[list(places)])
-        for size in range(min(limit, len(values)) + 1)
+        for size in range(min(max_participations, len(values)) + 1)
         for places in itertools.combinations(range(len(values)), size)
-        if all(later - sooner >= separation for sooner, later in itertools.pairwise(places))
+        if all(later - sooner >= min_sep for sooner, later in itertools.pairwise(places))
     )
 
 
 @given(cases())
 def test_largest_sums_against_brute_force(case):
-    values, separation, limit = case
-    arguments = {"separation": separation, "limit": limit}
-    expected = largest(values, separation, limit)
+    values, min_sep, max_participations = case
+    arguments = {"separation": min_sep, "limit": max_participations}
+    expected = largest(values, min_sep, max_participations)
     assert _patterns.largest_sum(values, **arguments) == pytest.approx(expected, rel=1e-14)
     rows = np.stack([values, values[::-1], 2 * values])
     sums = _patterns.largest_sums(rows, **arguments)
@@ -39,16 +39,16 @@ def test_largest_sums_against_brute_force(case):
 
 @given(cases())
 def test_a_price_bounds_the_sum_from_above_and_closely(case):
-    values, separation, limit = case
-    expected = largest(values, separation, limit)
-    (bound,) = _patterns._by_price(values[:, None], separation, limit)
+    values, min_sep, max_participations = case
+    expected = largest(values, min_sep, max_participations)
+    (bound,) = _patterns._by_price(values[:, None], min_sep, max_participations)
     assert expected * (1 - 1e-13) <= bound <= expected * (1 + 1e-3) + 1e-300
 
 
 @pytest.mark.parametrize(("separation", "limit"), [(2, 40), (3, 30), (2, 25), (2, 50)])
-def test_large_limits_go_by_price(separation, limit):
+def test_large_limits_go_by_price(min_sep, max_participations):
     rows = np.random.default_rng(0).exponential(size=(20, 100))
-    arguments = {"separation": separation, "limit": limit}
+    arguments = {"separation": min_sep, "limit": max_participations}
     exact = [_patterns.largest_sum(row, **arguments) for row in rows]
     bounds = _patterns.largest_sums(rows, **arguments)
     assert np.all(bounds >= np.multiply(exact, 1 - 1e-13))
@@ -56,7 +56,7 @@ def test_large_limits_go_by_price(separation, limit):
 
 
 def test_no_place_has_no_sum():
-    assert _patterns.largest_sums(np.ones((2, 3)), separation=2, limit=0).tolist() == [0.0, 0.0]
+    assert _patterns.largest_sums(np.ones((2, 3)), min_sep=2, max_participations=0).tolist() == [0.0, 0.0]
 
 
 @given(cases())

@@ -55,7 +55,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, specs):
     mechanism = make_mechanism(7)
     results, state = run(build(mechanism, specs), 7)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in state.noise.past_keys])
-    expected = mechanism.as_run().inverse(7) @ z * 3.0
+    expected = mechanism.cast_to_float32().inverse(7) @ z * 3.0
     low_precision = any(leaf.dtype.size < 4 for leaf in tf.nest.flatten(specs))
     assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
 
@@ -67,7 +67,7 @@ def test_each_mechanism_has_its_query(make_mechanism):
     again = type(query)(mechanism, record_specs=SPECS["vector"], clip_norm=2.0, noise_multiplier=1.5)
     event = again.dp_event(4, tff_mf.SingleParticipation())
     assert event.noise_multiplier == pytest.approx(
-        1.5 / tff_mf.sensitivity(mechanism.as_run(), 4, tff_mf.SingleParticipation())
+        1.5 / tff_mf.sensitivity(mechanism.cast_to_float32(), 4, tff_mf.SingleParticipation())
     )
 
 
@@ -186,9 +186,9 @@ def test_a_restarted_query_begins_with_new_noise():
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 6), st.integers(1, 4))
-def test_restarts_are_accounted_as_the_block_diagonal_matrix(every, rounds, separation, limit):
+def test_restarts_are_accounted_as_the_block_diagonal_matrix(every, rounds, min_sep, max_participations):
     """Against all patterns of rounds, for a matrix without negative entries."""
-    limit = min(limit, -(-rounds // separation))
+    max_participations = min(max_participations, -(-rounds // min_sep))
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25])
     whole = np.zeros((rounds, rounds))
     for begin in range(0, rounds, every):
@@ -197,10 +197,10 @@ def test_restarts_are_accounted_as_the_block_diagonal_matrix(every, rounds, sepa
     worst = 0.0
     for pattern in itertools.product([0.0, 1.0], repeat=rounds):
         taken = np.flatnonzero(pattern)
-        if len(taken) <= limit and np.all(np.diff(taken) >= separation):
+        if len(taken) <= max_participations and np.all(np.diff(taken) >= min_sep):
             worst = max(worst, np.linalg.norm(whole @ pattern))
     query = queries.RestartedQuery(build(mechanism, noise_multiplier=2.0), restart_every=every)
-    participation = tff_mf.MinSep(min_sep=separation, max_participations=limit)
+    participation = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     assert query.dp_event(rounds, participation).noise_multiplier <= 2.0 / worst
 
 

@@ -30,7 +30,7 @@ class Column(ToeplitzMechanism):
     def inverse_coefficients(self, rounds):
         return np.linalg.inv(self.encoder(rounds))[:, 0]
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -48,9 +48,9 @@ def brute_force(encoder, schema):
 def settings(draw):
     rounds = draw(st.integers(1, 9))
     min_sep = draw(st.integers(1, rounds))
-    limit = draw(st.integers(1, (rounds - 1) // min_sep + 1))
+    max_participations = draw(st.integers(1, (rounds - 1) // min_sep + 1))
     schema = draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
-    return rounds, schema(min_sep=min_sep, max_participations=limit)
+    return rounds, schema(min_sep=min_sep, max_participations=max_participations)
 
 
 def columns(**bounds):
@@ -104,11 +104,11 @@ def test_blt_against_brute_force(setting, theta, total):
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 300))
 @example(300, 1, 300)
-def test_sum_of_shifts_is_the_sum_of_columns(rounds, min_sep, limit):
-    limit = min(limit, (rounds - 1) // min_sep + 1)
+def test_sum_of_shifts_is_the_sum_of_columns(rounds, min_sep, max_participations):
+    max_participations = min(max_participations, (rounds - 1) // min_sep + 1)
     mechanism = tff_mf.BLT(theta=[1.0, 0.6], omega=[0.1, 0.5])
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
-    directly = np.linalg.norm(mechanism.encoder(rounds)[:, : limit * min_sep : min_sep].sum(axis=1))
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    directly = np.linalg.norm(mechanism.encoder(rounds)[:, : max_participations * min_sep : min_sep].sum(axis=1))
     assert tff_mf.sensitivity(mechanism, rounds, schema) == pytest.approx(directly, rel=1e-13)
 
 
@@ -167,11 +167,11 @@ def test_bands_no_wider_than_the_separation_are_exact_whatever_their_signs():
 
 
 @pytest.mark.parametrize(("min_sep", "limit", "rounds"), [(1, 1, 1), (1, 16, 16), (400, 9, 10**6)])
-def test_identity_is_the_root_of_the_participations(min_sep, limit, rounds):
+def test_identity_is_the_root_of_the_participations(min_sep, max_participations, rounds):
     result = tff_mf.explain_sensitivity(
-        tff_mf.Identity(), rounds, tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+        tff_mf.Identity(), rounds, tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     )
-    assert (result.value, result.exact) == (limit**0.5, True)
+    assert (result.value, result.exact) == (max_participations**0.5, True)
 
 
 def test_large_settings_are_quick_and_agree_with_the_limit():

@@ -28,7 +28,7 @@ class Any(tff_mf.Mechanism):
     def inverse(self, rounds):
         return np.linalg.inv(self.encoder(rounds))
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -48,7 +48,7 @@ class Bands(BandedMechanism):
     def diagonals(self, rounds):
         return self.values[:, :rounds]
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -63,7 +63,7 @@ class Column(ToeplitzMechanism):
     def inverse_coefficients(self, rounds):
         return np.linalg.inv(self.encoder(rounds))[:, 0]
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 
@@ -79,8 +79,10 @@ def brute_force(matrix, schema):
 @st.composite
 def schemas(draw, rounds):
     min_sep = draw(st.integers(1, rounds))
-    limit = draw(st.integers(1, (rounds - 1) // min_sep + 1))
-    return draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))(min_sep=min_sep, max_participations=limit)
+    max_participations = draw(st.integers(1, (rounds - 1) // min_sep + 1))
+    return draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))(
+        min_sep=min_sep, max_participations=max_participations
+    )
 
 
 def matrices(rows, columns, low):
@@ -141,14 +143,14 @@ def test_banded_against_brute_force_and_against_the_same_matrix(setting):
 @given(banded_settings())
 def test_no_more_bands_than_the_separation_are_exact(setting):
     values, schema = setting
-    assume(len(values) <= schema.separation)
+    assume(len(values) <= schema.min_sep)
     assert check(Bands(values=values), schema).exact
 
 
 @given(settings(low=0.0), st.booleans())
 def test_fixed_epochs_of_a_nonnegative_matrix_are_exact(setting, negated):
     matrix, schema = setting
-    schema = tff_mf.FixedEpoch(min_sep=schema.separation, max_participations=schema.limit)
+    schema = tff_mf.FixedEpoch(min_sep=schema.min_sep, max_participations=schema.max_participations)
     assert check(Any(matrix=-matrix if negated else matrix), schema).exact
 
 
@@ -160,45 +162,49 @@ def test_one_participation_is_exact(setting):
     assert result.value == pytest.approx(np.max(np.linalg.norm(matrix, axis=0)), rel=1e-14, abs=1e-150)
 
 
-def vec_sens(separation, values, limit):
+def vec_sens(min_sep, values, max_participations):
     """Algorithm 2 of Choquette-Choo et al. (2023), as printed, without its root."""
     rounds = len(values)
-    best = np.zeros((rounds + separation + 1, limit + 1))
-    for size in range(1, limit + 1):
+    best = np.zeros((rounds + min_sep + 1, max_participations + 1))
+    for size in range(1, max_participations + 1):
         for place in range(rounds - 1, -1, -1):
-            best[place, size] = max(values[place] + best[place + separation, size - 1], best[place + 1, size])
-    return best[0, limit]
+            best[place, size] = max(values[place] + best[place + min_sep, size - 1], best[place + 1, size])
+    return best[0, max_participations]
 
 
 @given(settings())
 def test_the_bound_is_no_larger_than_algorithm_3(setting):
     matrix, schema = setting
     gram = np.abs(matrix.T @ matrix)
-    rows = np.array([vec_sens(schema.separation, row, schema.limit) for row in gram])
-    printed = np.sqrt(vec_sens(schema.separation, rows, schema.limit))
+    rows = np.array([vec_sens(schema.min_sep, row, schema.max_participations) for row in gram])
+    printed = np.sqrt(vec_sens(schema.min_sep, rows, schema.max_participations))
     assert _min_sep.upper_bound(matrix, schema).value <= printed * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(("separation", "limit"), [(1, 9), (2, 5), (2, 4), (3, 3), (4, 2)])
-def test_the_bound_is_reached_where_all_columns_are_the_same(separation, limit):
+def test_the_bound_is_reached_where_all_columns_are_the_same(min_sep, max_participations):
     matrix = np.zeros((9, 9))
     matrix[-1] = 1
-    schema = tff_mf.MinSep(min_sep=separation, max_participations=limit)
-    assert check(Any(matrix=matrix), schema).value == pytest.approx(limit, rel=1e-14)
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    assert check(Any(matrix=matrix), schema).value == pytest.approx(max_participations, rel=1e-14)
 
 
 @pytest.mark.parametrize("limit", [24, 25, 26, 27, 40])
-def test_large_limits_reach_it_too(limit):
+def test_large_limits_reach_it_too(max_participations):
     matrix = np.zeros((100, 100))
     matrix[-1] = 1
-    schema = tff_mf.MinSep(min_sep=2, max_participations=limit)
-    assert limit * (1 - 1e-12) <= tff_mf.sensitivity(Any(matrix=matrix), 100, schema) <= limit * (1 + 1e-4)
+    schema = tff_mf.MinSep(min_sep=2, max_participations=max_participations)
+    assert (
+        max_participations * (1 - 1e-12)
+        <= tff_mf.sensitivity(Any(matrix=matrix), 100, schema)
+        <= max_participations * (1 + 1e-4)
+    )
 
 
 @given(st.lists(st.floats(-2, 2, allow_subnormal=False), min_size=12, max_size=12), st.integers(1, 12), st.data())
-def test_toeplitz_and_any_matrix_agree_on_fixed_epochs(column, separation, data):
-    limit = data.draw(st.integers(1, 11 // separation + 1))
-    schema = tff_mf.FixedEpoch(min_sep=separation, max_participations=limit)
+def test_toeplitz_and_any_matrix_agree_on_fixed_epochs(column, min_sep, data):
+    max_participations = data.draw(st.integers(1, 11 // min_sep + 1))
+    schema = tff_mf.FixedEpoch(min_sep=min_sep, max_participations=max_participations)
     toeplitz = Column(column=tuple(column))
     assert tff_mf.sensitivity(toeplitz, 12, schema) == pytest.approx(
         tff_mf.sensitivity(Any(matrix=toeplitz.encoder(12)), 12, schema), rel=1e-12, abs=1e-150

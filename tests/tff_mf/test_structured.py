@@ -20,7 +20,7 @@ def random(rounds, diagonals, rank, seed=0):
     generator = np.random.default_rng(seed)
     values = generator.uniform(0.1, 0.5, (diagonals, rounds))
     values[0] += 1
-    return tff_mf.Structured(
+    return tff_mf.BandedPlusLowRank(
         diagonals=values,
         left=generator.uniform(0, 0.3, (rounds, rank)),
         right=generator.uniform(0, 0.3, (rounds, rank)),
@@ -70,14 +70,14 @@ def test_what_runs_has_the_memory_it_claims():
 @pytest.mark.parametrize(("rounds", "diagonals", "rank", "published"), [(256, 4, 4, 40.4), (512, 5, 4, 62.2)])
 def test_it_is_as_good_as_published(rounds, diagonals, rank, published):
     # Denisov et al. (2022), table 2, column Efficient.
-    result = tff_mf.optimize_structured_result(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
+    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
     assert round(result.loss * rounds**0.5, 1) <= published
     assert result.loss >= tff_mf.rms_loss(dense(rounds), rounds, ONCE)
     assert result.loss == tff_mf.rms_loss(result.mechanism, rounds, ONCE)
 
 
 def test_its_sensitivity_is_its_own():
-    fitted = tff_mf.optimize_structured(mechanism=dense(128), diagonals=3, rank=2)
+    fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(128), diagonals=3, rank=2)
     encoder = np.linalg.solve(fitted.decoder(128), np.tri(128))
     largest = np.max(np.linalg.norm(encoder, axis=0))
     assert tff_mf.sensitivity(fitted, 128, ONCE) == pytest.approx(largest, rel=1e-10)
@@ -85,42 +85,42 @@ def test_its_sensitivity_is_its_own():
 
 
 def test_all_diagonals_are_the_decoder_itself():
-    result = tff_mf.optimize_structured_result(mechanism=dense(8), diagonals=7, rank=1)
+    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(8), diagonals=7, rank=1)
     np.testing.assert_allclose(result.mechanism.encoder(8), dense(8).encoder(8), atol=1e-8)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
 def test_a_decoder_of_that_structure_is_found(rank):
     wanted = random(40, 2, rank)
-    made_for = tff_mf.MadeFor(rounds=40, participation=ONCE)
-    given_mechanism = tff_mf.Dense(matrix=np.tril(wanted.encoder(40)), made_for=made_for)
-    result = tff_mf.optimize_structured_result(mechanism=given_mechanism, diagonals=2, rank=rank)
+    optimized_for = tff_mf.OptimizedFor(rounds=40, participation=ONCE)
+    given_mechanism = tff_mf.Dense(matrix=np.tril(wanted.encoder(40)), optimized_for=optimized_for)
+    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=given_mechanism, diagonals=2, rank=rank)
     assert result.history[-1] < 1e-3
 
 
 def test_nothing_below_the_diagonals_is_no_trouble():
     twice = tff_mf.Dense(
-        matrix=np.tri(6), made_for=tff_mf.MadeFor(rounds=6, participation=tff_mf.SingleParticipation())
+        matrix=np.tri(6), optimized_for=tff_mf.OptimizedFor(rounds=6, participation=tff_mf.SingleParticipation())
     )
-    result = tff_mf.optimize_structured_result(mechanism=twice, diagonals=2, rank=1)
+    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=twice, diagonals=2, rank=1)
     assert result.converged
     np.testing.assert_allclose(result.mechanism.decoder(6), np.eye(6), atol=1e-15)
 
 
 def test_distance_never_rises():
-    history = tff_mf.optimize_structured_result(mechanism=dense(64), diagonals=3, rank=3).history
+    history = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(64), diagonals=3, rank=3).history
     assert all(after <= before for before, after in itertools.pairwise(history))
 
 
 def test_what_runs_is_float32():
-    run = random(10, 3, 2).as_run()
+    run = random(10, 3, 2).cast_to_float32()
     for array in (run.diagonals, run.left, run.right):
         assert np.array_equal(array, array.astype(np.float32))
-    assert run.as_run() == run
+    assert run.cast_to_float32() == run
 
 
 def test_it_comes_back_from_a_file_to_the_bit(tmp_path):
-    fitted = tff_mf.optimize_structured(mechanism=dense(64), diagonals=3, rank=2)
+    fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(64), diagonals=3, rank=2)
     tff_mf.save(fitted, tmp_path / "artifact")
     loaded = tff_mf.load(tmp_path / "artifact")
     assert loaded == fitted
@@ -146,7 +146,7 @@ GOOD = {"diagonals": [[1.0, 1.0]], "left": [[1.0], [1.0]], "right": [[1.0], [1.0
 )
 def test_bad_fields_are_named(changed, error, message):
     with pytest.raises(error, match=message) as raised:
-        tff_mf.Structured(**(GOOD | changed))
+        tff_mf.BandedPlusLowRank(**(GOOD | changed))
     assert isinstance(raised.value, tff_mf.InputError)
 
 
@@ -162,5 +162,5 @@ def test_bad_fields_are_named(changed, error, message):
 )
 def test_bad_input_is_named(changed, error, message):
     with pytest.raises(error, match=message) as raised:
-        tff_mf.optimize_structured(**({"mechanism": dense(8), "diagonals": 1, "rank": 1} | changed))
+        tff_mf.optimize_banded_plus_low_rank(**({"mechanism": dense(8), "diagonals": 1, "rank": 1} | changed))
     assert isinstance(raised.value, tff_mf.InputError)

@@ -116,9 +116,9 @@ def test_streaming_holds_one_row_a_level():
 
 @pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
-def test_sensitivity_against_brute_force(schema, rounds, separation, limit):
-    separation = min(separation, rounds)
-    participation = schema(min_sep=separation, max_participations=min(limit, (rounds - 1) // separation + 1))
+def test_sensitivity_against_brute_force(schema, rounds, min_sep, max_participations):
+    min_sep = min(min_sep, rounds)
+    participation = schema(min_sep=min_sep, max_participations=min(max_participations, (rounds - 1) // min_sep + 1))
     result = tff_mf.explain_sensitivity(tff_mf.Tree(rounds, variant="full"), rounds, participation)
     assert result.exact
     assert result.value**2 == pytest.approx(brute_force(rounds, participation), rel=1e-14)
@@ -126,18 +126,18 @@ def test_sensitivity_against_brute_force(schema, rounds, separation, limit):
 
 @pytest.mark.parametrize("rounds", range(1, 13))
 def test_node_counts_against_every_pattern(rounds):
-    for separation in range(1, rounds + 1):
-        for limit in range(1, (rounds - 1) // separation + 2):
-            schema = tff_mf.MinSep(min_sep=separation, max_participations=limit)
-            assert _tree_nodes.min_sep(rounds, separation, limit) == brute_force(rounds, schema)
+    for min_sep in range(1, rounds + 1):
+        for max_participations in range(1, (rounds - 1) // min_sep + 2):
+            schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+            assert _tree_nodes.min_sep(rounds, min_sep, max_participations) == brute_force(rounds, schema)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(st.integers(1, 10), st.integers(0, 3), st.integers(1, 10), st.integers(1, 10))
-def test_no_client_is_above_it_whatever_its_signs(variant, rounds, fewer, separation, limit):
+def test_no_client_is_above_it_whatever_its_signs(variant, rounds, fewer, min_sep, max_participations):
     first = max(rounds - fewer, 1)
-    separation = min(separation, first)
-    schema = tff_mf.MinSep(min_sep=separation, max_participations=min(limit, (first - 1) // separation + 1))
+    min_sep = min(min_sep, first)
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=min(max_participations, (first - 1) // min_sep + 1))
     tree = tff_mf.Tree(rounds, variant=variant)
     result, encoder = tff_mf.explain_sensitivity(tree, first, schema), tree.encoder(first)
     largest = max(
@@ -151,16 +151,16 @@ def test_no_client_is_above_it_whatever_its_signs(variant, rounds, fewer, separa
 
 
 @pytest.mark.parametrize("separation", [1, 3, 20, 63])
-def test_node_counts_at_sizes_where_the_program_branches(separation):
+def test_node_counts_at_sizes_where_the_program_branches(min_sep):
     """Against a dense quadratic form over random patterns: never below any of them."""
-    rounds, generator = 203, np.random.default_rng(separation)
+    rounds, generator = 203, np.random.default_rng(min_sep)
     nodes = node_matrix(rounds)
-    limit = (rounds - 1) // separation + 1
-    largest = _tree_nodes.min_sep(rounds, separation, limit)
+    max_participations = (rounds - 1) // min_sep + 1
+    largest = _tree_nodes.min_sep(rounds, min_sep, max_participations)
     for _ in range(200):
-        gaps = separation + generator.geometric(0.3, size=limit) - 1
-        pattern = np.cumsum(np.concatenate([[generator.integers(separation)], gaps]))
-        pattern = pattern[pattern < rounds][:limit]
+        gaps = min_sep + generator.geometric(0.3, size=max_participations) - 1
+        pattern = np.cumsum(np.concatenate([[generator.integers(min_sep)], gaps]))
+        pattern = pattern[pattern < rounds][:max_participations]
         value = np.sum(np.square(nodes[:, pattern].sum(axis=1)))
         assert largest >= value
 
@@ -169,9 +169,9 @@ def test_node_counts_at_sizes_where_the_program_branches(separation):
     ("limit", "free", "rounds", "expected"),
     [(1, 7, 8, 4), (3, 3, 9, 11), (3, 2, 7, 9), (8, 2, 24, 88), (4, 127, 512, 56)],
 )
-def test_it_agrees_with_the_accountant_of_tensorflow_privacy(limit, free, rounds, expected):
+def test_it_agrees_with_the_accountant_of_tensorflow_privacy(max_participations, free, rounds, expected):
     # Its separation counts the rounds in between: tree_aggregation_accountant of TensorFlow Privacy 0.9.0.
-    assert _tree_nodes.min_sep(rounds, free + 1, limit) == expected
+    assert _tree_nodes.min_sep(rounds, free + 1, max_participations) == expected
 
 
 @pytest.mark.parametrize(("rounds", "rms_loss", "max_loss"), [(2052, 12.47150, 14.98092), (2048, 12.47311, 14.98092)])
@@ -191,9 +191,9 @@ def test_the_online_tree_of_one_participation(rounds, expected):
 
 
 @pytest.mark.parametrize(("rounds", "separation", "limit"), [(2052, 342, 6), (2000, 314, 6), (2052, 1, 2052)])
-def test_sensitivity_takes_no_time(rounds, separation, limit):
+def test_sensitivity_takes_no_time(rounds, min_sep, max_participations):
     began = time.process_time()
-    _tree_nodes.min_sep(rounds, separation, limit)
+    _tree_nodes.min_sep(rounds, min_sep, max_participations)
     assert time.process_time() - began < 1
 
 

@@ -52,7 +52,7 @@ class Dense(tff_mf.Mechanism):
     def inverse(self, rounds):
         return self.of.inverse(rounds)
 
-    def as_run(self):
+    def cast_to_float32(self):
         return self
 
 

@@ -27,13 +27,13 @@ def banded(mechanism: BandedMechanism, rounds: int, participation: Participation
 
 def _banded(diagonals: np.ndarray, participation: Participation) -> SensitivityResult:
     bands, rounds = diagonals.shape
-    if participation.limit == 1 or bands <= participation.separation:
+    if participation.max_participations == 1 or bands <= participation.min_sep:
         squared_norms = np.sum(np.square(diagonals), axis=0)
         value = _general.of_orthogonal(squared_norms, participation)
         return SensitivityResult(value=value, exact=True, rule=_general.BANDED)
     if isinstance(participation, FixedEpoch):
         return _fixed_epoch.fixed_epoch(
-            _touched(diagonals, participation.separation),
+            _touched(diagonals, participation.min_sep),
             participation,
             lambda pattern: _sum_of_columns(diagonals, pattern),
         )
@@ -41,10 +41,10 @@ def _banded(diagonals: np.ndarray, participation: Participation) -> SensitivityR
     return _general.of_matrix(_dense(diagonals), participation)
 
 
-def _touched(diagonals: np.ndarray, separation: int) -> Iterator[np.ndarray]:
+def _touched(diagonals: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
     """Yields the diagonals 0, b, 2b, … of CᵀC, as far as bands overlap."""
     bands, rounds = diagonals.shape
-    for apart in range(0, bands, separation):
+    for apart in range(0, bands, min_sep):
         yield np.einsum("it,it->t", diagonals[apart:, : rounds - apart], diagonals[: bands - apart, apart:])
 
 

@@ -14,15 +14,15 @@ def blt(mechanism: BLT, rounds: int, participation: Participation) -> Sensitivit
     sooner; so has one participation. Otherwise c must not rise: theorem 3.1 of McMahan et al. (2024). Where c₁ > 1,
     C is bounded entry by entry by the matrix with c₁ in place of c₀, for which the theorem holds.
     """
-    separation, limit = participation.separation, participation.limit
-    if not _blt_sums.fits(mechanism, rounds, limit):
+    min_sep, max_participations = participation.min_sep, participation.max_participations
+    if not _blt_sums.fits(mechanism, rounds, max_participations):
         return _toeplitz.toeplitz(mechanism, rounds, participation)
-    if limit == 1 or isinstance(participation, FixedEpoch):
+    if max_participations == 1 or isinstance(participation, FixedEpoch):
         exact, rule = True, "BLT, closed form: C ≥ 0, and the earliest pattern is cut off last"
     elif _blt_sums.never_rises(mechanism):
         exact, rule = True, "BLT, closed form, non-increasing: McMahan et al. (2024), theorem 3.1"
     else:
         exact = False
         rule = "BLT, closed form, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant"
-    value = _blt_sums.earliest_pattern_norm(mechanism, rounds, separation, limit, raised=not exact)
+    value = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=not exact)
     return SensitivityResult(value=value, exact=exact, rule=rule)

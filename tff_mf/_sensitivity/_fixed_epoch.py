@@ -33,17 +33,17 @@ def fixed_epoch(
         participation: The schema.
         sum_of_columns: Returns the sum of the columns of C for the rounds of a pattern.
     """
-    separation, limit = participation.separation, participation.limit
+    min_sep, max_participations = participation.min_sep, participation.max_participations
     totals = np.zeros(0)
-    for epochs, diagonal in zip(range(limit), gram, strict=False):
-        pairs = _patterns.window_sums(np.abs(diagonal), width=limit - epochs, stride=separation)
+    for epochs, diagonal in zip(range(max_participations), gram, strict=False):
+        pairs = _patterns.window_sums(np.abs(diagonal), width=max_participations - epochs, stride=min_sep)
         if epochs:
             totals[: len(pairs)] += 2 * pairs
         else:
             totals = pairs
     worst = int(np.argmax(totals))
     squared = float(totals[worst])
-    rounds = range(worst, min(worst + limit * separation, len(totals)), separation)
+    rounds = range(worst, min(worst + max_participations * min_sep, len(totals)), min_sep)
     reached = float(np.sum(np.square(sum_of_columns(rounds))))
     if reached >= squared * (1 - _ROUNDING):
         rule = "fixed epochs, CᵀC ≥ 0: largest sum of CᵀC over a pattern, Choquette-Choo et al. (2023), proposition D.1"
@@ -56,5 +56,5 @@ def fixed_epoch(
 
 def orthogonal_columns(squared_norms: np.ndarray, participation: FixedEpoch) -> float:
     """Returns the sensitivity if the columns that one client touches never share a row."""
-    totals = _patterns.window_sums(squared_norms, width=participation.limit, stride=participation.separation)
+    totals = _patterns.window_sums(squared_norms, width=participation.max_participations, stride=participation.min_sep)
     return float(np.sqrt(np.max(totals)))

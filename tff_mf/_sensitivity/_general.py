@@ -32,12 +32,12 @@ def rule(mechanism: Mechanism, rounds: int, participation: Participation) -> Sen
 
 def of_matrix(matrix: np.ndarray, participation: Participation) -> SensitivityResult:
     """Returns sensitivity of any matrix, float64 `[rows, rounds]`, by the best rule that fits its entries."""
-    separation = participation.separation
+    min_sep = participation.min_sep
     squared_norms = np.sum(np.square(matrix), axis=0)
-    if participation.limit == 1:
+    if participation.max_participations == 1:
         rule = "one participation: largest column norm"
         return SensitivityResult(value=float(np.sqrt(np.max(squared_norms))), exact=True, rule=rule)
-    if not np.any(np.tril(matrix, -separation)) and not np.any(np.triu(matrix, 1)):
+    if not np.any(np.tril(matrix, -min_sep)) and not np.any(np.triu(matrix, 1)):
         return SensitivityResult(value=of_orthogonal(squared_norms, participation), exact=True, rule=BANDED)
     if isinstance(participation, FixedEpoch):
         gram = _touched(matrix, participation)
@@ -54,12 +54,12 @@ def of_orthogonal(squared_norms: np.ndarray, participation: Participation) -> fl
 
 def _touched(matrix: np.ndarray, participation: FixedEpoch) -> Iterator[np.ndarray]:
     """Yields the diagonals 0, b, 2b, … of CᵀC; those between them are not computed."""
-    separation, rounds = participation.separation, matrix.shape[1]
-    epochs = min(participation.limit, -(-rounds // separation))
-    diagonals = [np.empty(rounds - each * separation) for each in range(epochs)]
-    for place in range(separation):
-        columns = np.ascontiguousarray(matrix[:, place::separation])
+    min_sep, rounds = participation.min_sep, matrix.shape[1]
+    epochs = min(participation.max_participations, -(-rounds // min_sep))
+    diagonals = [np.empty(rounds - each * min_sep) for each in range(epochs)]
+    for place in range(min_sep):
+        columns = np.ascontiguousarray(matrix[:, place::min_sep])
         gram = columns.T @ columns
         for each in range(min(epochs, len(gram))):
-            diagonals[each][place::separation] = np.diagonal(gram, each)
+            diagonals[each][place::min_sep] = np.diagonal(gram, each)
     yield from diagonals

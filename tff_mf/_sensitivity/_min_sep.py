@@ -21,10 +21,12 @@ def orthogonal_columns(squared_norms: np.ndarray, participation: Participation) 
 
 def upper_bound(matrix: np.ndarray, participation: Participation) -> SensitivityResult:
     """Returns the smaller of two upper bounds that hold for any C, float64 `[rows, rounds]`."""
-    separation, limit = participation.separation, participation.limit
+    min_sep, max_participations = participation.min_sep, participation.max_participations
     gram = matrix.T @ matrix
     triangle = _largest_sum(np.sqrt(np.diagonal(gram)), participation)
-    theorem = float(np.sqrt(_largest_sum(_row_sums(np.abs(gram, out=gram), separation, limit), participation)))
+    theorem = float(
+        np.sqrt(_largest_sum(_row_sums(np.abs(gram, out=gram), min_sep, max_participations), participation))
+    )
     if theorem <= triangle:
         rule = "any matrix, upper bound: Choquette-Choo et al. (2023), theorem 3"
         return SensitivityResult(value=theorem, exact=False, rule=rule)
@@ -32,7 +34,7 @@ def upper_bound(matrix: np.ndarray, participation: Participation) -> Sensitivity
     return SensitivityResult(value=triangle, exact=False, rule=rule)
 
 
-def _row_sums(gram: np.ndarray, separation: int, limit: int) -> np.ndarray:
+def _row_sums(gram: np.ndarray, min_sep: int, max_participations: int) -> np.ndarray:
     """Returns v with Σ_{s,t∈π} |X_st| ≤ Σ_{s∈π} v_s for each pattern π: algorithm 3, a little tighter.
 
     The paper takes for v_s the largest sum of row s over any pattern. It is enough to take it over patterns that s
@@ -42,11 +44,13 @@ def _row_sums(gram: np.ndarray, separation: int, limit: int) -> np.ndarray:
     sums = np.empty(rounds)
     for start in range(0, rounds, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, rounds))
-        away = np.abs(np.arange(rounds) - rows[:, None]) >= separation
-        others = _patterns.largest_sums(gram[rows] * away, separation=separation, limit=limit - 1)
+        away = np.abs(np.arange(rounds) - rows[:, None]) >= min_sep
+        others = _patterns.largest_sums(gram[rows] * away, min_sep=min_sep, max_participations=max_participations - 1)
         sums[rows] = gram[rows, rows] + others
     return sums
 
 
 def _largest_sum(values: np.ndarray, participation: Participation) -> float:
-    return _patterns.largest_sum(values, separation=participation.separation, limit=participation.limit)
+    return _patterns.largest_sum(
+        values, min_sep=participation.min_sep, max_participations=participation.max_participations
+    )

@@ -40,29 +40,29 @@ def window_sums(values: np.ndarray, *, width: int, stride: int) -> np.ndarray:
         window, size = doubled, 2 * size
 
 
-def largest_sum(values: np.ndarray, *, separation: int, limit: int) -> float:
-    """Returns the largest sum over at most `limit` places that are `separation` apart or more.
+def largest_sum(values: np.ndarray, *, min_sep: int, max_participations: int) -> float:
+    """Returns the largest sum over at most `max_participations` places that are `min_sep` apart or more.
 
     Choquette-Choo et al. (2023), algorithm 2 (VecSens) without the root. Their loop over the places is a running
     maximum; where no pattern is long enough for the limit to matter, one pass does.
 
     Args:
         values: Nonnegative numbers, float64 `[rounds]`.
-        separation: Smallest distance b of two places.
-        limit: Largest number k of places.
+        min_sep: Smallest distance b of two places.
+        max_participations: Largest number k of places.
 
     Example:
-        >>> largest_sum(np.array([3.0, 4.0, 3.0, 0.0, 2.0]), separation=2, limit=2)
+        >>> largest_sum(np.array([3.0, 4.0, 3.0, 0.0, 2.0]), min_sep=2, max_participations=2)
         6.0
     """
     rounds = len(values)
-    if separation == 1:
-        return float(np.sum(np.sort(values)[rounds - min(limit, rounds) :]))
-    unlimited = limit * separation >= rounds
-    return float(_in_one_pass(values, separation) if unlimited else _place_by_place(values, separation, limit))
+    if min_sep == 1:
+        return float(np.sum(np.sort(values)[rounds - min(max_participations, rounds) :]))
+    unlimited = max_participations * min_sep >= rounds
+    return float(_in_one_pass(values, min_sep) if unlimited else _place_by_place(values, min_sep, max_participations))
 
 
-def largest_sums(values: np.ndarray, *, separation: int, limit: int) -> np.ndarray:
+def largest_sums(values: np.ndarray, *, min_sep: int, max_participations: int) -> np.ndarray:
     """Returns `largest_sum` of each row, or a little more where that is much quicker.
 
     A large limit k is replaced by a price λ of each place. For every λ ≥ 0,
@@ -74,48 +74,48 @@ def largest_sums(values: np.ndarray, *, separation: int, limit: int) -> np.ndarr
 
     Args:
         values: Nonnegative numbers, float64 `[rows, rounds]`.
-        separation: Smallest distance b of two places.
-        limit: Largest number k of places; may be 0.
+        min_sep: Smallest distance b of two places.
+        max_participations: Largest number k of places; may be 0.
 
     Example:
-        >>> largest_sums(np.array([[3.0, 4.0, 3.0, 0.0, 2.0]]), separation=2, limit=2)
+        >>> largest_sums(np.array([[3.0, 4.0, 3.0, 0.0, 2.0]]), min_sep=2, max_participations=2)
         array([6.])
     """
     rows, rounds = values.shape
-    if limit == 0:
+    if max_participations == 0:
         return np.zeros(rows)
-    if separation == 1:
-        rest = rounds - min(limit, rounds)
+    if min_sep == 1:
+        rest = rounds - min(max_participations, rounds)
         return np.sum(np.partition(values, rest, axis=1)[:, rest:], axis=1)
-    if limit <= _MOST_PASSES:
-        return _place_by_place(values, separation, min(limit, -(-rounds // separation)))
-    return _by_price(np.ascontiguousarray(values.T), separation, limit)
+    if max_participations <= _MOST_PASSES:
+        return _place_by_place(values, min_sep, min(max_participations, -(-rounds // min_sep)))
+    return _by_price(np.ascontiguousarray(values.T), min_sep, max_participations)
 
 
-def _place_by_place(values: np.ndarray, separation: int, limit: int) -> np.ndarray:
+def _place_by_place(values: np.ndarray, min_sep: int, max_participations: int) -> np.ndarray:
     # best[..., t] is the largest sum over the first t + 1 places.
     best = np.maximum.accumulate(values, axis=-1)
-    for size in range(1, limit):
+    for size in range(1, max_participations):
         # More than `size` places do not fit in front of it.
-        start = size * separation
-        candidates = values[..., start:] + best[..., start - separation : -separation]
+        start = size * min_sep
+        candidates = values[..., start:] + best[..., start - min_sep : -min_sep]
         np.maximum(candidates[..., :1], best[..., start - 1 : start], out=candidates[..., :1])
         np.maximum.accumulate(candidates, axis=-1, out=best[..., start:])
     return best[..., -1]
 
 
-def _in_one_pass(values: np.ndarray, separation: int) -> np.ndarray:
+def _in_one_pass(values: np.ndarray, min_sep: int) -> np.ndarray:
     best = values.copy()
-    for start in range(0, len(values), separation):
-        block = best[start : start + separation]
+    for start in range(0, len(values), min_sep):
+        block = best[start : start + min_sep]
         if start:
-            block += best[start - separation : start - separation + len(block)]
+            block += best[start - min_sep : start - min_sep + len(block)]
             np.maximum(block[:1], best[start - 1 : start], out=block[:1])
         np.maximum.accumulate(block, axis=0, out=block)
     return best[-1]
 
 
-def _by_price(values: np.ndarray, separation: int, limit: int) -> np.ndarray:
+def _by_price(values: np.ndarray, min_sep: int, max_participations: int) -> np.ndarray:
     """Golden-section search, for each column `[rounds]` of `values` on its own."""
     best = np.empty_like(values)
 
@@ -124,10 +124,10 @@ def _by_price(values: np.ndarray, separation: int, limit: int) -> np.ndarray:
         np.maximum(best[0], 0, out=best[0])
         for place in range(1, len(best)):
             row = best[place]
-            if place >= separation:
-                row += best[place - separation]
+            if place >= min_sep:
+                row += best[place - min_sep]
             np.maximum(row, best[place - 1], out=row)
-        return best[-1] + limit * price
+        return best[-1] + max_participations * price
 
     low, high = np.zeros(values.shape[1]), np.max(values, axis=0)
     left, right = high - _GOLDEN * high, _GOLDEN * high

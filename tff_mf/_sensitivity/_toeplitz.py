@@ -26,12 +26,12 @@ def toeplitz(mechanism: ToeplitzMechanism, rounds: int, participation: Participa
 
 
 def _toeplitz(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    if participation.limit == 1 or not np.any(column[participation.separation :]):
+    if participation.max_participations == 1 or not np.any(column[participation.min_sep :]):
         return _orthogonal(column, participation)
     if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
         return _non_increasing(column, participation)
     if sums_epochs(participation, len(column)):
-        gram = _touched(column, participation.separation)
+        gram = _touched(column, participation.min_sep)
         return _fixed_epoch.fixed_epoch(
             gram, participation, lambda pattern: _earliest_pattern(column[: len(column) - pattern[0]], participation)
         )
@@ -41,7 +41,7 @@ def _toeplitz(column: np.ndarray, participation: Participation) -> SensitivityRe
 
 def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpoch]:
     """Returns whether CᵀC is summed over the patterns of fixed epochs, for any C."""
-    return isinstance(participation, FixedEpoch) and rounds * participation.limit <= _MOST_PRODUCTS
+    return isinstance(participation, FixedEpoch) and rounds * participation.max_participations <= _MOST_PRODUCTS
 
 
 def _orthogonal(column: np.ndarray, participation: Participation) -> SensitivityResult:
@@ -85,7 +85,7 @@ def _majorant(column: np.ndarray, participation: Participation) -> SensitivityRe
 def _cauchy_schwarz(column: np.ndarray, participation: Participation) -> SensitivityResult:
     """‖Cu‖² ≤ (Σ ‖column t of C‖)² ≤ k Σ ‖column t of C‖² over the t of a pattern, for any C."""
     return SensitivityResult(
-        value=float(np.sqrt(participation.limit * _earliest_squared_norms(column, participation))),
+        value=float(np.sqrt(participation.max_participations * _earliest_squared_norms(column, participation))),
         exact=False,
         rule="Toeplitz, upper bound: Cauchy-Schwarz inequality over the columns",
     )
@@ -97,7 +97,7 @@ def _earliest_squared_norms(column: np.ndarray, participation: Participation) ->
     Each number is weighed by how many of the columns it is in, so that one pairwise sum does.
     """
     rounds = len(column)
-    columns = np.minimum(participation.limit, np.arange(rounds - 1, -1, -1) // participation.separation + 1)
+    columns = np.minimum(participation.max_participations, np.arange(rounds - 1, -1, -1) // participation.min_sep + 1)
     return float(np.sum(columns * np.square(column)))
 
 
@@ -107,12 +107,14 @@ def _earliest_pattern_norm(column: np.ndarray, participation: Participation) -> 
 
 def _earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
     """Returns the sum of the columns 0, b, …, (k − 1)b of LtToep(column)."""
-    return _patterns.window_sums(column[::-1], width=participation.limit, stride=participation.separation)[::-1]
+    return _patterns.window_sums(column[::-1], width=participation.max_participations, stride=participation.min_sep)[
+        ::-1
+    ]
 
 
-def _touched(column: np.ndarray, separation: int) -> Iterator[np.ndarray]:
+def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
     """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of the products of two coefficients so far apart."""
-    for apart in range(0, len(column), separation):
+    for apart in range(0, len(column), min_sep):
         yield _running_sums(column[: len(column) - apart] * column[apart:])[::-1]
 
 

@@ -19,7 +19,7 @@ def _tree(mechanism: Tree, rounds: int, participation: Participation) -> Sensiti
     """
     online = mechanism.variant == "online"
     leaves = rounds if online else mechanism.max_rounds
-    arguments = (leaves, participation.separation, participation.limit)
+    arguments = (leaves, participation.min_sep, participation.max_participations)
     fixed = isinstance(participation, FixedEpoch)
     nodes = _tree_nodes.fixed_epoch(*arguments) if fixed else _tree_nodes.min_sep(*arguments)
     known = fixed or isinstance(participation, MinSep | SingleParticipation)

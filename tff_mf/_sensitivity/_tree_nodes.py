@@ -34,7 +34,7 @@ class _Span(NamedTuple):
     slack: np.ndarray
 
 
-def min_sep(rounds: int, separation: int, limit: int) -> int:
+def min_sep(rounds: int, min_sep: int, max_participations: int) -> int:
     """Returns the largest sum of squared node counts over min-sep patterns, exactly.
 
     A dynamic program over the tree, from the leaves up. Two spans side by side meet in one number only: how many
@@ -43,38 +43,38 @@ def min_sep(rounds: int, separation: int, limit: int) -> int:
 
     Args:
         rounds: Number of rounds n, those of the tree.
-        separation: Smallest difference b of two rounds of a client.
-        limit: Largest number k of rounds of a client.
+        min_sep: Smallest difference b of two rounds of a client.
+        max_participations: Largest number k of rounds of a client.
 
     Example:
-        >>> min_sep(9, separation=4, limit=3)
+        >>> min_sep(9, min_sep=4, max_participations=3)
         11
     """
-    earliest = np.arange(rounds) % separation == 0
-    earliest[limit * separation :] = False
+    earliest = np.arange(rounds) % min_sep == 0
+    earliest[max_participations * min_sep :] = False
     heights = list(forest(rounds))
     counts = np.concatenate(list(_node_counts(earliest, heights)))
-    if np.array_equal(counts, np.concatenate(list(_most(heights, separation, limit)))):
+    if np.array_equal(counts, np.concatenate(list(_most(heights, min_sep, max_participations)))):
         return int(np.sum(counts**2))
-    return min_sep_over(heights, separation, limit)
+    return min_sep_over(heights, min_sep, max_participations)
 
 
-def min_sep_over(heights: Sequence[int], separation: int, limit: int) -> int:
+def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int) -> int:
     """Returns what `min_sep` does for complete trees of any heights side by side, as restarts leave them.
 
     Args:
         heights: Heights of the trees, in the order of their rounds; at least one.
-        separation: Smallest difference b of two rounds of a client.
-        limit: Largest number k of rounds of a client.
+        min_sep: Smallest difference b of two rounds of a client.
+        max_participations: Largest number k of rounds of a client.
 
     Example:
-        >>> min_sep_over([2, 2], separation=4, limit=2)
+        >>> min_sep_over([2, 2], min_sep=4, max_participations=2)
         6
     """
     rounds = sum(2**height for height in heights)
     # Nobody can tell a larger separation from one that no two rounds have.
-    separation = min(separation, rounds)
-    starts = np.arange(separation)
+    min_sep = min(min_sep, rounds)
+    starts = np.arange(min_sep)
     span = _Span(1, np.array([1]), np.array([1]), np.where(starts == 0, 0, _IMPOSSIBLE)[None])
     trees = {0: span}
     highest = max(heights)
@@ -82,33 +82,35 @@ def min_sep_over(heights: Sequence[int], separation: int, limit: int) -> int:
     alone = heights[0] == highest and list(heights).count(highest) == 1
     for height in range(1, highest + 1):
         first = span._replace(slack=span.slack[:, :1]) if alone and height == highest else span
-        both = _side_by_side(first, span, separation, limit)
+        both = _side_by_side(first, span, min_sep, max_participations)
         span = both._replace(values=both.values + both.counts**2)
         trees[height] = span
     whole = trees[heights[0]]
     whole = whole._replace(slack=whole.slack[:, :1])
     for height in heights[1:]:
-        whole = _side_by_side(whole, trees[height], separation, limit)
+        whole = _side_by_side(whole, trees[height], min_sep, max_participations)
     return int(whole.values.max())
 
 
-def fixed_epoch(rounds: int, separation: int, limit: int) -> int:
-    """Returns the largest sum of squared node counts over the patterns j, j + b, …, `limit` rounds or as many as fit.
+def fixed_epoch(rounds: int, min_sep: int, max_participations: int) -> int:
+    """Returns the largest sum of squared node counts over the patterns j, j + b, … .
+
+    A pattern has `max_participations` rounds, or as many as fit.
 
     Example:
-        >>> fixed_epoch(9, separation=4, limit=3)
+        >>> fixed_epoch(9, min_sep=4, max_participations=3)
         11
     """
     heights = np.array(list(forest(rounds)))
     tree = np.repeat(np.arange(len(heights)), 2**heights)
     place = np.arange(rounds) - np.repeat(np.cumsum(2**heights) - 2**heights, 2**heights)
     totals = np.zeros(rounds)
-    for epochs in range(min(limit, -(-rounds // separation))):
-        early, late = slice(rounds - epochs * separation), slice(epochs * separation, None)
+    for epochs in range(min(max_participations, -(-rounds // min_sep))):
+        early, late = slice(rounds - epochs * min_sep), slice(epochs * min_sep, None)
         # The first node in common is as high as the highest bit in which the places differ.
         first = np.frexp((place[early] ^ place[late]).astype(np.float64))[1]
         common = np.where(tree[early] == tree[late], heights[tree[early]] + 1.0 - first, 0.0)
-        pairs = _patterns.window_sums(common, width=limit - epochs, stride=separation)
+        pairs = _patterns.window_sums(common, width=max_participations - epochs, stride=min_sep)
         totals[early] += 2 * pairs if epochs else pairs
     return int(totals.max())
 
@@ -125,23 +127,23 @@ def _node_counts(participates: np.ndarray, heights: Iterable[int]) -> Iterator[n
         begin += 2**height
 
 
-def _most(heights: Iterable[int], separation: int, limit: int) -> Iterator[np.ndarray]:
+def _most(heights: Iterable[int], min_sep: int, max_participations: int) -> Iterator[np.ndarray]:
     """Yields, like `_node_counts`, the most rounds of one client that a node can have below it."""
     for height in heights:
         for level in range(height + 1):
-            yield np.full(2 ** (height - level), min(limit, -(-(2**level) // separation)))
+            yield np.full(2 ** (height - level), min(max_participations, -(-(2**level) // min_sep)))
 
 
-def _side_by_side(left: _Span, right: _Span, separation: int, limit: int) -> _Span:
+def _side_by_side(left: _Span, right: _Span, min_sep: int, max_participations: int) -> _Span:
     """Returns the span of both; its starts are those of the left one."""
     starts = left.slack.shape[1]
     # Participations on one side only.
-    behind = np.where(left.slack >= 0, np.minimum(left.slack + right.width, separation - 1), _IMPOSSIBLE)
+    behind = np.where(left.slack >= 0, np.minimum(left.slack + right.width, min_sep - 1), _IMPOSSIBLE)
     before = right.slack[:, np.maximum(np.arange(starts) - left.width, 0)]
     # One whole number for count and sum: sorting those is many times faster than sorting pairs.
     base = int(left.values.max() + right.values.max()) + 1
     left_keys, right_keys = left.counts * base + left.values, right.counts * base + right.values
-    allowed = np.add.outer(left.counts, right.counts) <= limit
+    allowed = np.add.outer(left.counts, right.counts) <= max_participations
     pairs = np.add.outer(left_keys, right_keys)
     distinct = np.unique(np.concatenate([left_keys, right_keys, pairs[allowed]]))
     slack = np.full((len(distinct), starts), _IMPOSSIBLE, dtype=np.int64)
@@ -154,7 +156,7 @@ def _side_by_side(left: _Span, right: _Span, separation: int, limit: int) -> _Sp
     offer(right_keys, before)
     for entry, free in enumerate(left.slack):
         partners = np.flatnonzero(allowed[entry])
-        needed = np.clip(separation - 1 - free, 0, separation - 1)
+        needed = np.clip(min_sep - 1 - free, 0, min_sep - 1)
         offer(pairs[entry, partners], np.where(free >= 0, right.slack[np.ix_(partners, needed)], _IMPOSSIBLE))
     return _without_dominated(left.width + right.width, distinct // base, distinct % base, slack)
 

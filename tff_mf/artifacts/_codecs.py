@@ -15,12 +15,12 @@ from tff_mf.mechanisms import (
     BLT,
     Banded,
     BandedInverse,
+    BandedPlusLowRank,
     BandedToeplitz,
     Dense,
     Identity,
-    MadeFor,
     Mechanism,
-    Structured,
+    OptimizedFor,
     Tree,
 )
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
@@ -39,7 +39,7 @@ class MechanismCodec:
 
     axes: Mapping[str, int]
     encode: Callable[[Any], dict[str, np.ndarray]]
-    decode: Callable[[Mapping[str, np.ndarray], MadeFor | None], Mechanism]
+    decode: Callable[[Mapping[str, np.ndarray], OptimizedFor | None], Mechanism]
 
 
 _TREE_VARIANTS = ("full", "online")
@@ -62,46 +62,48 @@ MECHANISMS: dict[str, MechanismCodec] = {
     BLT.kind: MechanismCodec(
         axes={"theta": 1, "omega": 1},
         encode=lambda blt: {"theta": np.array(blt.theta), "omega": np.array(blt.omega)},
-        decode=lambda tensors, made_for: BLT(
-            theta=tensors["theta"].tolist(), omega=tensors["omega"].tolist(), made_for=made_for
+        decode=lambda tensors, optimized_for: BLT(
+            theta=tensors["theta"].tolist(), omega=tensors["omega"].tolist(), optimized_for=optimized_for
         ),
     ),
     Banded.kind: MechanismCodec(
         axes={"values": 2},
         encode=lambda banded: {"values": np.array(banded.values)},
-        decode=lambda tensors, made_for: Banded(values=tensors["values"], made_for=made_for),
+        decode=lambda tensors, optimized_for: Banded(values=tensors["values"], optimized_for=optimized_for),
     ),
     BandedInverse.kind: MechanismCodec(
         axes={"inverse_column": 1},
         encode=lambda banded: {"inverse_column": np.array(banded.inverse_column)},
-        decode=lambda tensors, made_for: BandedInverse(
-            inverse_column=tensors["inverse_column"].tolist(), made_for=made_for
+        decode=lambda tensors, optimized_for: BandedInverse(
+            inverse_column=tensors["inverse_column"].tolist(), optimized_for=optimized_for
         ),
     ),
     BandedToeplitz.kind: MechanismCodec(
         axes={"column": 1},
         encode=lambda banded: {"column": np.array(banded.column)},
-        decode=lambda tensors, made_for: BandedToeplitz(column=tensors["column"].tolist(), made_for=made_for),
+        decode=lambda tensors, optimized_for: BandedToeplitz(
+            column=tensors["column"].tolist(), optimized_for=optimized_for
+        ),
     ),
     Dense.kind: MechanismCodec(
         axes={"matrix": 2},
         encode=lambda dense: {"matrix": np.array(dense.matrix)},
-        decode=lambda tensors, made_for: Dense(matrix=tensors["matrix"], made_for=made_for),
+        decode=lambda tensors, optimized_for: Dense(matrix=tensors["matrix"], optimized_for=optimized_for),
     ),
     Identity.kind: MechanismCodec(
         axes={},
         encode=lambda identity: {},
-        decode=lambda tensors, made_for: Identity(made_for=made_for),
+        decode=lambda tensors, optimized_for: Identity(optimized_for=optimized_for),
     ),
-    Structured.kind: MechanismCodec(
+    BandedPlusLowRank.kind: MechanismCodec(
         axes={"diagonals": 2, "left": 2, "right": 2},
         encode=lambda structured: {
             "diagonals": np.array(structured.diagonals),
             "left": np.array(structured.left),
             "right": np.array(structured.right),
         },
-        decode=lambda tensors, made_for: Structured(
-            diagonals=tensors["diagonals"], left=tensors["left"], right=tensors["right"], made_for=made_for
+        decode=lambda tensors, optimized_for: BandedPlusLowRank(
+            diagonals=tensors["diagonals"], left=tensors["left"], right=tensors["right"], optimized_for=optimized_for
         ),
     ),
     Tree.kind: MechanismCodec(
@@ -110,8 +112,8 @@ MECHANISMS: dict[str, MechanismCodec] = {
             "rounds": np.array([float(tree.rounds)]),
             "variant": np.array([float(_TREE_VARIANTS.index(tree.variant))]),
         },
-        decode=lambda tensors, made_for: Tree(
-            _whole("rounds", tensors["rounds"]), _tree_variant(tensors["variant"]), made_for=made_for
+        decode=lambda tensors, optimized_for: Tree(
+            _whole("rounds", tensors["rounds"]), _tree_variant(tensors["variant"]), optimized_for=optimized_for
         ),
     ),
 }

@@ -14,7 +14,7 @@ from tff_mf import _validate, _version, losses
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
 from tff_mf.artifacts import _codecs
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import MadeFor, Mechanism
+from tff_mf.mechanisms import Mechanism, OptimizedFor
 from tff_mf.participation import Participation
 from tff_mf.workloads import LinearSchedule, PrefixSum, Workload
 
@@ -35,16 +35,16 @@ _MOST_ROUNDS_OF_MATRICES = 2**13
 
 def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
     """Returns the manifest of `mechanism` as canonical JSON."""
-    made_for = mechanism.made_for
+    optimized_for = mechanism.optimized_for
     # As it will be loaded: equal numbers that lie in another order in memory may add up to others.
-    mechanism = _codecs.MECHANISMS[mechanism.kind].decode(tensors, made_for)
-    found = None if made_for is None else _sensitivity(mechanism, made_for)
+    mechanism = _codecs.MECHANISMS[mechanism.kind].decode(tensors, optimized_for)
+    found = None if optimized_for is None else _sensitivity(mechanism, optimized_for)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "kind": mechanism.kind,
-        "made_for": None if made_for is None else _encode_made_for(made_for),
+        "made_for": None if optimized_for is None else _encode_optimized_for(optimized_for),
         "sensitivity": None if found is None else dataclasses.asdict(found),
-        "losses": None if found is None or made_for is None else _losses(mechanism, made_for, found.value),
+        "losses": None if found is None or optimized_for is None else _losses(mechanism, optimized_for, found.value),
         "versions": {name: _release(package) for name, package in _PACKAGES.items()},
     }
     return _canonical({**manifest, "sha256": _digest(manifest, tensors)})
@@ -99,10 +99,10 @@ def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mec
     if manifest["sha256"] != _digest(unsigned, tensors):
         raise InputValueError("its content does not match its sha256: it was damaged or changed")
     _check_versions(manifest["versions"])
-    made_for = None if manifest["made_for"] is None else _decode_made_for(manifest["made_for"])
-    mechanism = _codecs.MECHANISMS[manifest["kind"]].decode(tensors, made_for)
+    optimized_for = None if manifest["made_for"] is None else _decode_optimized_for(manifest["made_for"])
+    mechanism = _codecs.MECHANISMS[manifest["kind"]].decode(tensors, optimized_for)
     _check_claim(manifest["sensitivity"], mechanism)
-    _check_losses(manifest["losses"], made_for)
+    _check_losses(manifest["losses"], optimized_for)
     return mechanism
 
 
@@ -116,13 +116,13 @@ def _check_versions(versions: Any) -> None:
         _validate.instance(f"versions.{name}", version, str, "the release that wrote the file")
 
 
-def _check_losses(claimed: Any, made_for: MadeFor | None) -> None:
+def _check_losses(claimed: Any, optimized_for: OptimizedFor | None) -> None:
     """Refuses what can be no loss, and no more: they are for the reader of the file.
 
     Privacy does not depend on them, nothing is computed from them, and to recompute them would take longer than all
     the rest of loading.
     """
-    if made_for is None:
+    if optimized_for is None:
         if claimed is not None:
             raise InputValueError("it has losses, but no setting that they would be for")
         return
@@ -132,12 +132,12 @@ def _check_losses(claimed: Any, made_for: MadeFor | None) -> None:
             _validate.positive(f"losses.{name}", loss)
 
 
-def _losses(mechanism: Mechanism, made_for: MadeFor, sensitivity: float) -> dict[str, float | None]:
+def _losses(mechanism: Mechanism, optimized_for: OptimizedFor, sensitivity: float) -> dict[str, float | None]:
     unknown: dict[str, float | None] = dict.fromkeys(_LOSSES)
-    if made_for.rounds > _MOST_ROUNDS_OF_MATRICES and losses.takes_matrices(mechanism, made_for.workload):
+    if optimized_for.rounds > _MOST_ROUNDS_OF_MATRICES and losses.takes_matrices(mechanism, optimized_for.workload):
         return unknown
     try:
-        errors = losses.errors(mechanism, made_for.rounds, made_for.workload)
+        errors = losses.errors(mechanism, optimized_for.rounds, optimized_for.workload)
     except InputValueError:
         # Too many rounds to add up one by one: the mechanism is none the worse for it.
         return unknown
@@ -147,7 +147,7 @@ def _losses(mechanism: Mechanism, made_for: MadeFor, sensitivity: float) -> dict
 
 
 def _check_claim(claim: Any, mechanism: Mechanism) -> None:
-    if mechanism.made_for is None:
+    if mechanism.optimized_for is None:
         if claim is not None:
             raise InputValueError("it claims a sensitivity, but no setting that it would hold in")
         return
@@ -155,31 +155,31 @@ def _check_claim(claim: Any, mechanism: Mechanism) -> None:
     _validate.instance("sensitivity.exact", claim["exact"], bool, "true or false")
     _validate.instance("sensitivity.rule", claim["rule"], str, "the name of a rule")
     claimed = _validate.positive("sensitivity.value", claim["value"])
-    actual = _sensitivity(mechanism, mechanism.made_for).value
+    actual = _sensitivity(mechanism, mechanism.optimized_for).value
     # An older release may have had nothing but a larger upper bound: that is honest.
     too_large = claimed > actual * (1 + _SENSITIVITY_TOLERANCE) and claim["exact"]
     if claimed < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
         raise InputValueError(f"it claims sensitivity {claimed!r}, but its parameters have {actual!r}")
 
 
-def _sensitivity(mechanism: Mechanism, made_for: MadeFor) -> SensitivityResult:
-    return explain_sensitivity(mechanism, made_for.rounds, made_for.participation)
+def _sensitivity(mechanism: Mechanism, optimized_for: OptimizedFor) -> SensitivityResult:
+    return explain_sensitivity(mechanism, optimized_for.rounds, optimized_for.participation)
 
 
-def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
+def _encode_optimized_for(optimized_for: OptimizedFor) -> dict[str, Any]:
     schemas = {schema: kind for kind, schema in _codecs.PARTICIPATIONS.items()}
     entry: dict[str, Any] = {
-        "rounds": made_for.rounds,
-        "participation": _encode_fields("made_for.participation", made_for.participation, schemas),
+        "rounds": optimized_for.rounds,
+        "participation": _encode_fields("made_for.participation", optimized_for.participation, schemas),
     }
-    if made_for.workload != PrefixSum():
+    if optimized_for.workload != PrefixSum():
         # Left out where it is the prefix sum, as in the files of before there was another.
         workloads = {workload: kind for kind, workload in _codecs.WORKLOADS.items()}
-        entry["workload"] = _encode_fields("made_for.workload", made_for.workload, workloads)
-    if made_for.duality_gap is not None:
-        entry["duality_gap"] = made_for.duality_gap
-    if made_for.converged is not None:
-        entry["converged"] = made_for.converged
+        entry["workload"] = _encode_fields("made_for.workload", optimized_for.workload, workloads)
+    if optimized_for.duality_gap is not None:
+        entry["duality_gap"] = optimized_for.duality_gap
+    if optimized_for.converged is not None:
+        entry["converged"] = optimized_for.converged
     return entry
 
 
@@ -190,7 +190,7 @@ def _encode_fields(name: str, value: Any, kinds: Mapping[type, str]) -> dict[str
     return {"kind": kinds[type(value)], **dataclasses.asdict(value)}
 
 
-def _decode_made_for(entry: Any) -> MadeFor:
+def _decode_optimized_for(entry: Any) -> OptimizedFor:
     _validate.instance("made_for", entry, dict, "an object")
     present = {"workload", "duality_gap", "converged"} & set(entry)
     _require_keys("made_for", entry, {"rounds", "participation"} | present)
@@ -206,7 +206,7 @@ def _decode_made_for(entry: Any) -> MadeFor:
         _validate.instance("made_for.converged", entry["converged"], bool, "true or false")
         optional["converged"] = entry["converged"]
     participation = _decode_fields("made_for.participation", entry["participation"], _codecs.PARTICIPATIONS)
-    return MadeFor(rounds=entry["rounds"], participation=participation, **optional)
+    return OptimizedFor(rounds=entry["rounds"], participation=participation, **optional)
 
 
 def _decode_schedule(fields: Mapping[str, Any]) -> LinearSchedule:

@@ -1,15 +1,15 @@
 """What C is: one mechanism a file."""
 
 from tff_mf.mechanisms._mechanism import BandedMechanism as BandedMechanism
-from tff_mf.mechanisms._mechanism import MadeFor as MadeFor
 from tff_mf.mechanisms._mechanism import Mechanism as Mechanism
+from tff_mf.mechanisms._mechanism import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism as ToeplitzMechanism
 from tff_mf.mechanisms.banded import Banded as Banded
 from tff_mf.mechanisms.banded_inverse import BandedInverse as BandedInverse
+from tff_mf.mechanisms.banded_plus_low_rank import BandedPlusLowRank as BandedPlusLowRank
 from tff_mf.mechanisms.banded_toeplitz import BandedToeplitz as BandedToeplitz
 from tff_mf.mechanisms.blt import BLT as BLT
 from tff_mf.mechanisms.blt import BLTParameters as BLTParameters
 from tff_mf.mechanisms.dense import Dense as Dense
 from tff_mf.mechanisms.identity import Identity as Identity
-from tff_mf.mechanisms.structured import Structured as Structured
 from tff_mf.mechanisms.tree import Tree as Tree

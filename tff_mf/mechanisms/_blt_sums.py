@@ -48,7 +48,7 @@ def never_rises(mechanism: BLT) -> bool:
     return sum(map(Fraction, mechanism.omega)) <= 1
 
 
-def earliest_pattern_norm(mechanism: BLT, rounds: int, separation: int, limit: int, *, raised: bool) -> float:
+def earliest_pattern_norm(mechanism: BLT, rounds: int, min_sep: int, max_participations: int, *, raised: bool) -> float:
     """Returns ‖Cu‖ for the pattern 0, b, …, (k − 1)b, which must lie within `rounds`.
 
     From the (m+1)-th participation on and until the next, row mb + s of Cu is Σ_j ω_j θ_j^(s−1) P_mj with
@@ -57,26 +57,26 @@ def earliest_pattern_norm(mechanism: BLT, rounds: int, separation: int, limit: i
     Args:
         mechanism: The BLT.
         rounds: Number of rounds n.
-        separation: b.
-        limit: k.
+        min_sep: b.
+        max_participations: k.
         raised: Whether c₀ is taken to be max(1, c₁), which makes c non-increasing.
     """
     omega = np.asarray(mechanism.omega)
     exponents = -np.log(mechanism.theta)
     head = max(1.0, float(np.nextafter(float(sum(map(Fraction, mechanism.omega))), np.inf))) if raised else 1.0
-    separation = min(separation, rounds)
-    bridged = omega * np.exp(-(separation - 1.0) * exponents)
+    min_sep = min(min_sep, rounds)
+    bridged = omega * np.exp(-(min_sep - 1.0) * exponents)
     overlap = np.zeros((len(omega), len(omega)))
     hits = head * head
-    for start in range(0, limit - 1, _BLOCK):
-        until = np.arange(start + 1.0, min(start + _BLOCK, limit - 1) + 1.0)[:, np.newaxis]
-        carried, _ = geometric_sum(separation * exponents, until)
+    for start in range(0, max_participations - 1, _BLOCK):
+        until = np.arange(start + 1.0, min(start + _BLOCK, max_participations - 1) + 1.0)[:, np.newaxis]
+        carried, _ = geometric_sum(min_sep * exponents, until)
         overlap += carried.T @ carried
         hits += float(np.sum(np.square(head + carried @ bridged)))
-    last, _ = geometric_sum(separation * exponents, float(limit))
+    last, _ = geometric_sum(min_sep * exponents, float(max_participations))
     added = exponents[:, np.newaxis] + exponents
-    stretch, _ = geometric_sum(added, separation - 1.0)
-    end, _ = geometric_sum(added, float(rounds - (limit - 1) * separation - 1))
+    stretch, _ = geometric_sum(added, min_sep - 1.0)
+    end, _ = geometric_sum(added, float(rounds - (max_participations - 1) * min_sep - 1))
     between = omega @ (overlap * stretch + np.multiply.outer(last, last) * end) @ omega
     return float(np.sqrt(hits + between))
 

@@ -13,7 +13,7 @@ from tff_mf.workloads import PrefixSum, Workload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MadeFor:
+class OptimizedFor:
     """The setting a mechanism was optimized for; it may well be used in another.
 
     Attributes:
@@ -47,16 +47,16 @@ class Mechanism(abc.ABC):
     """A lower-triangular strategy matrix C; noise is C⁻¹z for independent Gaussian rows z.
 
     Attributes:
-        made_for: Setting that C was optimized for, or `None`.
+        optimized_for: Setting that C was optimized for, or `None`.
     """
 
     kind: ClassVar[str]
-    made_for: MadeFor | None = None
+    optimized_for: OptimizedFor | None = None
 
     def __post_init__(self) -> None:
-        if self.made_for is not None:
-            _validate.instance("made_for", self.made_for, MadeFor, "pass tff_mf.MadeFor or None")
-            self.check(self.made_for.rounds)
+        if self.optimized_for is not None:
+            _validate.instance("optimized_for", self.optimized_for, OptimizedFor, "pass tff_mf.OptimizedFor or None")
+            self.check(self.optimized_for.rounds)
 
     @property
     def max_rounds(self) -> int | None:
@@ -87,7 +87,7 @@ class Mechanism(abc.ABC):
         """Returns C⁻¹, lower-triangular, float64 `[rounds, rounds]`."""
 
     @abc.abstractmethod
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         """Returns the mechanism whose parameters are those the noise runs with, cast to float32.
 
         Privacy is accounted for this one: a parameter that rounds in the cast changes C, and it is

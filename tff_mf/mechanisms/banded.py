@@ -49,16 +49,16 @@ class Banded(BandedMechanism):
     def diagonals(self, rounds: int) -> np.ndarray:
         return self.values[:, : self.check(rounds)]
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, values=self.values.astype(np.float32).astype(np.float64))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Banded):
             return NotImplemented
-        return self.made_for == other.made_for and np.array_equal(self.values, other.values)
+        return self.optimized_for == other.optimized_for and np.array_equal(self.values, other.values)
 
     def __hash__(self) -> int:
-        return hash((self.made_for, self.values.shape, self.values.tobytes()))
+        return hash((self.optimized_for, self.values.shape, self.values.tobytes()))
 
 
 def _checked(values: object) -> np.ndarray:

@@ -66,5 +66,5 @@ class BandedInverse(ToeplitzMechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
         return _series.padded(self.inverse_column, _validate.listable(rounds))
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, inverse_column=_series.float32(self.inverse_column))

@@ -69,5 +69,5 @@ class BandedToeplitz(ToeplitzMechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`, in O(rounds · bands)."""
         return _series.reciprocal(self.column, _validate.listable(rounds))
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, column=_series.float32(self.column))

@@ -9,7 +9,7 @@ import numpy as np
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import _production
-from tff_mf.mechanisms._mechanism import MadeFor, ToeplitzMechanism
+from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
 
 # Noise runs in float32, where a smaller decay is 0 and a larger scale is infinite.
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -71,7 +71,7 @@ class BLT(ToeplitzMechanism):
         appendix F.
 
         Example:
-            >>> BLT.production("b400").made_for.participation.min_sep
+            >>> BLT.production("b400").optimized_for.participation.min_sep
             400
 
         Raises:
@@ -81,7 +81,7 @@ class BLT(ToeplitzMechanism):
         return cls(
             theta=setting.theta,
             omega=setting.omega,
-            made_for=MadeFor(rounds=setting.rounds, participation=setting.participation),
+            optimized_for=OptimizedFor(rounds=setting.rounds, participation=setting.participation),
         )
 
     @property
@@ -110,7 +110,7 @@ class BLT(ToeplitzMechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`: equation 2 for (θ̂, ω̂)."""
         return _exponential_sum(self.inverse_parameters(), rounds)
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, theta=_float32(self.theta), omega=_float32(self.omega))
 
 

@@ -46,7 +46,7 @@ class Dense(Mechanism):
     def inverse(self, rounds: int) -> np.ndarray:
         return _inverse(self.encoder(rounds))
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         """Returns the mechanism whose C⁻¹ is that of this one, cast to float32: noise runs with rows of C⁻¹."""
         with np.errstate(over="ignore"):
             cast = self.inverse(self.max_rounds).astype(np.float32).astype(np.float64)
@@ -60,10 +60,10 @@ class Dense(Mechanism):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Dense):
             return NotImplemented
-        return self.made_for == other.made_for and np.array_equal(self.matrix, other.matrix)
+        return self.optimized_for == other.optimized_for and np.array_equal(self.matrix, other.matrix)
 
     def __hash__(self) -> int:
-        return hash((self.made_for, self.matrix.shape, self.matrix.tobytes()))
+        return hash((self.optimized_for, self.matrix.shape, self.matrix.tobytes()))
 
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:

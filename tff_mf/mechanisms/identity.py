@@ -30,5 +30,5 @@ class Identity(ToeplitzMechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
         return self.coefficients(rounds)
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         return self

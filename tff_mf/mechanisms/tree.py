@@ -26,7 +26,7 @@ class Tree(Mechanism):
 
     For `rounds` no power of two, only nodes that are complete within them are used.
 
-    It has no parameters to cast: `as_run` is the tree itself, so that noise has to be run with weights that
+    It has no parameters to cast: `cast_to_float32` is the tree itself, so that noise has to be run with weights that
     are computed in float64 where they matter.
 
     Attributes:
@@ -99,5 +99,5 @@ class Tree(Mechanism):
             begin = end
         return matrix
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         return self

@@ -58,7 +58,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
     `insecure_seed` only the last of these holds.
 
     Args:
-        mechanism: The mechanism; streamed with the parameters of `mechanism.as_run()`.
+        mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`.
         dimension: Number of coordinates of a row.
         stddev: Standard deviation σζ of each coordinate of the independent noise.
         insecure_seed: Makes the noise repeatable. For tests only: there is no privacy with it.
@@ -69,7 +69,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
     """
 
     def __init__(self, mechanism: _M, *, dimension: int, stddev: float, insecure_seed: int | None = None) -> None:
-        self._mechanism = mechanism.as_run()
+        self._mechanism = mechanism.cast_to_float32()
         self._dimension = _validate.whole("dimension", dimension)
         self._stddev = float32_at_least("stddev", _validate.nonnegative("stddev", stddev))
         if insecure_seed is not None:

@@ -2,15 +2,25 @@
 
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError
-from tff_mf.mechanisms import BLT, Banded, BandedInverse, BandedToeplitz, Dense, Identity, Mechanism, Structured, Tree
+from tff_mf.mechanisms import (
+    BLT,
+    Banded,
+    BandedInverse,
+    BandedPlusLowRank,
+    BandedToeplitz,
+    Dense,
+    Identity,
+    Mechanism,
+    Tree,
+)
 from tff_mf.noise._stream import NoiseStream
 from tff_mf.noise.banded import BandedStream
 from tff_mf.noise.banded_inverse import BandedInverseStream
+from tff_mf.noise.banded_plus_low_rank import BandedPlusLowRankStream
 from tff_mf.noise.banded_toeplitz import BandedToeplitzStream
 from tff_mf.noise.blt import BLTStream
 from tff_mf.noise.dense import DenseStream
 from tff_mf.noise.identity import IdentityStream
-from tff_mf.noise.structured import StructuredStream
 from tff_mf.noise.tree_full import FullTreeStream
 from tff_mf.noise.tree_online import OnlineTreeStream
 
@@ -21,7 +31,7 @@ _STREAMS: dict[type[Mechanism], type[NoiseStream]] = {
     BLT: BLTStream,
     Dense: DenseStream,
     Identity: IdentityStream,
-    Structured: StructuredStream,
+    BandedPlusLowRank: BandedPlusLowRankStream,
 }
 _TREES: dict[str, type[NoiseStream]] = {"full": FullTreeStream, "online": OnlineTreeStream}
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf.mechanisms import MadeFor
+from tff_mf.mechanisms import OptimizedFor
 from tff_mf.mechanisms.banded import in_matrix
 from tff_mf.optimize._banded_loss import BandedError
 from tff_mf.optimize._column_norms import ColumnNorms, column_norms, resampled
@@ -54,7 +54,7 @@ class _Level(NamedTuple):
 
 
 def best_diagonals(
-    made_for: MadeFor,
+    optimized_for: OptimizedFor,
     bands: int,
     *,
     unit_norms: bool,
@@ -62,20 +62,20 @@ def best_diagonals(
     progress: Callable[[Progress], None],
 ) -> Found:
     """Returns the C of the least RmsLoss, and how the search for it ended."""
-    settings = [(made_for, bands)]
+    settings = [(optimized_for, bands)]
     while settings[-1][1] >= _FEWEST_BANDS:
         settings.append((_coarser(settings[-1][0]), -(-settings[-1][1] // _COARSENING)))
     level = None
     for setting, fewer in reversed(settings):
         # Fewer rounds are only where the search begins: the workload need not be stretched.
-        inverse = inverse_diagonals(made_for.workload if setting is made_for else PrefixSum(), setting.rounds)
+        inverse = inverse_diagonals(optimized_for.workload if setting is optimized_for else PrefixSum(), setting.rounds)
         norms = column_norms(setting, unit=unit_norms)
         level = _solve(setting.rounds, fewer, norms, BandedError(inverse), level, iterations, progress)
     assert level is not None
     lengths = np.sqrt(level.norms.squared(level.variables))
     descent = level.descent
     # The sensitivity squared is k, whatever the norms.
-    factor = np.sqrt(made_for.participation.limit)
+    factor = np.sqrt(optimized_for.participation.max_participations)
     descent = descent._replace(history=tuple(factor * error for error in descent.history))
     # A column and its negative are as good; noise wants a positive main diagonal.
     return Found(level.directions * np.where(level.directions[0] < 0, -lengths, lengths), descent)
@@ -134,19 +134,21 @@ def _solve(
     )
 
 
-def _coarser(made_for: MadeFor) -> MadeFor:
+def _coarser(optimized_for: OptimizedFor) -> OptimizedFor:
     """Returns the setting with a quarter of the rounds, and the same number of participations."""
-    schema = made_for.participation
-    rounds = -(-made_for.rounds // _COARSENING)
-    if schema.limit == 1 or schema.limit > rounds:
-        return MadeFor(rounds=rounds, participation=SingleParticipation())
-    separation = min(-(-schema.separation // _COARSENING), (rounds - 1) // (schema.limit - 1))
+    schema = optimized_for.participation
+    rounds = -(-optimized_for.rounds // _COARSENING)
+    if schema.max_participations == 1 or schema.max_participations > rounds:
+        return OptimizedFor(rounds=rounds, participation=SingleParticipation())
+    min_sep = min(-(-schema.min_sep // _COARSENING), (rounds - 1) // (schema.max_participations - 1))
     kind = FixedEpoch if isinstance(schema, FixedEpoch) else MinSep
-    return MadeFor(rounds=rounds, participation=kind(min_sep=separation, max_participations=schema.limit))
+    return OptimizedFor(
+        rounds=rounds, participation=kind(min_sep=min_sep, max_participations=schema.max_participations)
+    )
 
 
 def _toeplitz_directions(rounds: int, bands: int) -> np.ndarray:
-    column, _ = best_column(MadeFor(rounds=rounds, participation=SingleParticipation()), bands, "rms")
+    column, _ = best_column(OptimizedFor(rounds=rounds, participation=SingleParticipation()), bands, "rms")
     return _unit_columns(np.where(in_matrix(bands, rounds), column[:, None], 0.0))
 
 

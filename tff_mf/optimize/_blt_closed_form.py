@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf.mechanisms import MadeFor
+from tff_mf.mechanisms import OptimizedFor
 from tff_mf.mechanisms._geometric import geometric_sum, weighted_geometric_sum
 
 
@@ -28,13 +28,13 @@ class BLTClosedForm:
     Exponents are x = −log θ: near 0 they keep the digits that θ near 1 has lost.
     """
 
-    def __init__(self, made_for: MadeFor, objective: str) -> None:
-        participation = made_for.participation
-        self._rounds = float(made_for.rounds)
-        starts = participation.separation * np.arange(participation.limit, dtype=np.float64)
+    def __init__(self, optimized_for: OptimizedFor, objective: str) -> None:
+        participation = optimized_for.participation
+        self._rounds = float(optimized_for.rounds)
+        starts = participation.min_sep * np.arange(participation.max_participations, dtype=np.float64)
         self._starts = starts[:, np.newaxis]
-        self._bridge = participation.separation - 1.0
-        self._stretches = np.array([self._bridge, made_for.rounds - starts[-1] - 1.0])[:, np.newaxis, np.newaxis]
+        self._bridge = participation.min_sep - 1.0
+        self._stretches = np.array([self._bridge, optimized_for.rounds - starts[-1] - 1.0])[:, np.newaxis, np.newaxis]
         self._sum = geometric_sum if objective == "max" else weighted_geometric_sum
 
     def squared_error(self, beta: np.ndarray, exponents: np.ndarray) -> Term:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf.mechanisms import BLTParameters, MadeFor
+from tff_mf.mechanisms import BLTParameters, OptimizedFor
 from tff_mf.optimize._blt_closed_form import BLTClosedForm
 
 
@@ -22,8 +22,8 @@ class BLTLoss:
     All ω and β are positive, so that nothing cancels in the sums over them.
     """
 
-    def __init__(self, made_for: MadeFor, objective: str, buffers: int) -> None:
-        self._form = BLTClosedForm(made_for, objective)
+    def __init__(self, optimized_for: OptimizedFor, objective: str, buffers: int) -> None:
+        self._form = BLTClosedForm(optimized_for, objective)
         # Node 0 is the pole 1 of B; the odd nodes are the θ, the other even ones the θ̂.
         nodes = 2 * buffers + 1
         sooner, later = np.triu_indices(nodes, 1)

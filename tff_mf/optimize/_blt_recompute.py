@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf.mechanisms import BLT, BLTParameters, MadeFor
+from tff_mf.mechanisms import BLT, BLTParameters, OptimizedFor
 from tff_mf.optimize._blt_closed_form import BLTClosedForm
 
 # Up to here every coefficient is summed, in some 20 ms.
@@ -15,7 +15,7 @@ _BLOCK = 1024
 _LEAST_DECAY = 1e-100
 
 
-def recomputed_loss(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
+def recomputed_loss(mechanism: BLT, optimized_for: OptimizedFor, objective: str) -> float:
     """Returns MaxLoss or RmsLoss of a BLT with non-increasing coefficients, for prefix sums.
 
     Up to 2²⁰ rounds it is the direct sum over the coefficients of C and B, which shares nothing
@@ -26,21 +26,21 @@ def recomputed_loss(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
 
     Args:
         mechanism: The BLT.
-        made_for: Setting the loss is taken in.
+        optimized_for: Setting the loss is taken in.
         objective: "max" or "rms".
     """
-    squared = _direct if made_for.rounds <= _DIRECT_ROUNDS else _closed_form
-    return float(np.sqrt(squared(mechanism, made_for, objective)))
+    squared = _direct if optimized_for.rounds <= _DIRECT_ROUNDS else _closed_form
+    return float(np.sqrt(squared(mechanism, optimized_for, objective)))
 
 
-def _direct(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
-    rounds, participation = made_for.rounds, made_for.participation
+def _direct(mechanism: BLT, optimized_for: OptimizedFor, objective: str) -> float:
+    rounds, participation = optimized_for.rounds, optimized_for.participation
     column = _coefficients(BLTParameters(np.asarray(mechanism.theta), np.asarray(mechanism.omega)), rounds)
-    separation = min(participation.separation, rounds)
-    epochs = -(-rounds // separation)
-    by_epoch = np.pad(column, (0, epochs * separation - rounds))
+    min_sep = min(participation.min_sep, rounds)
+    epochs = -(-rounds // min_sep)
+    by_epoch = np.pad(column, (0, epochs * min_sep - rounds))
     summed = np.cumsum(by_epoch.reshape(epochs, -1), axis=0)
-    summed[participation.limit :] -= summed[: -participation.limit].copy()
+    summed[participation.max_participations :] -= summed[: -participation.max_participations].copy()
     sensitive = summed.ravel()[:rounds]
 
     errors = np.cumsum(_coefficients(mechanism.inverse_parameters(), rounds)) ** 2
@@ -49,8 +49,8 @@ def _direct(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
     return (sensitive @ sensitive) * errors.sum()
 
 
-def _closed_form(mechanism: BLT, made_for: MadeFor, objective: str) -> float:
-    form = BLTClosedForm(made_for, objective)
+def _closed_form(mechanism: BLT, optimized_for: OptimizedFor, objective: str) -> float:
+    form = BLTClosedForm(optimized_for, objective)
     theta = np.asarray(mechanism.theta)
     inverse = mechanism.inverse_parameters()
     # Rounding can carry a θ̂ out of (0, 1).

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tff_mf.mechanisms import MadeFor
+from tff_mf.mechanisms import OptimizedFor
 from tff_mf.participation import FixedEpoch
 
 # Of equal norms, in the first norms tried for clients that only keep their distance.
@@ -36,16 +36,20 @@ class ColumnNorms(Protocol):
         ...
 
 
-def column_norms(made_for: MadeFor, *, unit: bool) -> ColumnNorms:
+def column_norms(optimized_for: OptimizedFor, *, unit: bool) -> ColumnNorms:
     """Returns all that the schema allows, or d = 1; with one participation nothing is gained by other norms."""
-    if unit or made_for.participation.limit == 1:
-        return _UnitNorms(made_for)
-    return _EpochNorms(made_for) if isinstance(made_for.participation, FixedEpoch) else _WindowNorms(made_for)
+    if unit or optimized_for.participation.max_participations == 1:
+        return _UnitNorms(optimized_for)
+    return (
+        _EpochNorms(optimized_for)
+        if isinstance(optimized_for.participation, FixedEpoch)
+        else _WindowNorms(optimized_for)
+    )
 
 
 class _UnitNorms:
-    def __init__(self, made_for: MadeFor) -> None:
-        self._rounds = made_for.rounds
+    def __init__(self, optimized_for: OptimizedFor) -> None:
+        self._rounds = optimized_for.rounds
 
     def start(self) -> np.ndarray:
         return np.zeros(0)
@@ -70,11 +74,11 @@ class _EpochNorms:
     al. (2023), proposition B.1.
     """
 
-    def __init__(self, made_for: MadeFor) -> None:
-        schema = made_for.participation
-        self._limit, self._places, self._rounds = schema.limit, schema.separation, made_for.rounds
-        epochs = np.arange(schema.limit)[:, None]
-        self._reached = epochs * schema.separation + np.arange(schema.separation) < made_for.rounds
+    def __init__(self, optimized_for: OptimizedFor) -> None:
+        schema = optimized_for.participation
+        self._limit, self._places, self._rounds = schema.max_participations, schema.min_sep, optimized_for.rounds
+        epochs = np.arange(schema.max_participations)[:, None]
+        self._reached = epochs * schema.min_sep + np.arange(schema.min_sep) < optimized_for.rounds
 
     def start(self) -> np.ndarray:
         return np.zeros(self._reached.size)
@@ -108,10 +112,10 @@ class _WindowNorms:
     of consecutive ones, is totally unimodular, and every y is a solution of its dual.
     """
 
-    def __init__(self, made_for: MadeFor) -> None:
-        schema = made_for.participation
-        self._limit, self._width = schema.limit, min(schema.separation, made_for.rounds)
-        self._windows = made_for.rounds - self._width + 1
+    def __init__(self, optimized_for: OptimizedFor) -> None:
+        schema = optimized_for.participation
+        self._limit, self._width = schema.max_participations, min(schema.min_sep, optimized_for.rounds)
+        self._windows = optimized_for.rounds - self._width + 1
 
     def start(self) -> np.ndarray:
         return np.append(np.full(self._windows, np.sqrt((1 - _SHARED) / self._windows)), np.sqrt(_SHARED))

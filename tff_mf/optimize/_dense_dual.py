@@ -67,14 +67,14 @@ class Evaluation(NamedTuple):
     violation: float
 
 
-def problem_of(workload: np.ndarray, separation: int, *, equal_norms: bool) -> Problem:
+def problem_of(workload: np.ndarray, min_sep: int, *, equal_norms: bool) -> Problem:
     """Returns the problem of a workload matrix, float64 `[rounds, rounds]`."""
     rounds = len(workload)
-    epochs = -(-rounds // separation)
-    whole = np.zeros((epochs * separation, epochs * separation))
+    epochs = -(-rounds // min_sep)
+    whole = np.zeros((epochs * min_sep, epochs * min_sep))
     whole[:rounds, :rounds] = workload.T @ workload
-    gram = whole.reshape(epochs, separation, epochs, separation).transpose(1, 0, 3, 2)
-    exists = (np.arange(epochs * separation) < rounds).reshape(epochs, separation).T
+    gram = whole.reshape(epochs, min_sep, epochs, min_sep).transpose(1, 0, 3, 2)
+    exists = (np.arange(epochs * min_sep) < rounds).reshape(epochs, min_sep).T
     return Problem(np.ascontiguousarray(gram), exists, equal_norms)
 
 

@@ -102,15 +102,15 @@ def descend(
 
 def finish(mechanism: MechanismT, found: Descent, objective: str, began: float) -> OptimizationResult[MechanismT]:
     """Returns the result of a search, with the loss recomputed from the parameters of the mechanism."""
-    made_for = mechanism.made_for
-    assert made_for is not None
+    optimized_for = mechanism.optimized_for
+    assert optimized_for is not None
     loss = max_loss if objective == "max" else rms_loss
     converged = found.gradient_norm <= (_STATIONARY_IF_ENDED if found.ended else _STATIONARY)
-    mechanism = dataclasses.replace(mechanism, made_for=dataclasses.replace(made_for, converged=converged))
+    mechanism = dataclasses.replace(mechanism, optimized_for=dataclasses.replace(optimized_for, converged=converged))
     return OptimizationResult(
         mechanism=mechanism,
         objective=objective,
-        loss=loss(mechanism, made_for.rounds, made_for.participation, made_for.workload),
+        loss=loss(mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload),
         converged=converged,
         message=f"{'Stationary' if converged else 'Not at a stationary point'}: {found.ending}",
         iterations=found.iterations,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tff_mf._sensitivity import _patterns, _toeplitz
-from tff_mf.mechanisms import MadeFor
+from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize import _kinks
 from tff_mf.optimize._descent import Value
 from tff_mf.optimize._toeplitz_loss import correlate, log_product, weights
@@ -29,15 +29,15 @@ class InverseLoss:
     value is attained, and there is no boundary to end at. It has kinks where two of the |c_j| in m are equal.
     """
 
-    def __init__(self, made_for: MadeFor, objective: str) -> None:
+    def __init__(self, optimized_for: OptimizedFor, objective: str) -> None:
         """Takes the setting, whose workload must be Toeplitz, and "rms" or "max"."""
-        assert isinstance(made_for.workload, ToeplitzWorkload)
-        self.made_for = made_for
+        assert isinstance(optimized_for.workload, ToeplitzWorkload)
+        self.optimized_for = optimized_for
         self.objective = objective
-        self.workload = made_for.workload.coefficients(made_for.rounds)
-        self._weights = weights(made_for.rounds, objective)
-        schema = made_for.participation
-        self._may_rise = schema.limit == 1 or _toeplitz.sums_epochs(schema, made_for.rounds)
+        self.workload = optimized_for.workload.coefficients(optimized_for.rounds)
+        self._weights = weights(optimized_for.rounds, objective)
+        schema = optimized_for.participation
+        self._may_rise = schema.max_participations == 1 or _toeplitz.sums_epochs(schema, optimized_for.rounds)
 
     def __call__(self, inverse: np.ndarray) -> Value:
         """Returns log(loss) for d, float64 `[bands]`, and its gradient; at a kink, that of one side.
@@ -120,8 +120,8 @@ class InverseLoss:
         return sizes if self._may_rise else np.maximum.accumulate(sizes[::-1])[::-1]
 
     def _over_pattern(self, values: np.ndarray) -> np.ndarray:
-        schema = self.made_for.participation
-        return _patterns.window_sums(values, width=schema.limit, stride=schema.separation)
+        schema = self.optimized_for.participation
+        return _patterns.window_sums(values, width=schema.max_participations, stride=schema.min_sep)
 
     def _gram(self, bands: int) -> np.ndarray:
         """Returns the Q with error² = dᵀQd, float64 `[bands, bands]`, in O(rounds · bands).

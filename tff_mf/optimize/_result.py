@@ -13,7 +13,7 @@ class OptimizationResult(Generic[MechanismT]):
     """A mechanism with the status of the optimization that found it.
 
     Attributes:
-        mechanism: The mechanism, with `made_for` set.
+        mechanism: The mechanism, with `optimized_for` set.
         objective: The loss that was minimized, "max" or "rms".
         loss: That loss, recomputed from the parameters of `mechanism`.
         converged: Whether the search ended in a stationary point.

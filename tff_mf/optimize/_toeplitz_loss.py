@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf.mechanisms import MadeFor, _series
+from tff_mf.mechanisms import OptimizedFor, _series
 from tff_mf.optimize._descent import Value
 from tff_mf.workloads import ToeplitzWorkload
 
@@ -14,12 +14,12 @@ class ToeplitzLoss:
     rows, and the last row is the longest.
     """
 
-    def __init__(self, made_for: MadeFor, objective: str) -> None:
+    def __init__(self, optimized_for: OptimizedFor, objective: str) -> None:
         """Takes the setting, whose workload must be Toeplitz, and "rms" or "max"."""
-        assert isinstance(made_for.workload, ToeplitzWorkload)
-        self.made_for = made_for
-        rounds = made_for.rounds
-        self._workload = made_for.workload.coefficients(rounds)
+        assert isinstance(optimized_for.workload, ToeplitzWorkload)
+        self.optimized_for = optimized_for
+        rounds = optimized_for.rounds
+        self._workload = optimized_for.workload.coefficients(rounds)
         self._weights = weights(rounds, objective)
 
     def of_encoder(self, column: np.ndarray, *, orthogonal: bool) -> Value:
@@ -34,14 +34,14 @@ class ToeplitzLoss:
 
     def orthogonal_sensitivity(self, column: np.ndarray) -> Value:
         """Returns sens² where no row has two of the columns that one client touches: the sum of their norms."""
-        rounds, schema = self.made_for.rounds, self.made_for.participation
-        counts = np.minimum(schema.limit, (rounds - 1 - np.arange(len(column))) // schema.separation + 1)
+        rounds, schema = self.optimized_for.rounds, self.optimized_for.participation
+        counts = np.minimum(schema.max_participations, (rounds - 1 - np.arange(len(column))) // schema.min_sep + 1)
         return Value(float(counts @ np.square(column)), 2 * counts * column)
 
     def monotone_sensitivity(self, column: np.ndarray) -> Value:
         """Returns sens² for c ≥ 0 that never rises: McMahan et al. (2024), theorem 3.1."""
-        rounds, schema = self.made_for.rounds, self.made_for.participation
-        shifts = range(0, schema.limit * schema.separation, schema.separation)
+        rounds, schema = self.optimized_for.rounds, self.optimized_for.participation
+        shifts = range(0, schema.max_participations * schema.min_sep, schema.min_sep)
         total = np.zeros(rounds)
         for shift in shifts:
             part = column[: rounds - shift]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import Banded, MadeFor
+from tff_mf.mechanisms import Banded, OptimizedFor
 from tff_mf.optimize._banded_levels import best_diagonals
 from tff_mf.optimize._descent import finish
 from tff_mf.optimize._progress import Progress
@@ -89,7 +89,7 @@ def optimize_banded_result(
     Example:
         >>> from tff_mf import MinSep
         >>> result = optimize_banded_result(rounds=24, bands=6)
-        >>> result.mechanism.made_for.participation
+        >>> result.mechanism.optimized_for.participation
         MinSep(min_sep=6, max_participations=4)
         >>> result.loss > optimize_banded_result(rounds=24, bands=6, unit_norms=False).loss
         True
@@ -103,18 +103,18 @@ def optimize_banded_result(
     bands = check_bands(bands, rounds)
     if participation is None:
         participation = MinSep(min_sep=bands, max_participations=(rounds - 1) // bands + 1)
-    made_for = MadeFor(rounds=rounds, participation=participation, workload=workload or PrefixSum())
-    if participation.limit > 1 and bands > participation.separation:
+    optimized_for = OptimizedFor(rounds=rounds, participation=participation, workload=workload or PrefixSum())
+    if participation.max_participations > 1 and bands > participation.min_sep:
         raise InputValueError(
-            f"bands={bands} is more than min_sep={participation.separation}: columns that one client touches would "
-            f"overlap. Take at most {participation.separation} bands."
+            f"bands={bands} is more than min_sep={participation.min_sep}: columns that one client touches would "
+            f"overlap. Take at most {participation.min_sep} bands."
         )
     _validate.instance("unit_norms", unit_norms, bool, "True or False")
     found = best_diagonals(
-        made_for,
+        optimized_for,
         bands,
         unit_norms=unit_norms,
         iterations=_ITERATIONS,
         progress=progress,
     )
-    return finish(Banded(values=found.diagonals, made_for=made_for), found.descent, "rms", began)
+    return finish(Banded(values=found.diagonals, optimized_for=optimized_for), found.descent, "rms", began)

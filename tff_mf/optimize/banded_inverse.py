@@ -90,9 +90,9 @@ def optimize_banded_inverse_result(
         InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
-    made_for = toeplitz_setting(rounds, participation, workload)
-    bands = check_bands(bands, made_for.rounds)
+    optimized_for = toeplitz_setting(rounds, participation, workload)
+    bands = check_bands(bands, optimized_for.rounds)
     objective = _validate.one_of("objective", objective, ("rms", "max"))
-    found = best_inverse(InverseLoss(made_for, objective), min(bands, MOST_BANDS))
+    found = best_inverse(InverseLoss(optimized_for, objective), min(bands, MOST_BANDS))
     column = np.append(1.0, found.variables)
-    return finish(BandedInverse(inverse_column=column.tolist(), made_for=made_for), found, objective, began)
+    return finish(BandedInverse(inverse_column=column.tolist(), optimized_for=optimized_for), found, objective, began)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BandedToeplitz, MadeFor, _series
+from tff_mf.mechanisms import BandedToeplitz, OptimizedFor, _series
 from tff_mf.optimize._descent import Descent, Value, descend, finish
 from tff_mf.optimize._result import OptimizationResult
 from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
@@ -86,18 +86,18 @@ def optimize_banded_toeplitz_result(
         InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
-    made_for = toeplitz_setting(rounds, participation, workload)
-    bands = check_bands(bands, made_for.rounds)
+    optimized_for = toeplitz_setting(rounds, participation, workload)
+    bands = check_bands(bands, optimized_for.rounds)
     objective = _validate.one_of("objective", objective, ("rms", "max"))
-    column, found = best_column(made_for, bands, objective)
-    return finish(BandedToeplitz(column=column.tolist(), made_for=made_for), found, objective, began)
+    column, found = best_column(optimized_for, bands, objective)
+    return finish(BandedToeplitz(column=column.tolist(), optimized_for=optimized_for), found, objective, began)
 
 
-def toeplitz_setting(rounds: int, participation: Participation, workload: ToeplitzWorkload | None) -> MadeFor:
+def toeplitz_setting(rounds: int, participation: Participation, workload: ToeplitzWorkload | None) -> OptimizedFor:
     """Returns the setting, if its workload is Toeplitz."""
     workload = PrefixSum() if workload is None else workload
     _validate.instance("workload", workload, ToeplitzWorkload, "take PrefixSum or Momentum, or optimize_banded")
-    return MadeFor(rounds=_validate.listable(rounds), participation=participation, workload=workload)
+    return OptimizedFor(rounds=_validate.listable(rounds), participation=participation, workload=workload)
 
 
 def check_bands(bands: object, rounds: int) -> int:
@@ -108,11 +108,11 @@ def check_bands(bands: object, rounds: int) -> int:
     return bands
 
 
-def best_column(made_for: MadeFor, bands: int, objective: str) -> tuple[np.ndarray, Descent]:
+def best_column(optimized_for: OptimizedFor, bands: int, objective: str) -> tuple[np.ndarray, Descent]:
     """Returns the best c with c_0 = 1, float64 `[at most bands]`, and how the search for it ended."""
-    loss = ToeplitzLoss(made_for, objective)
-    schema = made_for.participation
-    free_bands = bands if schema.limit == 1 else min(bands, schema.separation)
+    loss = ToeplitzLoss(optimized_for, objective)
+    schema = optimized_for.participation
+    free_bands = bands if schema.max_participations == 1 else min(bands, schema.min_sep)
     start = _series.inverse_square_root(bands)
     best = descend(lambda free: loss.of_encoder(free, orthogonal=True), start[:free_bands], iterations=_ITERATIONS)
     column = best.variables

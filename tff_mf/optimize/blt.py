@@ -8,7 +8,7 @@ import numpy as np
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BLT, MadeFor
+from tff_mf.mechanisms import BLT, OptimizedFor
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import recomputed_loss
 from tff_mf.optimize._result import OptimizationResult
@@ -102,18 +102,18 @@ def optimize_blt_result(
         InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
-    made_for = MadeFor(rounds=rounds, participation=participation)
+    optimized_for = OptimizedFor(rounds=rounds, participation=participation)
     wanted = None if buffers is None else _validate.whole("buffers", buffers)
     objective = _validate.one_of("objective", objective, ("max", "rms"))
-    _check_size(made_for)
+    _check_size(optimized_for)
 
-    optimum = _without_buffers(made_for, objective)
+    optimum = _without_buffers(optimized_for, objective)
     needed = _WORTHWHILE if wanted is None else _DEAD
     history: list[float] = []
     iterations = 0
     gain_left_out = None
     while wanted is None or len(history) < wanted:
-        candidate = _with_one_more_buffer(made_for, objective, optimum)
+        candidate = _with_one_more_buffer(optimized_for, objective, optimum)
         iterations += candidate.iterations
         gain = optimum.log_loss - candidate.log_loss
         if gain < needed:
@@ -123,12 +123,12 @@ def optimize_blt_result(
         history.append(float(np.exp(optimum.log_loss)))
 
     converged = optimum.gradient_norm <= _STATIONARY
-    made_for = dataclasses.replace(made_for, converged=converged)
-    mechanism = _mechanism(made_for, objective, optimum)
+    optimized_for = dataclasses.replace(optimized_for, converged=converged)
+    mechanism = _mechanism(optimized_for, objective, optimum)
     return OptimizationResult(
         mechanism=mechanism,
         objective=objective,
-        loss=recomputed_loss(mechanism, made_for, objective),
+        loss=recomputed_loss(mechanism, optimized_for, objective),
         converged=converged,
         message=_message(optimum, wanted, gain_left_out),
         iterations=iterations,
@@ -138,15 +138,15 @@ def optimize_blt_result(
     )
 
 
-def _check_size(made_for: MadeFor) -> None:
-    if made_for.rounds > _MOST_ROUNDS:
+def _check_size(optimized_for: OptimizedFor) -> None:
+    if optimized_for.rounds > _MOST_ROUNDS:
         raise InputValueError(
-            f"rounds={made_for.rounds} is more than {_MOST_ROUNDS}: float64 cannot tell the decays needed from 1."
+            f"rounds={optimized_for.rounds} is more than {_MOST_ROUNDS}: float64 cannot tell the decays needed from 1."
         )
-    if made_for.participation.limit > _MOST_PARTICIPATIONS:
+    if optimized_for.participation.max_participations > _MOST_PARTICIPATIONS:
         raise InputValueError(
-            f"max_participations={made_for.participation.limit} is more than the {_MOST_PARTICIPATIONS} "
-            "that are added up one by one."
+            f"max_participations={optimized_for.participation.max_participations} is more than the "
+            f"{_MOST_PARTICIPATIONS} that are added up one by one."
         )
 
 
@@ -162,19 +162,19 @@ class _Optimum(NamedTuple):
         return len(self.variables) // 2
 
 
-def _without_buffers(made_for: MadeFor, objective: str) -> _Optimum:
+def _without_buffers(optimized_for: OptimizedFor, objective: str) -> _Optimum:
     none = np.zeros(0)
-    log_loss, _ = BLTLoss(made_for, objective, buffers=0)(none)
+    log_loss, _ = BLTLoss(optimized_for, objective, buffers=0)(none)
     return _Optimum(log_loss=log_loss, variables=none, gradient_norm=0.0, iterations=0, ending="No buffers")
 
 
-def _with_one_more_buffer(made_for: MadeFor, objective: str, optimum: _Optimum) -> _Optimum:
+def _with_one_more_buffer(optimized_for: OptimizedFor, objective: str, optimum: _Optimum) -> _Optimum:
     """Returns the optimum with one more buffer, with the iterations spent on it."""
-    loss = BLTLoss(made_for, objective, optimum.buffers + 1)
+    loss = BLTLoss(optimized_for, objective, optimum.buffers + 1)
     exponents = np.cumsum(np.exp(optimum.variables))
     pair = np.exp([-_PAIR_WIDTH / 2, _PAIR_WIDTH / 2])
-    places = np.exp(np.arange(-np.log(5.0 * made_for.rounds), np.log(3.0), _PLACE_STEP))
-    limits = _increment_limits(made_for.rounds, optimum.buffers + 1)
+    places = np.exp(np.arange(-np.log(5.0 * optimized_for.rounds), np.log(3.0), _PLACE_STEP))
+    limits = _increment_limits(optimized_for.rounds, optimum.buffers + 1)
     starts = [np.log(np.clip(np.diff(np.sort([0.0, *exponents, *(place * pair)])), *limits)) for place in places]
 
     scores = np.array([loss(start)[0] for start in starts])
@@ -214,11 +214,11 @@ def _descend(loss: BLTLoss, start: np.ndarray, limits: tuple[float, float], iter
     )
 
 
-def _mechanism(made_for: MadeFor, objective: str, optimum: _Optimum) -> BLT:
+def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: _Optimum) -> BLT:
     if not optimum.buffers:
-        return BLT(theta=(0.5,), omega=(0.0,), made_for=made_for)
-    theta, omega = BLTLoss(made_for, objective, optimum.buffers).parameters(optimum.variables)
-    return BLT(theta=np.maximum(theta, _FASTEST_DECAY).tolist(), omega=omega.tolist(), made_for=made_for)
+        return BLT(theta=(0.5,), omega=(0.0,), optimized_for=optimized_for)
+    theta, omega = BLTLoss(optimized_for, objective, optimum.buffers).parameters(optimum.variables)
+    return BLT(theta=np.maximum(theta, _FASTEST_DECAY).tolist(), omega=omega.tolist(), optimized_for=optimized_for)
 
 
 def _message(optimum: _Optimum, wanted: int | None, gain_left_out: float | None) -> str:

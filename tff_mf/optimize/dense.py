@@ -9,7 +9,7 @@ import numpy as np
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 from tff_mf.losses import rms_loss
-from tff_mf.mechanisms import Dense, MadeFor
+from tff_mf.mechanisms import Dense, OptimizedFor
 from tff_mf.optimize import _dense_dual, _dense_search
 from tff_mf.optimize._progress import Progress
 from tff_mf.optimize._result import OptimizationResult
@@ -92,28 +92,28 @@ def optimize_dense_result(
     """
     began = time.perf_counter()
     workload = PrefixSum() if workload is None else workload
-    made_for = MadeFor(rounds=rounds, participation=participation, workload=workload)
-    matrix = workload.matrix(_validate.dense(made_for.rounds))
+    optimized_for = OptimizedFor(rounds=rounds, participation=participation, workload=workload)
+    matrix = workload.matrix(_validate.dense(optimized_for.rounds))
     if not np.all(np.diagonal(matrix)):
         raise InputValueError(f"workload={workload!r} has a round that counts for nothing: rates must be above 0.")
 
-    limit = made_for.participation.limit
-    separation = made_for.participation.separation if limit > 1 else made_for.rounds
-    epochs = -(-made_for.rounds // separation)
-    equal_norms = limit > 1 and not (isinstance(made_for.participation, FixedEpoch) and limit >= epochs)
-    problem = _dense_dual.problem_of(matrix, separation, equal_norms=equal_norms)
+    limit = optimized_for.participation.max_participations
+    min_sep = optimized_for.participation.min_sep if limit > 1 else optimized_for.rounds
+    epochs = -(-optimized_for.rounds // min_sep)
+    equal_norms = limit > 1 and not (isinstance(optimized_for.participation, FixedEpoch) and limit >= epochs)
+    problem = _dense_dual.problem_of(matrix, min_sep, equal_norms=equal_norms)
 
-    best, best_error = _diagonal(problem, made_for.rounds), np.inf
+    best, best_error = _diagonal(problem, optimized_for.rounds), np.inf
     bound, violation = 0.0, np.inf
     gaps: list[float] = []
     for step, evaluation in enumerate(_dense_search.search(problem)):
         bound = max(bound, evaluation.value)
-        candidate = _factor(_dense_dual.in_rounds(_dense_dual.feasible(problem, evaluation.gram), made_for.rounds))
+        candidate = _factor(_dense_dual.in_rounds(_dense_dual.feasible(problem, evaluation.gram), optimized_for.rounds))
         error = np.inf if candidate is None else _squared_error(matrix, candidate)
         if candidate is not None and error < best_error:
             best, best_error, violation = candidate, error, evaluation.violation
         gaps.append(float(best_error / bound - 1))
-        progress(Progress(made_for.rounds, step + 1, float(np.sqrt(best_error / made_for.rounds))))
+        progress(Progress(optimized_for.rounds, step + 1, float(np.sqrt(best_error / optimized_for.rounds))))
         if gaps[-1] <= _GAP or step + 1 == _STEPS:
             break
 
@@ -121,12 +121,14 @@ def optimize_dense_result(
     if equal_norms:
         best = best / np.sqrt(min(limit, epochs))
     converged = gap <= _GAP
-    made_for = dataclasses.replace(made_for, duality_gap=gap if np.isfinite(gap) else None, converged=converged)
-    mechanism = Dense(matrix=best, made_for=made_for)
+    optimized_for = dataclasses.replace(
+        optimized_for, duality_gap=gap if np.isfinite(gap) else None, converged=converged
+    )
+    mechanism = Dense(matrix=best, optimized_for=optimized_for)
     return OptimizationResult(
         mechanism=mechanism,
         objective="rms",
-        loss=rms_loss(mechanism, made_for.rounds, made_for.participation, workload),
+        loss=rms_loss(mechanism, optimized_for.rounds, optimized_for.participation, workload),
         converged=converged,
         message=_message(gap, equal_norms=equal_norms, single=limit == 1),
         iterations=len(gaps),

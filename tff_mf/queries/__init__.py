@@ -1,6 +1,8 @@
 """TensorFlow Privacy queries that add a mechanism's correlated noise to a sum of clipped records."""
 
-from tff_mf import _requires
+from typing import Any
+
+from tff_mf import _renamed, _requires
 
 _requires.packages("A query", "tensorflow", "tensorflow_privacy")
 
@@ -10,13 +12,17 @@ from tff_mf.queries._adaptive_clipping import AdaptiveClippingState as AdaptiveC
 from tff_mf.queries._base import MatrixFactorizationQuery as MatrixFactorizationQuery  # noqa: E402
 from tff_mf.queries._base import QueryState as QueryState  # noqa: E402
 from tff_mf.queries._mechanisms import BandedInverseQuery as BandedInverseQuery  # noqa: E402
+from tff_mf.queries._mechanisms import BandedPlusLowRankQuery as BandedPlusLowRankQuery  # noqa: E402
 from tff_mf.queries._mechanisms import BandedQuery as BandedQuery  # noqa: E402
 from tff_mf.queries._mechanisms import BLTQuery as BLTQuery  # noqa: E402
 from tff_mf.queries._mechanisms import DenseQuery as DenseQuery  # noqa: E402
 from tff_mf.queries._mechanisms import IdentityQuery as IdentityQuery  # noqa: E402
 from tff_mf.queries._mechanisms import PseudoInverseTreeQuery as PseudoInverseTreeQuery  # noqa: E402
-from tff_mf.queries._mechanisms import StructuredQuery as StructuredQuery  # noqa: E402
 from tff_mf.queries._mechanisms import TreeQuery as TreeQuery  # noqa: E402
 from tff_mf.queries._mechanisms import build_query as build_query  # noqa: E402
 from tff_mf.queries._restarts import RestartedQuery as RestartedQuery  # noqa: E402
 from tff_mf.queries._variables import VariableQuery as VariableQuery  # noqa: E402
+
+
+def __getattr__(name: str) -> Any:
+    return _renamed.found(__name__, name, {"StructuredQuery": "BandedPlusLowRankQuery"})

@@ -4,7 +4,17 @@ from typing import Any, ClassVar
 
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError
-from tff_mf.mechanisms import BLT, Banded, BandedInverse, BandedToeplitz, Dense, Identity, Mechanism, Structured, Tree
+from tff_mf.mechanisms import (
+    BLT,
+    Banded,
+    BandedInverse,
+    BandedPlusLowRank,
+    BandedToeplitz,
+    Dense,
+    Identity,
+    Mechanism,
+    Tree,
+)
 from tff_mf.queries._base import MatrixFactorizationQuery
 
 
@@ -86,19 +96,20 @@ class IdentityQuery(MatrixFactorizationQuery):
     _kinds = (Identity,)
 
 
-class StructuredQuery(MatrixFactorizationQuery):
+class BandedPlusLowRankQuery(MatrixFactorizationQuery):
     """Noise of a decoder of h diagonals plus rank r: O((h + r)·d) memory; guarantee as of its base class.
 
     Example:
         >>> import tensorflow as tf
         >>> import tff_mf
-        >>> structured = tff_mf.Structured(diagonals=[[1.0, 1.0]], left=[[0.0], [0.5]], right=[[1.0], [0.0]])
-        >>> query = StructuredQuery(structured, record_specs=tf.TensorSpec([2]), clip_norm=1.0, noise_multiplier=2.0)
+        >>> near = tff_mf.BandedPlusLowRank(diagonals=[[1.0, 1.0]], left=[[0.0], [0.5]], right=[[1.0], [0.0]])
+        >>> spec = tf.TensorSpec([2])
+        >>> query = BandedPlusLowRankQuery(near, record_specs=spec, clip_norm=1.0, noise_multiplier=2.0)
         >>> len(query.initial_global_state().noise.rows)
         2
     """
 
-    _kinds = (Structured,)
+    _kinds = (BandedPlusLowRank,)
 
 
 class _AnyTreeQuery(MatrixFactorizationQuery):
@@ -150,7 +161,7 @@ _QUERIES: dict[type[Mechanism], type[MatrixFactorizationQuery]] = {
     BLT: BLTQuery,
     Dense: DenseQuery,
     Identity: IdentityQuery,
-    Structured: StructuredQuery,
+    BandedPlusLowRank: BandedPlusLowRankQuery,
 }
 _TREES: dict[str, type[MatrixFactorizationQuery]] = {"full": PseudoInverseTreeQuery, "online": TreeQuery}
 

@@ -3,12 +3,12 @@
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.mechanisms import Structured
+from tff_mf.mechanisms import BandedPlusLowRank
 from tff_mf.noise._rows import weighted_sums
 from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
-class StructuredStream(NoiseStream[Structured]):
+class BandedPlusLowRankStream(NoiseStream[BandedPlusLowRank]):
     """x_t = y_t − y_{t−1} for y = Bz, B = D + (L·Rᵀ below D): Denisov et al. (2022), appendix H.
 
     Remembered are the last h − 1 rows of z, the newest first; the r sums Σ_{i ≤ t−h} R_i z_i of those that are

@@ -11,7 +11,7 @@ from tff_mf.mechanisms._mechanism import Mechanism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Structured(Mechanism):
+class BandedPlusLowRank(Mechanism):
     """B = D + (L·Rᵀ below D), for prefix sums: Denisov et al. (2022), appendix H. It is what defines C = B⁻¹·A.
 
     The noise of prefix sum t is h rows of noise, weighed with D, plus r running sums of rows that are h
@@ -24,7 +24,7 @@ class Structured(Mechanism):
         right: R, float64 `[rounds, r]`.
 
     Example:
-        >>> Structured(diagonals=[[1.0, 1.0, 1.0]], left=[[0], [0.5], [0.5]], right=[[1], [1], [0]]).decoder(3)
+        >>> BandedPlusLowRank(diagonals=[[1.0, 1.0, 1.0]], left=[[0], [0.5], [0.5]], right=[[1], [1], [0]]).decoder(3)
         array([[1. , 0. , 0. ],
                [0.5, 1. , 0. ],
                [0.5, 0.5, 1. ]])
@@ -84,20 +84,20 @@ class Structured(Mechanism):
     def inverse(self, rounds: int) -> np.ndarray:
         return np.diff(self.decoder(rounds), axis=0, prepend=0.0)
 
-    def as_run(self) -> Self:
+    def cast_to_float32(self) -> Self:
         """Returns the mechanism with all three cast to float32; C is what belongs to those."""
         with np.errstate(over="ignore"):
             cast = {name: getattr(self, name).astype(np.float32) for name in ("diagonals", "left", "right")}
         return dataclasses.replace(self, **cast)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Structured):
+        if not isinstance(other, BandedPlusLowRank):
             return NotImplemented
         same = all(np.array_equal(ours, theirs) for ours, theirs in zip(self._arrays(), other._arrays(), strict=True))
-        return self.made_for == other.made_for and same
+        return self.optimized_for == other.optimized_for and same
 
     def __hash__(self) -> int:
-        return hash((self.made_for, *(array.tobytes() for array in self._arrays())))
+        return hash((self.optimized_for, *(array.tobytes() for array in self._arrays())))
 
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.diagonals, self.left, self.right

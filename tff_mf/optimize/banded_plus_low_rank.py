@@ -8,7 +8,7 @@ import numpy as np
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 from tff_mf.losses import rms_loss
-from tff_mf.mechanisms import Mechanism, Structured
+from tff_mf.mechanisms import BandedPlusLowRank, Mechanism
 from tff_mf.optimize._result import OptimizationResult
 from tff_mf.workloads import PrefixSum
 
@@ -19,8 +19,8 @@ _ITERATIONS = 1000
 _STATIONARY = 1e-4
 
 
-def optimize_structured(*, mechanism: Mechanism, diagonals: int, rank: int) -> Structured:
-    """Returns a mechanism near `mechanism` that runs in few rows of memory: that of `optimize_structured_result`.
+def optimize_banded_plus_low_rank(*, mechanism: Mechanism, diagonals: int, rank: int) -> BandedPlusLowRank:
+    """Returns a mechanism near `mechanism` that runs in few rows of memory.
 
     Args:
         mechanism: What is approximated; it must say what setting it was made for.
@@ -30,17 +30,19 @@ def optimize_structured(*, mechanism: Mechanism, diagonals: int, rank: int) -> S
     Example:
         >>> from tff_mf import SingleParticipation, optimize_dense
         >>> dense = optimize_dense(rounds=64, participation=SingleParticipation())
-        >>> optimize_structured(mechanism=dense, diagonals=3, rank=3).right.shape
+        >>> optimize_banded_plus_low_rank(mechanism=dense, diagonals=3, rank=3).right.shape
         (64, 3)
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or the mechanism does not fit.
     """
-    return optimize_structured_result(mechanism=mechanism, diagonals=diagonals, rank=rank).mechanism
+    return optimize_banded_plus_low_rank_result(mechanism=mechanism, diagonals=diagonals, rank=rank).mechanism
 
 
-def optimize_structured_result(*, mechanism: Mechanism, diagonals: int, rank: int) -> OptimizationResult[Structured]:
+def optimize_banded_plus_low_rank_result(
+    *, mechanism: Mechanism, diagonals: int, rank: int
+) -> OptimizationResult[BandedPlusLowRank]:
     """Returns the mechanism whose decoder of prefix sums, of h diagonals plus rank r, is nearest to that of another.
 
     The diagonals are those of the decoder. Below them, L·Rᵀ is fitted by alternating least squares, with a penalty
@@ -61,7 +63,7 @@ def optimize_structured_result(*, mechanism: Mechanism, diagonals: int, rank: in
     Example:
         >>> from tff_mf import SingleParticipation, optimize_dense
         >>> dense = optimize_dense(rounds=64, participation=SingleParticipation())
-        >>> result = optimize_structured_result(mechanism=dense, diagonals=3, rank=3)
+        >>> result = optimize_banded_plus_low_rank_result(mechanism=dense, diagonals=3, rank=3)
         >>> round(result.loss, 1)
         2.1
 
@@ -71,12 +73,12 @@ def optimize_structured_result(*, mechanism: Mechanism, diagonals: int, rank: in
     """
     began = time.perf_counter()
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as one of tff_mf.optimize_dense")
-    made_for = mechanism.made_for
-    if made_for is None or made_for.workload != PrefixSum():
+    optimized_for = mechanism.optimized_for
+    if optimized_for is None or optimized_for.workload != PrefixSum():
         raise InputValueError(
-            "mechanism must have been made for a setting (made_for) whose workload is the prefix sum."
+            "mechanism must have been optimized for a setting (optimized_for) whose workload is the prefix sum."
         )
-    rounds = _validate.dense(made_for.rounds)
+    rounds = _validate.dense(optimized_for.rounds)
     diagonals, rank = _validate.whole("diagonals", diagonals), _validate.whole("rank", rank)
     if diagonals + rank > rounds:
         raise InputValueError(f"diagonals={diagonals} and rank={rank} are together more than rounds={rounds}.")
@@ -87,12 +89,12 @@ def optimize_structured_result(*, mechanism: Mechanism, diagonals: int, rank: in
         kept[offset, offset:] = np.diagonal(decoder, -offset)
     left, right, history, change = _fit(decoder, diagonals, rank)
     converged = bool(change <= _STATIONARY)
-    made_for = dataclasses.replace(made_for, duality_gap=None, converged=converged)
-    fitted = Structured(diagonals=kept, left=left, right=right, made_for=made_for)
+    optimized_for = dataclasses.replace(optimized_for, duality_gap=None, converged=converged)
+    fitted = BandedPlusLowRank(diagonals=kept, left=left, right=right, optimized_for=optimized_for)
     return OptimizationResult(
         mechanism=fitted,
         objective="rms",
-        loss=rms_loss(fitted, rounds, made_for.participation),
+        loss=rms_loss(fitted, rounds, optimized_for.participation),
         converged=converged,
         message=f"Decoder within {history[-1]:.1e}, relatively, of the one that is approximated.",
         iterations=10 * (len(history) - 1),
