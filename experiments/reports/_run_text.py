@@ -9,7 +9,7 @@ from typing import Any
 from ._layout import digits, plain, up, words
 
 _OPTIMIZED_FOR = re.compile(
-    r"MadeFor\(rounds=(\d+), participation=(\w+)\((?:min_sep=(\d+), max_participations=(\d+))?\)"
+    r"(?:MadeFor|OptimizedFor)\(rounds=(\d+), participation=(\w+)\((?:min_sep=(\d+), max_participations=(\d+))?\)"
 )
 _LESS, _MORE = decimal.ROUND_FLOOR, decimal.ROUND_CEILING
 

@@ -154,7 +154,7 @@ def test_bad_fields_are_named(changed, error, message):
     ("changed", "error", "message"),
     [
         ({"mechanism": "dense"}, TypeError, "mechanism='dense'"),
-        ({"mechanism": tff_mf.Identity()}, ValueError, "must have been made for a setting"),
+        ({"mechanism": tff_mf.Identity()}, ValueError, "must have been optimized for a setting"),
         ({"diagonals": 0}, ValueError, "diagonals=0"),
         ({"rank": 0}, ValueError, "rank=0"),
         ({"rank": 8}, ValueError, "diagonals=1 and rank=8 are together more than rounds=8"),
