@@ -59,6 +59,8 @@ SEEDED = (*TRAIN, "--noise-multiplier", "0.5", "--insecure-seed", "7")
 STOPPED = {
     "stopped-blt": (*SEEDED, "--mechanism", "blt", "--buffers", "2"),
     "stopped-banded": (*SEEDED, "--mechanism", "banded", "--bands", "2"),
+    # As it is used: with fresh keys from the system.
+    "stopped-secure": (*TRAIN, "--noise-multiplier", "5", "--mechanism", "banded", "--bands", "2"),
 }
 STOPPED_AFTER = 5
 ANSWERS = {
@@ -178,10 +180,10 @@ def store_finished(folder):
 
 
 def store_stopped(name, folder):
-    """A run that was killed between two checkpoints, and the metrics of the same run if nobody stops it."""
-    call(*STOPPED[name], "--out", "whole")
-    (folder / f"{name}-metrics.csv").write_bytes(pathlib.Path("whole/metrics.csv").read_bytes())
-    pathlib.Path("whole").rename(f"whole-{name}")
+    """A run that was killed between two checkpoints, and of a seeded one the metrics without interruption."""
+    if "--insecure-seed" in STOPPED[name]:
+        call(*STOPPED[name], "--out", f"whole-{name}")
+        shutil.copyfile(f"whole-{name}/metrics.csv", folder / f"{name}-metrics.csv")
     metrics = pathlib.Path(name, "metrics.csv")
     with open("log.txt", "w") as log:
         command = [COMMAND, *STOPPED[name], "--out", name]
@@ -194,6 +196,7 @@ def store_stopped(name, folder):
     process.wait()
     if pathlib.Path(name, "summary.json").exists() or not list(pathlib.Path(name, "checkpoints").glob("*.safetensors")):
         raise SystemExit(f"{name} was killed too late: make it again")
+    pathlib.Path(name, "answers.json").write_text(json.dumps(ANSWERS))
     pack(name, folder)
 
 
