@@ -39,6 +39,7 @@ LONGEST_FIRST = (
     "test_docs.py",
     "test_coordination.py",
     "test_first_run_screens.py",
+    "test_stored_files.py",
     "test_export.py",
     "test_tampered_bundles.py",
     "test_runner.py",

@@ -28,8 +28,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def invoke(*arguments):
+    return click.testing.CliRunner().invoke(cli, [*map(str, arguments), "--json"])
+
+
 def call(*arguments, code=0):
-    result = click.testing.CliRunner().invoke(cli, [*map(str, arguments), "--json"])
+    result = invoke(*arguments)
     assert result.exit_code == code, f"{result.output}\n{result.stderr}"
     return json.loads(result.stdout), result.stderr
 
@@ -40,30 +44,45 @@ def rows(path):
 
 
 def refused(stored, findings):
-    """The critical findings, each of which must name the version that wrote what it is about."""
+    """Raises unless each critical finding names the version that wrote what it is about."""
     texts = [each["text"] for each in findings if each["severity"] == "critical"]
     assert all(stored.about["version"] in text for text in texts), texts
-    return texts
 
 
 def assert_checks(stored, run, *more):
-    """Checks a report as it was stored, and then as this version writes it: with the same figures and no finding."""
-    before = json.loads((run / "report.json").read_text())
-    assert reports.other_version(before) in ("", f"tff-mf {stored.about['version']}")
-    found = click.testing.CliRunner().invoke(cli, ["report", str(run), "--check", "--json", *more])
-    found = json.loads(found.stdout)
-    assert found["critical"] == len(refused(stored, found["findings"]))
-    after, _ = call("report", run)
-    assert after["accountant"]["planned"] == before["accountant"]["planned"]
-    assert after["accountant"]["realised"] == before["accountant"]["realised"]
+    """Checks reports as they are, and then as this version writes them: with the same figures and no finding."""
+    before = accountants(run)
+    findings = json.loads(invoke("report", run, "--check", *more).stdout)["findings"]
+    refused(stored, findings)
+    for planned in ([], ["--planned"]):
+        call("report", run, *planned)
+    for one, other in zip(before, accountants(run), strict=True):
+        assert (one["planned"], one["realised"]) == (other["planned"], other["realised"])
     assert call("report", run, "--check")[0]["critical"] == 0
+
+
+def accountants(run):
+    return [json.loads((run / name).read_text())["accountant"] for name in ("report.json", "planned.json")]
 
 
 def test_the_report_of_a_finished_run_is_checked(stored, here):
     run = stored.unpack("finished", here)
     report = json.loads((run / "report.json").read_text())
     assert report["accountant"]["realised"]["epsilon"] > 0
+    assert reports.other_version(report) in ("", f"tff-mf {stored.about['version']}")
     assert_checks(stored, run, "--digest", report["digest"])
+
+
+def test_a_report_in_other_words_is_refused_by_the_version_that_wrote_it(stored, here):
+    run = stored.unpack("finished", here)
+    report = json.loads((run / "report.json").read_text())
+    report["statement"] = "Something else."
+    report["digest"] = reports.digest(report)
+    (run / "report.json").write_text(reports.as_text(report))
+    (run / "report.md").write_text(reports.markdown(report))
+    found, _ = call("report", run, "--check", code=1)
+    refused(stored, found["findings"])
+    assert any("another statement" in each["text"] for each in found["findings"])
 
 
 def test_a_finished_run_that_was_changed_is_refused(stored, here):
@@ -80,7 +99,7 @@ def test_a_finished_run_is_audited(stored, here):
     before = json.loads((run / "audit.json").read_text())
     after, _ = call("audit", run)
     assert after.keys() >= before.keys()
-    assert call("report", run, "--check")[0]["critical"] == 0
+    assert_checks(stored, run)
 
 
 def test_a_finished_run_is_a_source_of_bundles(stored, here):
@@ -118,8 +137,8 @@ def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(stored, here, name):
 def test_a_stopped_run_is_resumed_with_fresh_keys_and_its_report_is_clean(stored, here):
     run = resumed(stored, here, "stopped-secure")
     assert [int(each["round"]) for each in rows(run / "metrics.csv")] == [*range(1, stored.about["rounds"] + 1)]
-    assert call("report", run, "--check")[0]["critical"] == 0
-    planned, report = (json.loads((run / name).read_text())["accountant"] for name in ("planned.json", "report.json"))
+    assert_checks(stored, run)
+    report, planned = accountants(run)
     assert report["planned"] == planned["planned"]
     assert 0 < report["realised"]["epsilon"] <= planned["planned"]["epsilon"]
 
@@ -139,7 +158,7 @@ def test_a_bundle_is_verified_by_its_files(stored, here):
 @pytest.mark.long
 def test_a_bundle_is_verified_or_refused_by_version(stored, here):
     bundle = stored.unpack("bundle", here)
-    result = click.testing.CliRunner().invoke(cli, ["verify", str(bundle), "--json"])
+    result = invoke("verify", bundle)
     found = json.loads(result.stdout)
     assert result.exit_code == (1 if found["refused"] else 0)
     assert all(stored.about["version"] in each["reason"] for each in found["refused"]), found["refused"]
@@ -197,6 +216,5 @@ def test_a_guarded_run_goes_on(stored, here):
         for clients in (["carol", "dan"], ["ann", "bob"], ["carol", "dan"]):
             guarded.released(guarded.begin(clients))
         guarded.end()
-    found = call("report", run, "--check")[0]
-    assert found["critical"] == 0
-    assert json.loads((run / "report.json").read_text())["accountant"]["realised"]["epsilon"] > 0
+    assert_checks(stored, run)
+    assert accountants(run)[0]["realised"]["epsilon"] > 0
