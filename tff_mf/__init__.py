@@ -1,5 +1,7 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
+from typing import Any as _Any
+
 from tff_mf import _checkout, _renamed, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
@@ -72,7 +74,7 @@ _RENAMED = {
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _Any:
     """Returns `__version__`, for which a checkout has to ask git, only on request, or what a former name stands for."""
     if name == "__version__":
         return _version.current()

@@ -3,9 +3,10 @@
 import sys
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 
-def found(module: str, name: str, renamed: Mapping[str, str]) -> object:
+def found(module: str, name: str, renamed: Mapping[str, str]) -> Any:
     """Returns the object that a former name of a module stands for, and warns.
 
     Args:
