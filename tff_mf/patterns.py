@@ -7,7 +7,7 @@ import numpy as np
 
 from tff_mf import _validate
 from tff_mf._sensitivity import SensitivityResult
-from tff_mf._sensitivity._scale import scaled
+from tff_mf._sensitivity.scale import scaled
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 

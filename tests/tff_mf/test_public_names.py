@@ -12,8 +12,8 @@ amplified_dp_event amplified_epsilon calibrate_amplified_noise_multiplier calibr
 compose_guarantees dp_event effective_noise_multiplier epsilon explain_sensitivity guarantee load max_error max_loss
 optimize_banded optimize_banded_inverse optimize_banded_inverse_result optimize_banded_result optimize_banded_toeplitz
 optimize_banded_toeplitz_result optimize_blt optimize_blt_result optimize_dense optimize_dense_result
-optimize_structured optimize_structured_result pattern_sensitivity restart_sensitivity rms_error rms_loss save
-sensitivity shuffled_epsilon zcdp_rho
+optimize_structured optimize_structured_result pattern_sensitivity register_mechanism restart_sensitivity rms_error
+rms_loss save sensitivity shuffled_epsilon zcdp_rho
 """.split()  # noqa: SIM905
 
 

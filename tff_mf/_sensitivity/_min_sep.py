@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf._sensitivity import _patterns
+from tff_mf._sensitivity import patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.participation import Participation
 
@@ -43,10 +43,10 @@ def _row_sums(gram: np.ndarray, separation: int, limit: int) -> np.ndarray:
     for start in range(0, rounds, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, rounds))
         away = np.abs(np.arange(rounds) - rows[:, None]) >= separation
-        others = _patterns.largest_sums(gram[rows] * away, separation=separation, limit=limit - 1)
+        others = patterns.largest_sums(gram[rows] * away, separation=separation, limit=limit - 1)
         sums[rows] = gram[rows, rows] + others
     return sums
 
 
 def _largest_sum(values: np.ndarray, participation: Participation) -> float:
-    return _patterns.largest_sum(values, separation=participation.separation, limit=participation.limit)
+    return patterns.largest_sum(values, separation=participation.separation, limit=participation.limit)

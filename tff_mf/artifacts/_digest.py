@@ -2,8 +2,8 @@
 
 import hashlib
 
-from tff_mf.artifacts import _codecs
 from tff_mf.mechanisms import Mechanism
+from tff_mf.registry import tensors_of
 
 
 def content_digest(mechanism: Mechanism) -> bytes:
@@ -20,7 +20,7 @@ def content_digest(mechanism: Mechanism) -> bytes:
         >>> content_digest(blt) == content_digest(BLT(theta=[0.5], omega=[0.25])) != content_digest(Identity())
         True
     """
-    tensors = _codecs.MECHANISMS[mechanism.kind].encode(mechanism)
+    tensors = tensors_of(mechanism)
     digest = hashlib.sha256(mechanism.kind.encode())
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].shape}".encode() + tensors[name].astype("<f8").tobytes())

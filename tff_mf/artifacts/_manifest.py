@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tff_mf import _validate, _version, losses
+from tff_mf import _validate, _version, losses, registry
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
-from tff_mf.artifacts import _codecs
+from tff_mf.artifacts import _schemas
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import MadeFor, Mechanism
 from tff_mf.participation import Participation
@@ -37,7 +37,7 @@ def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
     """Returns the manifest of `mechanism` as canonical JSON."""
     made_for = mechanism.made_for
     # As it will be loaded: equal numbers that lie in another order in memory may add up to others.
-    mechanism = _codecs.MECHANISMS[mechanism.kind].decode(tensors, made_for)
+    mechanism = registry.mechanism_of(registry.registered(mechanism), tensors, made_for)
     found = None if made_for is None else _sensitivity(mechanism, made_for)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
@@ -65,8 +65,8 @@ def parse(text: str) -> Any:
         raise InputValueError(f"it is no JSON: {error}") from None
 
 
-def kind_of(manifest: Any) -> str:
-    """Returns the kind that a parsed manifest names, after checking its keys and format version.
+def kind_of(manifest: Any) -> registry.MechanismKind:
+    """Returns what is registered for the kind that a parsed manifest names, after checking keys and format version.
 
     Raises:
         InputValueError: If this release cannot read it.
@@ -82,7 +82,7 @@ def kind_of(manifest: Any) -> str:
             f"{_version.current()} knows; install a newer release"
         )
     _require_keys("its manifest", manifest, _KEYS)
-    return _validate.one_of("kind", manifest["kind"], tuple(_codecs.MECHANISMS))
+    return registry.named(manifest["kind"])
 
 
 def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mechanism:
@@ -100,7 +100,7 @@ def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mec
         raise InputValueError("its content does not match its sha256: it was damaged or changed")
     _check_versions(manifest["versions"])
     made_for = None if manifest["made_for"] is None else _decode_made_for(manifest["made_for"])
-    mechanism = _codecs.MECHANISMS[manifest["kind"]].decode(tensors, made_for)
+    mechanism = registry.mechanism_of(registry.named(manifest["kind"]), tensors, made_for)
     _check_claim(manifest["sensitivity"], mechanism)
     _check_losses(manifest["losses"], made_for)
     return mechanism
@@ -167,14 +167,14 @@ def _sensitivity(mechanism: Mechanism, made_for: MadeFor) -> SensitivityResult:
 
 
 def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
-    schemas = {schema: kind for kind, schema in _codecs.PARTICIPATIONS.items()}
+    schemas = {schema: kind for kind, schema in _schemas.PARTICIPATIONS.items()}
     entry: dict[str, Any] = {
         "rounds": made_for.rounds,
         "participation": _encode_fields("made_for.participation", made_for.participation, schemas),
     }
     if made_for.workload != PrefixSum():
         # Left out where it is the prefix sum, as in the files of before there was another.
-        workloads = {workload: kind for kind, workload in _codecs.WORKLOADS.items()}
+        workloads = {workload: kind for kind, workload in _schemas.WORKLOADS.items()}
         entry["workload"] = _encode_fields("made_for.workload", made_for.workload, workloads)
     if made_for.duality_gap is not None:
         entry["duality_gap"] = made_for.duality_gap
@@ -199,13 +199,13 @@ def _decode_made_for(entry: Any) -> MadeFor:
         fields = entry["workload"]
         if isinstance(fields, dict) and isinstance(fields.get("rates"), dict):
             fields = {**fields, "rates": _decode_schedule(fields["rates"])}
-        optional["workload"] = _decode_fields("made_for.workload", fields, _codecs.WORKLOADS)
+        optional["workload"] = _decode_fields("made_for.workload", fields, _schemas.WORKLOADS)
     if "duality_gap" in present:
         optional["duality_gap"] = _validate.nonnegative("made_for.duality_gap", entry["duality_gap"])
     if "converged" in present:
         _validate.instance("made_for.converged", entry["converged"], bool, "true or false")
         optional["converged"] = entry["converged"]
-    participation = _decode_fields("made_for.participation", entry["participation"], _codecs.PARTICIPATIONS)
+    participation = _decode_fields("made_for.participation", entry["participation"], _schemas.PARTICIPATIONS)
     return MadeFor(rounds=entry["rounds"], participation=participation, **optional)
 
 

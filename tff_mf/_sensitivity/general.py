@@ -1,7 +1,6 @@
-"""Rules that know nothing of C but its entries."""
+"""Sensitivity of any strategy matrix, by its entries."""
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,16 +8,15 @@ import numpy as np
 from tff_mf import _validate
 from tff_mf._sensitivity import _fixed_epoch, _min_sep
 from tff_mf._sensitivity._result import SensitivityResult
-from tff_mf._sensitivity._scale import scaled
+from tff_mf._sensitivity.scale import scaled
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import FixedEpoch, Participation
 
 BANDED = "banded, no more bands than b: Choquette-Choo et al. (2023), theorem 2"
 
 
-@functools.singledispatch
-def rule(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
-    """Returns sensitivity by the rule for mechanisms of this structure; this one, for any C, if there is none.
+def of_entries(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns the sensitivity of a mechanism by the entries of C.
 
     Args:
         mechanism: The mechanism.

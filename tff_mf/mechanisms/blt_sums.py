@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf.mechanisms._geometric import geometric_sum, weighted_geometric_sum
 from tff_mf.mechanisms.blt import BLT
+from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
 
 # Up to here every coefficient is summed.
 _DIRECT_ROUNDS = 2**20

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf._sensitivity import _patterns
-from tff_mf.mechanisms._tree_factors import forest
+from tff_mf._sensitivity import patterns
+from tff_mf.mechanisms.tree_factors import forest
 
 _IMPOSSIBLE = -1
 
@@ -108,7 +108,7 @@ def fixed_epoch(rounds: int, separation: int, limit: int) -> int:
         # The first node in common is as high as the highest bit in which the places differ.
         first = np.frexp((place[early] ^ place[late]).astype(np.float64))[1]
         common = np.where(tree[early] == tree[late], heights[tree[early]] + 1.0 - first, 0.0)
-        pairs = _patterns.window_sums(common, width=limit - epochs, stride=separation)
+        pairs = patterns.window_sums(common, width=limit - epochs, stride=separation)
         totals[early] += 2 * pairs if epochs else pairs
     return int(totals.max())
 

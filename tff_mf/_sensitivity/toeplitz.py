@@ -1,4 +1,4 @@
-"""Rules for strategy matrices that are constant along each diagonal."""
+"""Sensitivity of strategy matrices that are constant along each diagonal."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from typing import TypeGuard
 import numpy as np
 
 from tff_mf import _validate
-from tff_mf._sensitivity import _fixed_epoch, _general, _patterns
+from tff_mf._sensitivity import _fixed_epoch, patterns
 from tff_mf._sensitivity._result import SensitivityResult
-from tff_mf._sensitivity._scale import scaled
+from tff_mf._sensitivity.scale import scaled
 from tff_mf.mechanisms import ToeplitzMechanism
 from tff_mf.participation import FixedEpoch, Participation
 
@@ -17,9 +17,8 @@ from tff_mf.participation import FixedEpoch, Participation
 _MOST_PRODUCTS = 2**28
 
 
-@_general.rule.register
 def toeplitz(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
-    """Chooses among the rules for LtToep(c) by what holds for `c` itself, without any tolerance."""
+    """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
     column, scale = scaled(mechanism, mechanism.coefficients(_validate.listable(rounds)))
     result = _toeplitz(column, participation)
     return dataclasses.replace(result, value=result.value * scale)
@@ -33,7 +32,7 @@ def _toeplitz(column: np.ndarray, participation: Participation) -> SensitivityRe
     if sums_epochs(participation, len(column)):
         gram = _touched(column, participation.separation)
         return _fixed_epoch.fixed_epoch(
-            gram, participation, lambda pattern: _earliest_pattern(column[: len(column) - pattern[0]], participation)
+            gram, participation, lambda pattern: earliest_pattern(column[: len(column) - pattern[0]], participation)
         )
     bounds = (_majorant(column, participation), _cauchy_schwarz(column, participation))
     return min(bounds, key=lambda bound: bound.value)
@@ -102,12 +101,12 @@ def _earliest_squared_norms(column: np.ndarray, participation: Participation) ->
 
 
 def _earliest_pattern_norm(column: np.ndarray, participation: Participation) -> float:
-    return float(np.sqrt(np.sum(np.square(_earliest_pattern(column, participation)))))
+    return float(np.sqrt(np.sum(np.square(earliest_pattern(column, participation)))))
 
 
-def _earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
+def earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
     """Returns the sum of the columns 0, b, …, (k − 1)b of LtToep(column)."""
-    return _patterns.window_sums(column[::-1], width=participation.limit, stride=participation.separation)[::-1]
+    return patterns.window_sums(column[::-1], width=participation.limit, stride=participation.separation)[::-1]
 
 
 def _touched(column: np.ndarray, separation: int) -> Iterator[np.ndarray]:
