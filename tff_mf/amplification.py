@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from tff_mf import _validate, gaussian
+from tff_mf import _validate, gaussian, registry
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
@@ -220,6 +220,7 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
         >>> bands_and_norm(BandedToeplitz(column=[1.0, 0.75, 0.0]), 4)
         (2, 1.25)
     """
+    registry.check_matrices(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
         diagonals = np.array(mechanism.diagonals(_validate.listable(rounds))[:rounds])
         for offset, diagonal in enumerate(diagonals):

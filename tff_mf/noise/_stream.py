@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf import _validate
-from tff_mf.artifacts import content_digest
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _fingerprint, _keys, _past
+from tff_mf.registry import content_digest
 
 _INT64_LIMIT = 2**63
 

@@ -32,7 +32,7 @@ def register_mechanism(
         bound for any C, and where that bound is exact it is the result. Between the two the claim is used, and
         `explain_sensitivity` says so: there a wrong closed form is not noticed.
         Matrices: `encoder` and `inverse` must be finite, lower-triangular, each other's inverse, and what
-        `coefficients` or `diagonals` say, for up to 1024 rounds.
+        `coefficients` or `diagonals` say; see `check_matrices`.
         Noise: the first 32 rows of the stream must be C⁻¹z for the z of the keys it drew; checked whenever a stream is
         built.
         Artifacts: the tensors must give back every field. Loading a file never imports code.
