@@ -20,7 +20,7 @@ from resident import CLIENTS, Lstm, row, seconds_of, stepping
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.noise import _clipping
+from tff_mf.queries import clipping
 
 CLIPPED, PLAIN = "round, sum that clips", "round, TFF's plain sum"
 UPDATES = {"passes": 0.5, "is scaled": 2.0}
@@ -44,7 +44,7 @@ def added(shapes: Sequence[tuple[int, ...]], length: float | None) -> Callable[[
 
     @tf.function(autograph=False)
     def accumulate(total: list[tf.Tensor], update: list[tf.Tensor]) -> list[tf.Tensor]:
-        one = update if length is None else _clipping.clip_again(update, tf.constant(1.0)).leaves
+        one = update if length is None else clipping.clip_again(update, tf.constant(1.0)).leaves
         return list(map(tf.add, total, one))
 
     return lambda: [each.numpy().shape for each in accumulate(total, update)][:0]

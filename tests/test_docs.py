@@ -84,7 +84,7 @@ def test_every_public_name_is_in_the_docs():
 
 
 TENSORFLOW_MODULES = [
-    "tff_mf.noise._clipping",
+    "tff_mf.queries.clipping",
     "tff_mf.noise._streams",
     "tff_mf.queries._adaptive_clipping",
     "tff_mf.queries._mechanisms",

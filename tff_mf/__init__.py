@@ -2,6 +2,7 @@
 
 from typing import Any as _Any
 
+from tff_mf import _builtin as _builtin
 from tff_mf import _checkout, _renamed, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
@@ -56,6 +57,7 @@ from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
 from tff_mf.patterns import pattern_sensitivity as pattern_sensitivity
+from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
 from tff_mf.shuffling import shuffled_epsilon as shuffled_epsilon
 from tff_mf.workloads import LearningRates as LearningRates

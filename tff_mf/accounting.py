@@ -12,7 +12,7 @@ import math
 import sys
 import typing
 
-from tff_mf import _gaussian, _validate
+from tff_mf import _validate, gaussian
 from tff_mf._sensitivity import sensitivity
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import ADJACENCIES
@@ -73,8 +73,8 @@ def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *,
         InputValueError: If an argument is out of range.
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    mu = _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
-    return _gaussian.rho_of(mu)
+    mu = gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
+    return gaussian.rho_of(mu)
 
 
 def epsilon(
@@ -117,7 +117,7 @@ def epsilon(
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     delta = _validate.open_unit("delta", delta)
-    return _gaussian.epsilon_from_delta(delta, _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma))
+    return gaussian.epsilon_from_delta(delta, gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma))
 
 
 def calibrate_noise_multiplier(
@@ -161,10 +161,10 @@ def calibrate_noise_multiplier(
     sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
     # Twice a float is exact, so that this is what `Guarantee.replace_one` comes to.
     sens *= 2 if adjacency == "replace-one" else 1
-    mu = _gaussian.mu_from(target, delta)
-    sigma = max(_gaussian.mu_of(sens, mu), sys.float_info.min)
+    mu = gaussian.mu_from(target, delta)
+    sigma = max(gaussian.mu_of(sens, mu), sys.float_info.min)
     step = 2.0**-52
-    while sigma < math.inf and _gaussian.epsilon_from_delta(delta, _gaussian.mu_of(sens, sigma)) > target:
+    while sigma < math.inf and gaussian.epsilon_from_delta(delta, gaussian.mu_of(sens, sigma)) > target:
         sigma, step = sigma * (1 + step), 2 * step
     if sigma == math.inf:
         raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can hold.")
@@ -196,7 +196,7 @@ def dp_event(
         InputValueError: If an argument is out of range.
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    mu = _gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
+    mu = gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
     # A second of import that no other function here needs.
     import dp_accounting
 

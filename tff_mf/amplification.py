@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from tff_mf import _gaussian, _validate
+from tff_mf import _validate, gaussian, registry
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
@@ -69,11 +69,11 @@ def amplified_dp_event(
 
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    mu = _gaussian.mu_of(norm, sigma)
+    mu = gaussian.mu_of(norm, sigma)
     # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
-    gaussian = dp_accounting.GaussianDpEvent(noise_multiplier=1 / mu)
+    one_release = dp_accounting.GaussianDpEvent(noise_multiplier=1 / mu)
     # pyrefly: ignore[unexpected-keyword]
-    sampled = dp_accounting.PoissonSampledDpEvent(sampling_probability=probability, event=gaussian)
+    sampled = dp_accounting.PoissonSampledDpEvent(sampling_probability=probability, event=one_release)
     # pyrefly: ignore[unexpected-keyword]
     return dp_accounting.SelfComposedDpEvent(event=sampled, count=queries)
 
@@ -117,7 +117,7 @@ def amplified_epsilon(
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     delta = _delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    return _epsilon(queries, probability, _gaussian.mu_of(norm, sigma), delta)
+    return _epsilon(queries, probability, gaussian.mu_of(norm, sigma), delta)
 
 
 def calibrate_amplified_noise_multiplier(
@@ -154,10 +154,10 @@ def calibrate_amplified_noise_multiplier(
 
 def _calibrate(queries: int, probability: float, norm: float, target: float, delta: float) -> float:
     def private(sigma: float) -> bool:
-        return _epsilon(queries, probability, _gaussian.mu_of(norm, sigma), delta, at_least=target) <= target
+        return _epsilon(queries, probability, gaussian.mu_of(norm, sigma), delta, at_least=target) <= target
 
     # Without amplification this is enough.
-    high = _gaussian.mu_of(norm * math.sqrt(queries), _gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
+    high = gaussian.mu_of(norm * math.sqrt(queries), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
     low = high
     while private(low) and low > high * 1e-6:
         high, low = low, low / 2
@@ -165,14 +165,14 @@ def _calibrate(queries: int, probability: float, norm: float, target: float, del
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
     # A finer grid than the search's may give an ε that is larger by its rounding.
-    while _epsilon(queries, probability, _gaussian.mu_of(norm, high), delta) > target:
+    while _epsilon(queries, probability, gaussian.mu_of(norm, high), delta) > target:
         high *= 1 + 1e-4
     return high
 
 
 def _epsilon(queries: int, probability: float, mu: float, delta: float, *, at_least: float = 0.0) -> float:
     """Returns ε, or, where it is below `at_least`, some number that is."""
-    plain = _gaussian.epsilon_from_delta(delta, mu * math.sqrt(queries) * (1 + 2.0**-50))
+    plain = gaussian.epsilon_from_delta(delta, mu * math.sqrt(queries) * (1 + 2.0**-50))
     if probability == 1 or plain in (0.0, math.inf) or plain <= at_least:
         return plain
     # A first, coarse figure tells how fine the grid has to be.
@@ -220,6 +220,7 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
         >>> bands_and_norm(BandedToeplitz(column=[1.0, 0.75, 0.0]), 4)
         (2, 1.25)
     """
+    registry.check_matrices(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
         diagonals = np.array(mechanism.diagonals(_validate.listable(rounds))[:rounds])
         for offset, diagonal in enumerate(diagonals):

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import typing
 
-from tff_mf import _gaussian, _validate
+from tff_mf import _validate, gaussian
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
@@ -67,15 +67,15 @@ class Guarantee:
     @property
     def zcdp_rho(self) -> float:
         """ρ for which the release is ρ-zCDP: μ² / 2."""
-        return _gaussian.rho_of(self.mu)
+        return gaussian.rho_of(self.mu)
 
     def epsilon(self, delta: float) -> float:
         """Returns ε for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""
-        return _gaussian.epsilon_from_delta(_validate.open_unit("delta", delta), self.mu)
+        return gaussian.epsilon_from_delta(_validate.open_unit("delta", delta), self.mu)
 
     def delta(self, epsilon: float) -> float:
         """Returns δ for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""
-        return _gaussian.delta_from_epsilon(_validate.nonnegative("epsilon", epsilon), self.mu)
+        return gaussian.delta_from_epsilon(_validate.nonnegative("epsilon", epsilon), self.mu)
 
     def epsilon_by_pld(self, delta: float) -> float:
         """Returns ε by dp-accounting's accountant of privacy loss distributions, to compare with `epsilon`.
@@ -175,7 +175,7 @@ def guarantee(
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
     sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
-    found = Guarantee(mu=_gaussian.mu_of(sens, sigma))
+    found = Guarantee(mu=gaussian.mu_of(sens, sigma))
     return found if adjacency == "zero-out" else found.replace_one()
 
 
@@ -220,7 +220,7 @@ def adaptive_clipping_guarantee(
     participation.check(rounds)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     stddev = _validate.nonnegative("count_stddev", count_stddev)
-    return Guarantee(mu=_gaussian.mu_of(math.sqrt(participation.max_participations), stddev), adjacency=adjacency)
+    return Guarantee(mu=gaussian.mu_of(math.sqrt(participation.max_participations), stddev), adjacency=adjacency)
 
 
 def compose_guarantees(*guarantees: Guarantee) -> Guarantee:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tff_mf import _validate
 from tff_mf._sensitivity import sensitivity
-from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism, _blt_sums
+from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism, blt_sums
 from tff_mf.participation import Participation
 from tff_mf.workloads import PrefixSum, ToeplitzWorkload, Workload
 
@@ -210,8 +210,8 @@ def _variances(mechanism: Mechanism, rounds: int, workload: Workload | None) -> 
     workload = PrefixSum() if workload is None else workload
     _validate.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
     rounds = workload.check(mechanism.check(rounds))
-    if isinstance(mechanism, BLT) and workload == PrefixSum() and _blt_sums.fits(mechanism, rounds):
-        errors = _blt_sums.prefix_sum_errors(mechanism, rounds)
+    if type(mechanism) is BLT and workload == PrefixSum() and blt_sums.fits(mechanism, rounds):
+        errors = blt_sums.prefix_sum_errors(mechanism, rounds)
         if errors is not None:
             return _Variances(*errors)
     with np.errstate(over="ignore", invalid="ignore"):

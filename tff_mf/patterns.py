@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import _validate, registry
 from tff_mf._sensitivity import SensitivityResult
-from tff_mf._sensitivity._scale import scaled
+from tff_mf._sensitivity.scale import scaled
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 
@@ -53,6 +53,7 @@ def pattern_sensitivity(
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     rounds = _validate.whole("rounds", rounds)
     every = rounds if restart_every is None else min(rounds, _validate.whole("restart_every", restart_every))
+    registry.check_matrices(mechanism, every)
     encoder, scale = scaled(mechanism, mechanism.encoder(_validate.dense(mechanism.check(every))))
     grams = _grams(encoder, rest=rounds % every)
     largest = reached = 0.0

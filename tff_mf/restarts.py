@@ -7,11 +7,10 @@ like any other, and ‖Cu‖² is the sum over restarts i of ‖C_r u_i‖² for
 import numpy as np
 
 from tff_mf import _validate
-from tff_mf._sensitivity import SensitivityResult, _general, _tree_nodes, sensitivity
-from tff_mf._sensitivity._api import explain_sensitivity
+from tff_mf._sensitivity import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
 from tff_mf.mechanisms import Mechanism
-from tff_mf.mechanisms._tree_factors import forest
 from tff_mf.mechanisms.tree import Tree
+from tff_mf.mechanisms.tree_factors import forest
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 
 # Whole block-diagonal matrices are looked at up to here: a second.
@@ -68,11 +67,11 @@ def restart_sensitivity(
         one = explain_sensitivity(mechanism, every, SingleParticipation())
         rule = f"one participation, in one restart: {one.rule}"
         return SensitivityResult(value=one.value, exact=one.exact, rule=rule)
-    if isinstance(mechanism, Tree) and isinstance(participation, MinSep) and _fills(mechanism, every):
+    if type(mechanism) is Tree and isinstance(participation, MinSep) and _fills(mechanism, every):
         return _of_trees(mechanism, rounds, participation, every)
     bounds = [_by_counts(mechanism, rounds, participation, every)]
-    if rounds <= _MOST_WHOLE_ROUNDS and not isinstance(mechanism, Tree):
-        whole = _general.of_matrix(_block_diagonal(mechanism, rounds, every), participation)
+    if rounds <= _MOST_WHOLE_ROUNDS and type(mechanism) is not Tree:
+        whole = general.of_matrix(_block_diagonal(mechanism, rounds, every), participation)
         bounds.insert(0, SensitivityResult(value=whole.value, exact=whole.exact, rule=f"all restarts, {whole.rule}"))
     return min(bounds, key=lambda bound: bound.value)
 
@@ -87,7 +86,7 @@ def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -
     # The full variant's decoder uses the nodes of a whole tree, also where the last restart is cut short.
     last = [] if not rest else [*forest(every if mechanism.variant == "full" else rest)]
     heights = [*forest(every)] * restarts + last
-    nodes = _tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations)
+    nodes = tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations)
     exact = mechanism.variant == "full" and not rest
     rule = (
         "largest sum of squared node counts over min-sep patterns and all restarts, Kairouz et al. (2021), appendix D"

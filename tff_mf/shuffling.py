@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from tff_mf import _gaussian, _validate
+from tff_mf import _validate, gaussian
 from tff_mf.amplification import bands_and_norm
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -64,8 +64,8 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
     if delta < 1e-12:
         raise InputValueError(f"delta={delta!r} is below 1e-12, where differences of tails are only rounding.")
     bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
-    mu = _gaussian.mu_of(norm, sigma)
-    plain = _gaussian.epsilon_from_delta(delta, mu)
+    mu = gaussian.mu_of(norm, sigma)
+    plain = gaussian.epsilon_from_delta(delta, mu)
     if plain in (0.0, math.inf):
         return plain
     return min([plain, *(_amplified(rounds // bands, mu, delta, share, plain) for share in _SHARES)])
@@ -77,7 +77,7 @@ def _amplified(count: int, mu: float, delta: float, share: float, most: float) -
     impure = delta * share / ((math.exp(min(most, 700.0)) + 1) * 1.5 * count)
     if impure < 1e-300:
         return most
-    pure = _gaussian.epsilon_from_delta(impure, 2 * mu)
+    pure = gaussian.epsilon_from_delta(impure, 2 * mu)
 
     def private(epsilon: float) -> bool:
         return clones_delta(count, pure, epsilon) <= delta * (1 - share)

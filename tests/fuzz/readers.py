@@ -17,7 +17,8 @@ import mutations
 import numpy as np
 
 import tff_mf
-from tff_mf.artifacts import _codecs, _file, _manifest
+from tff_mf import registry
+from tff_mf.artifacts import _file, _manifest
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
@@ -66,7 +67,7 @@ def _mechanisms() -> list[tff_mf.Mechanism]:
 def _artifacts() -> list[Reader]:
     valid, parts = [], []
     for mechanism in _mechanisms():
-        tensors = {name: np.array(each) for name, each in _codecs.MECHANISMS[mechanism.kind].encode(mechanism).items()}
+        tensors = {name: np.array(each) for name, each in registry.tensors_of(mechanism).items()}
         text = _manifest.describe(mechanism, tensors)
         valid.append(_file.pack(text, tensors))
         parts.append((json.loads(text), tensors))

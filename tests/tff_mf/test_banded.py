@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms import _series
+from tff_mf.mechanisms import series
 from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
 
 
@@ -109,9 +109,9 @@ def test_toeplitz_matrices_and_their_inverses(column, rounds):
 @pytest.mark.parametrize("bands", [1, 2, 300, 2000])
 def test_quotients_over_several_blocks(rounds, bands):
     generator = np.random.default_rng(rounds)
-    column = _series.square_root(bands) if bands > 1 else np.array([2.0])
+    column = series.square_root(bands) if bands > 1 else np.array([2.0])
     numerator = generator.standard_normal(rounds)
-    quotient = _series.quotient(numerator, column)
+    quotient = series.quotient(numerator, column)
     np.testing.assert_allclose(np.convolve(column, quotient)[:rounds], numerator, atol=1e-11)
 
 

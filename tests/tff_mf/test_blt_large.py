@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf._sensitivity import _toeplitz
-from tff_mf.mechanisms import _blt_sums
+from tff_mf._sensitivity import toeplitz
+from tff_mf.mechanisms import blt_sums
 
 BILLION = 10**9
 SIX = tff_mf.MinSep(min_sep=166_666_666, max_participations=6)
@@ -34,20 +34,20 @@ def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
     mechanism, rounds, min_sep, max_participations = case
     participation = schema(min_sep=min_sep, max_participations=max_participations)
     column = mechanism.coefficients(rounds)
-    closed = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=False)
-    assert closed == pytest.approx(_toeplitz._earliest_pattern_norm(column, participation), rel=2e-13)
-    if max_participations == 1 or schema is tff_mf.FixedEpoch or _blt_sums.never_rises(mechanism):
-        assert closed == pytest.approx(_toeplitz._toeplitz(column, participation).value, rel=2e-13)
+    closed = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=False)
+    assert closed == pytest.approx(toeplitz._earliest_pattern_norm(column, participation), rel=2e-13)
+    if max_participations == 1 or schema is tff_mf.FixedEpoch or blt_sums.never_rises(mechanism):
+        assert closed == pytest.approx(toeplitz._toeplitz(column, participation).value, rel=2e-13)
     else:
-        raised = _blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=True)
-        assert raised == pytest.approx(_toeplitz._majorant(column, participation).value, rel=2e-13)
+        raised = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=True)
+        assert raised == pytest.approx(toeplitz._majorant(column, participation).value, rel=2e-13)
         assert raised >= closed
 
 
 @given(cases())
 def test_closed_errors_are_those_of_the_listed_coefficients(case):
     mechanism, rounds, _, _ = case
-    closed = _blt_sums.prefix_sum_errors(mechanism, rounds)
+    closed = blt_sums.prefix_sum_errors(mechanism, rounds)
     if closed is not None and sum(mechanism.omega) <= 1:
         # The listed ones come from θ̂ near 1, whose rounding grows with the rounds.
         assert closed.largest**0.5 == pytest.approx(tff_mf.max_error(mechanism, rounds), rel=1e-10)
@@ -84,12 +84,12 @@ def test_the_largest_number_of_participations_is_within_the_slack_of_accounting(
     mechanism = tff_mf.BLT(theta=[1 - 1e-6, 0.5], omega=[0.01, 0.3])
     schema = tff_mf.MinSep(min_sep=3, max_participations=2**20)
     column = mechanism.coefficients(5 * 10**6)
-    direct = _toeplitz._toeplitz(column, schema).value
+    direct = toeplitz._toeplitz(column, schema).value
     assert tff_mf.sensitivity(mechanism, 5 * 10**6, schema) == pytest.approx(direct, rel=2.0**-43)
 
 
 def test_a_sum_above_one_by_less_than_float64_sees_is_a_bound():
-    assert _blt_sums.never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
+    assert blt_sums.never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
     mechanism = tff_mf.BLT(theta=[0.5, 0.5], omega=[1.0, 1e-30])
     assert not tff_mf.explain_sensitivity(mechanism, BILLION, SIX).exact
     assert tff_mf.explain_sensitivity(mechanism, BILLION, tff_mf.SingleParticipation()).exact

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 tf = pytest.importorskip("tensorflow")
 
-from tff_mf.noise import _clipping  # noqa: E402
+from tff_mf.queries import clipping  # noqa: E402
 
 # Relative errors that the norm of 2³² values can have, added up in the order that is worst.
 NORM_ERROR = 2.0**-22
@@ -28,14 +28,14 @@ def exact_square(leaves):
 
 
 def clip_again(leaves, clip_norm):
-    found = _clipping.clip_again(leaves, tf.constant(clip_norm, tf.float32))
+    found = clipping.clip_again(leaves, tf.constant(clip_norm, tf.float32))
     return [leaf.numpy() for leaf in found.leaves], bool(found.scaled), bool(found.zeroed)
 
 
 def check(leaves, clip_norm):
     """The guarantee of `clip_record` on a client and of `clip_again` on the server; returns what the client sends."""
     bound = fractions.Fraction(float(np.float32(clip_norm))) ** 2
-    sent = [leaf.numpy() for leaf in _clipping.clip_record(leaves, tf.constant(clip_norm, tf.float32))]
+    sent = [leaf.numpy() for leaf in clipping.clip_record(leaves, tf.constant(clip_norm, tf.float32))]
     assert exact_square(sent) <= bound
     added, *what = clip_again([tf.constant(leaf) for leaf in sent], clip_norm)
     assert [leaf.tobytes() for leaf in added] == [leaf.tobytes() for leaf in sent]
@@ -69,11 +69,11 @@ def test_at_the_bound(seed, shapes, dtype, clip_norm, distance):
         assert not scaled
         assert [leaf.tobytes() for leaf in once] == [leaf.numpy().tobytes() for leaf in record]
     assert scaled or distance < -20
-    twice = _clipping.clip_record([tf.constant(leaf) for leaf in once], tf.constant(clip_norm, tf.float32))
+    twice = clipping.clip_record([tf.constant(leaf) for leaf in once], tf.constant(clip_norm, tf.float32))
     assert [leaf.numpy().tobytes() for leaf in twice] == [leaf.tobytes() for leaf in once]
 
 
-@given(seed=st.integers(0, 2**32), shapes=SHAPES, dtype=st.sampled_from(_clipping.LEAF_TYPES), factor=st.floats(0.5, 4))
+@given(seed=st.integers(0, 2**32), shapes=SHAPES, dtype=st.sampled_from(clipping.LEAF_TYPES), factor=st.floats(0.5, 4))
 def test_leaves_of_all_types(seed, shapes, dtype, factor):
     check(near(seed, shapes, dtype, factor, 0), 1.0)
 
@@ -82,8 +82,8 @@ def test_leaves_of_all_types(seed, shapes, dtype, factor):
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_norms_that_are_off_by_as_much_as_they_can_be(errors, dtype, monkeypatch):
     """As if the record had 2³² values, which the client and the server add up in other orders."""
-    norm, client_and_server = _clipping._norm, itertools.cycle((*errors, errors[1]))
-    monkeypatch.setattr(_clipping, "_norm", lambda leaves: norm(leaves) * (1 + next(client_and_server) * NORM_ERROR))
+    norm, client_and_server = clipping._norm, itertools.cycle((*errors, errors[1]))
+    monkeypatch.setattr(clipping, "_norm", lambda leaves: norm(leaves) * (1 + next(client_and_server) * NORM_ERROR))
     for seed, distance in itertools.product(range(3), (-104, -80, -56, -54, -30, -6, 0, 24, 10**8)):
         check(near(seed, [30], dtype, 1.0, distance), 1.0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tff_mf import _gaussian
+from tff_mf import gaussian
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-14
 
@@ -43,7 +43,7 @@ def test_log_delta(epsilon, mu):
     # An error in ε of the float's own size, seen in log δ; and that of the formula.
     slope = float(mpmath.exp(epsilon) * mpmath.erfc(b / math.sqrt(2)) / 2 / exact)
     tolerance = 1e-14 * (1 + abs(a) * (abs(a) + abs(b))) + slope * (1e-14 + 1e-15 * epsilon)
-    assert _gaussian.log_delta(epsilon, mu) == pytest.approx(float(mpmath.log(exact)), rel=1e-14, abs=tolerance)
+    assert gaussian.log_delta(epsilon, mu) == pytest.approx(float(mpmath.log(exact)), rel=1e-14, abs=tolerance)
 
 
 @given(deltas, mus)
@@ -53,7 +53,7 @@ def test_log_delta(epsilon, mu):
 @example(1e-300, 1e-6)
 @example(0.38292492254802624, 1.0)
 def test_epsilon_is_never_too_small_and_hardly_too_large(delta, mu):
-    epsilon = _gaussian.epsilon_from_delta(delta, mu)
+    epsilon = gaussian.epsilon_from_delta(delta, mu)
     assert exact_delta(epsilon, mu) <= delta
     smaller = epsilon / (1 + RELATIVE) - ABSOLUTE
     if smaller > 0:
@@ -64,7 +64,7 @@ def test_epsilon_is_never_too_small_and_hardly_too_large(delta, mu):
 @example(0.99, 1e5)
 @example(1e-300, 1e-6)
 def test_mu_is_never_too_large_and_hardly_too_small(delta, epsilon):
-    mu = _gaussian.mu_from(epsilon, delta)
+    mu = gaussian.mu_from(epsilon, delta)
     assert exact_delta(epsilon, mu) <= delta
     larger = mu * (1 + RELATIVE + ABSOLUTE / epsilon)
     assert exact_delta(epsilon, larger) > delta
@@ -73,7 +73,7 @@ def test_mu_is_never_too_large_and_hardly_too_small(delta, epsilon):
 @given(deltas, mus)
 def test_epsilon_is_zero_only_where_delta_alone_covers_it(delta, mu):
     alone = mpmath.erf(mpmath.mpf(mu) / (2 * mpmath.sqrt(2)))
-    if _gaussian.epsilon_from_delta(delta, mu) == 0:
+    if gaussian.epsilon_from_delta(delta, mu) == 0:
         assert alone <= delta
     else:
         assert alone > delta * (1 - 1e-12) - 1e-14
@@ -86,20 +86,20 @@ def test_epsilon_is_zero_only_where_delta_alone_covers_it(delta, mu):
 def test_scaled_tail_is_within_the_error_it_is_granted(x):
     with mpmath.workdps(60):
         exact = mpmath.exp(mpmath.mpf(x) ** 2 / 2) * mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2))
-        error = abs(_gaussian._scaled_tail(x) / exact - 1)
-    assert error <= 0.75 * _gaussian._SLACK
+        error = abs(gaussian._scaled_tail(x) / exact - 1)
+    assert error <= 0.75 * gaussian._SLACK
 
 
 def test_ends_of_the_range():
-    assert _gaussian.epsilon_from_delta(1e-6, 0.0) == 0.0
-    assert _gaussian.epsilon_from_delta(1e-6, math.inf) == math.inf
-    assert _gaussian.epsilon_from_delta(1e-6, 1e200) == math.inf
-    assert _gaussian.epsilon_from_delta(5e-324, 1e6) >= 5e11
-    assert 0 < _gaussian.epsilon_from_delta(1e-300, 1e-300) < 1e-297
-    assert 0 < _gaussian.mu_from(1e308, 1e-6) < 1.5e154
-    assert 0 < _gaussian.mu_from(1e-300, 1e-300) < 1e-300
+    assert gaussian.epsilon_from_delta(1e-6, 0.0) == 0.0
+    assert gaussian.epsilon_from_delta(1e-6, math.inf) == math.inf
+    assert gaussian.epsilon_from_delta(1e-6, 1e200) == math.inf
+    assert gaussian.epsilon_from_delta(5e-324, 1e6) >= 5e11
+    assert 0 < gaussian.epsilon_from_delta(1e-300, 1e-300) < 1e-297
+    assert 0 < gaussian.mu_from(1e308, 1e-6) < 1.5e154
+    assert 0 < gaussian.mu_from(1e-300, 1e-300) < 1e-300
 
 
 def test_epsilon_grows_with_mu():
-    values = [_gaussian.epsilon_from_delta(1e-6, mu) for mu in np.geomspace(1e-8, 1e4, 400)]
+    values = [gaussian.epsilon_from_delta(1e-6, mu) for mu in np.geomspace(1e-8, 1e4, 400)]
     assert values == sorted(values)

@@ -13,6 +13,8 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 from tff_mf.noise import _keys, _rows, build_stream  # noqa: E402
 
+from . import tree_oracle  # noqa: E402
+
 BLT = tff_mf.BLT.production("b400")
 
 
@@ -259,7 +261,7 @@ def test_float32_drift_of_the_prefix_sum(mechanism, rounds):
 def exact_noise(mechanism, z):
     """C⁻¹z in float64, without a matrix of rounds²."""
     if isinstance(mechanism, tff_mf.Tree):
-        return np.stack(list(mechanism.stream(z)))
+        return tree_oracle.rows(mechanism, z)
     return scipy.signal.fftconvolve(z, mechanism.cast_to_float32().inverse_coefficients(len(z))[:, np.newaxis], axes=0)[
         : len(z)
     ]

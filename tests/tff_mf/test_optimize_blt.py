@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms._geometric import geometric_sum, weighted_geometric_sum
+from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import _closed_form, _direct
 

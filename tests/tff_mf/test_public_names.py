@@ -14,7 +14,7 @@ effective_noise_multiplier epsilon explain_sensitivity guarantee load max_error 
 optimize_banded_inverse optimize_banded_inverse_result optimize_banded_plus_low_rank
 optimize_banded_plus_low_rank_result optimize_banded_result optimize_banded_toeplitz
 optimize_banded_toeplitz_result optimize_blt optimize_blt_result optimize_dense optimize_dense_result
-pattern_sensitivity restart_sensitivity rms_error rms_loss save sensitivity shuffled_epsilon zcdp_rho
+pattern_sensitivity register_mechanism restart_sensitivity rms_error rms_loss save sensitivity shuffled_epsilon zcdp_rho
 """.split()  # noqa: SIM905
 
 

@@ -15,7 +15,8 @@ import dp_accounting  # noqa: E402
 import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise import _clipping, _keys  # noqa: E402
+from tff_mf.noise import _keys  # noqa: E402
+from tff_mf.queries import clipping  # noqa: E402
 
 BLT = tff_mf.BLT.production("b400")
 SPECS = {
@@ -101,11 +102,11 @@ float_leaves = st.lists(
 @given(
     record=st.lists(float_leaves, min_size=1, max_size=3),
     clip_norm=st.floats(2**-20, 1e6, width=32),
-    dtype=st.sampled_from(_clipping.LEAF_TYPES),
+    dtype=st.sampled_from(clipping.LEAF_TYPES),
 )
 def test_no_record_exceeds_the_clip_norm(record, clip_norm, dtype):
     leaves = [tf.cast(tf.constant(leaf, tf.float32), dtype) for leaf in record]
-    clipped = _clipping.clip_record(leaves, tf.constant(clip_norm, tf.float32))
+    clipped = clipping.clip_record(leaves, tf.constant(clip_norm, tf.float32))
     values = flat(clipped)
     assert np.all(np.isfinite(values))
     assert np.linalg.norm(values) <= np.float32(clip_norm)
@@ -119,7 +120,7 @@ def test_no_record_exceeds_the_clip_norm(record, clip_norm, dtype):
 @pytest.mark.parametrize("size", [1, 1000, 200_000])
 def test_clipping_holds_for_many_coordinates(size):
     record = tf.random.stateless_normal([size], [1, 2]) * 100
-    clipped = _clipping.clip_record([record], tf.constant(1.0))[0].numpy().astype(np.float64)
+    clipped = clipping.clip_record([record], tf.constant(1.0))[0].numpy().astype(np.float64)
     assert 0.9999 < np.linalg.norm(clipped) <= 1.0
 
 

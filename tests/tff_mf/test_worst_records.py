@@ -12,7 +12,7 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise import _clipping  # noqa: E402
+from tff_mf.queries import clipping  # noqa: E402
 
 LARGEST = float(np.finfo(np.float32).max)
 # The corners of float32: largest, smallest normal, smallest of all, half of a bit of 1, and what cannot be.
@@ -21,7 +21,7 @@ EXTREMES += [float("nan"), float("inf"), -float("inf")]
 CLIP_NORMS = [1e-20, 1e-6, 1e-3, 0.3, 1.0, 1e3, 1e20]
 
 clip = tf.function(
-    lambda leaf, clip_norm: _clipping.clip_record([leaf], clip_norm)[0],
+    lambda leaf, clip_norm: clipping.clip_record([leaf], clip_norm)[0],
     input_signature=[tf.TensorSpec([None]), tf.TensorSpec([])],
 )
 
@@ -64,7 +64,7 @@ def test_squares_that_float32_would_lose(size, exponent):
 def test_values_of_16_bits_are_not_rounded_past_the_bound(dtype):
     for size, clip_norm in itertools.product((10, 1000, 10**6), (1e-3, 1e-6)):
         for value in np.linspace(0.5, 1, 9):
-            found = _clipping.clip_record([tf.cast(tf.fill([size], value), dtype)], tf.constant(clip_norm, tf.float32))
+            found = clipping.clip_record([tf.cast(tf.fill([size], value), dtype)], tf.constant(clip_norm, tf.float32))
             assert_bounded(found, clip_norm)
 
 
@@ -96,7 +96,7 @@ def test_records_of_many_leaves(leaves, power, wide):
     ]
     tensors = [tf.constant(leaf, tf.float64 if wide and index % 2 else tf.float32) for index, leaf in enumerate(record)]
     clip_norm = 2.0**power
-    found = _clipping.clip_record(tensors, tf.constant(clip_norm, tf.float32))
+    found = clipping.clip_record(tensors, tf.constant(clip_norm, tf.float32))
     assert_bounded(found, clip_norm)
     if not all(np.isfinite(leaf).all() for leaf in record):
         assert not any(leaf.numpy().any() for leaf in found)
@@ -104,7 +104,7 @@ def test_records_of_many_leaves(leaves, power, wide):
 
 def test_float64_beyond_float32_counts_as_infinite():
     for beyond in (1e39, 1e200, -1e308):
-        found = _clipping.clip_record([tf.constant([beyond, 1.0], tf.float64)], tf.constant(1.0))[0]
+        found = clipping.clip_record([tf.constant([beyond, 1.0], tf.float64)], tf.constant(1.0))[0]
         assert not found.numpy().any()
 
 
@@ -118,5 +118,5 @@ def test_clip_norms_without_room_in_float32_are_refused(clip_norm):
 
 @given(st.floats(1e-20, 1e20))
 def test_the_clip_norm_is_never_rounded_up(clip_norm):
-    rounded = _clipping.checked_clip_norm(clip_norm)
+    rounded = clipping.checked_clip_norm(clip_norm)
     assert float(rounded) <= clip_norm < float(np.nextafter(rounded, np.float32(np.inf))) * (1 + 1e-15)

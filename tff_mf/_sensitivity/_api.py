@@ -1,8 +1,9 @@
-"""`sensitivity` and `explain_sensitivity`: the rule that fits the mechanism is found and followed."""
+"""`sensitivity` and `explain_sensitivity`: by the closed form that a mechanism registered, or by the structure of C."""
 
-from tff_mf import _validate
-from tff_mf._sensitivity._general import rule
+from tff_mf import _validate, registry
+from tff_mf._sensitivity._claims import checked_claim
 from tff_mf._sensitivity._result import SensitivityResult
+from tff_mf._sensitivity._structure import by_structure
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
 
@@ -42,7 +43,9 @@ def sensitivity(mechanism: Mechanism, rounds: int, participation: Participation)
 def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns what `sensitivity` does, with the rule that gave it and whether it is exact.
 
-    Formal guarantee: that of `sensitivity`.
+    Formal guarantee: that of `sensitivity`. For a class from outside of this package that registered a closed form, see
+    `register_mechanism`: where no rule is exact, the closed form is used if it lies between what a client attains and
+    the upper bound, and `rule` says so.
 
     Example:
         >>> from tff_mf import BLT, MinSep
@@ -57,4 +60,9 @@ def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Partic
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     _validate.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
     rounds = participation.check(mechanism.check(rounds))
-    return rule(mechanism, rounds, participation)
+    record = registry.find(mechanism)
+    if record is not None and record.outside:
+        return checked_claim(record, mechanism, rounds, participation)
+    if record is None or record.sensitivity is None:
+        return by_structure(mechanism, rounds, participation)
+    return record.sensitivity(mechanism, rounds, participation)

@@ -1,4 +1,4 @@
-"""Rules for banded strategy matrices."""
+"""Sensitivity of banded strategy matrices."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,16 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from tff_mf import _validate
-from tff_mf._sensitivity import _fixed_epoch, _general
+from tff_mf._sensitivity import _fixed_epoch, general
 from tff_mf._sensitivity._result import SensitivityResult
-from tff_mf._sensitivity._scale import scaled
+from tff_mf._sensitivity.scale import scaled
 from tff_mf.mechanisms import BandedMechanism
 from tff_mf.participation import FixedEpoch, Participation
 
 
-@_general.rule.register
 def banded(mechanism: BandedMechanism, rounds: int, participation: Participation) -> SensitivityResult:
-    """Chooses by the diagonals that hold anything, whatever the mechanism says of its bands."""
+    """Returns the sensitivity by the diagonals that are not all zero, whatever the mechanism says of its bands."""
     diagonals = np.array(mechanism.diagonals(_validate.listable(rounds))[:rounds])
     for offset, diagonal in enumerate(diagonals):
         diagonal[rounds - offset :] = 0
@@ -29,8 +28,8 @@ def _banded(diagonals: np.ndarray, participation: Participation) -> SensitivityR
     bands, rounds = diagonals.shape
     if participation.max_participations == 1 or bands <= participation.min_sep:
         squared_norms = np.sum(np.square(diagonals), axis=0)
-        value = _general.of_orthogonal(squared_norms, participation)
-        return SensitivityResult(value=value, exact=True, rule=_general.BANDED)
+        value = general.of_orthogonal(squared_norms, participation)
+        return SensitivityResult(value=value, exact=True, rule=general.BANDED)
     if isinstance(participation, FixedEpoch):
         return _fixed_epoch.fixed_epoch(
             _touched(diagonals, participation.min_sep),
@@ -38,7 +37,7 @@ def _banded(diagonals: np.ndarray, participation: Participation) -> SensitivityR
             lambda pattern: _sum_of_columns(diagonals, pattern),
         )
     _validate.dense(rounds)
-    return _general.of_matrix(_dense(diagonals), participation)
+    return general.of_matrix(_dense(diagonals), participation)
 
 
 def _touched(diagonals: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tff_mf._sensitivity import _patterns
+from tff_mf._sensitivity import patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.participation import FixedEpoch
 
@@ -36,7 +36,7 @@ def fixed_epoch(
     min_sep, max_participations = participation.min_sep, participation.max_participations
     totals = np.zeros(0)
     for epochs, diagonal in zip(range(max_participations), gram, strict=False):
-        pairs = _patterns.window_sums(np.abs(diagonal), width=max_participations - epochs, stride=min_sep)
+        pairs = patterns.window_sums(np.abs(diagonal), width=max_participations - epochs, stride=min_sep)
         if epochs:
             totals[: len(pairs)] += 2 * pairs
         else:
@@ -56,5 +56,5 @@ def fixed_epoch(
 
 def orthogonal_columns(squared_norms: np.ndarray, participation: FixedEpoch) -> float:
     """Returns the sensitivity if the columns that one client touches never share a row."""
-    totals = _patterns.window_sums(squared_norms, width=participation.max_participations, stride=participation.min_sep)
+    totals = patterns.window_sums(squared_norms, width=participation.max_participations, stride=participation.min_sep)
     return float(np.sqrt(np.max(totals)))

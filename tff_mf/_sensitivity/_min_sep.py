@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf._sensitivity import _patterns
+from tff_mf._sensitivity import patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.participation import Participation
 
@@ -45,12 +45,12 @@ def _row_sums(gram: np.ndarray, min_sep: int, max_participations: int) -> np.nda
     for start in range(0, rounds, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, rounds))
         away = np.abs(np.arange(rounds) - rows[:, None]) >= min_sep
-        others = _patterns.largest_sums(gram[rows] * away, min_sep=min_sep, max_participations=max_participations - 1)
+        others = patterns.largest_sums(gram[rows] * away, min_sep=min_sep, max_participations=max_participations - 1)
         sums[rows] = gram[rows, rows] + others
     return sums
 
 
 def _largest_sum(values: np.ndarray, participation: Participation) -> float:
-    return _patterns.largest_sum(
+    return patterns.largest_sum(
         values, min_sep=participation.min_sep, max_participations=participation.max_participations
     )

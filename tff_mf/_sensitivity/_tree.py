@@ -1,16 +1,14 @@
-"""Rule for tree aggregation: its sensitivity is that of the tree's nodes."""
+"""Sensitivity of tree aggregation: that of the tree's nodes."""
 
 import math
 
-from tff_mf._sensitivity import _tree_nodes
-from tff_mf._sensitivity._general import rule
+from tff_mf._sensitivity import tree_nodes
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.mechanisms.tree import Tree
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 
 
-@rule.register
-def _tree(mechanism: Tree, rounds: int, participation: Participation) -> SensitivityResult:
+def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation) -> SensitivityResult:
     """Denisov et al. (2022), theorem 2.1: with CᵀC that of the node matrix, C is as sensitive as the nodes.
 
     That holds for the full variant in all its rounds. In fewer, and for the online variant, what is released is
@@ -21,7 +19,7 @@ def _tree(mechanism: Tree, rounds: int, participation: Participation) -> Sensiti
     leaves = rounds if online else mechanism.max_rounds
     arguments = (leaves, participation.min_sep, participation.max_participations)
     fixed = isinstance(participation, FixedEpoch)
-    nodes = _tree_nodes.fixed_epoch(*arguments) if fixed else _tree_nodes.min_sep(*arguments)
+    nodes = tree_nodes.fixed_epoch(*arguments) if fixed else tree_nodes.min_sep(*arguments)
     known = fixed or isinstance(participation, MinSep | SingleParticipation)
     exact = known and not online and rounds == leaves
     return SensitivityResult(

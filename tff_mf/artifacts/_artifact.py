@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 
-from tff_mf import _validate
-from tff_mf.artifacts import _codecs, _file, _manifest
-from tff_mf.errors import ArtifactError, InputError, InputTypeError, InputValueError
+from tff_mf import _validate, registry
+from tff_mf.artifacts import _file, _manifest
+from tff_mf.errors import ArtifactError, InputError, InputValueError
 from tff_mf.mechanisms import Mechanism
 
 # What a damaged file holds can be as long as the file.
@@ -40,11 +40,8 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     _validate.instance("overwrite", overwrite, bool, "True or False")
     text = _file.path_of(path)
-    codec = _codecs.MECHANISMS.get(mechanism.kind)
-    if codec is None:
-        raise InputTypeError(f"mechanism={mechanism!r} is of a kind that no artifact can hold.")
-    # Both the hash and the writer of the file would take memory as it lies, and load takes it row by row.
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in codec.encode(mechanism).items()}
+    # The hash and the writer of the file take memory as it lies, and `load` reads it row by row.
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in registry.tensors_of(mechanism).items()}
     data = _file.pack(_manifest.describe(mechanism, tensors), tensors)
     try:
         _file.write(text, data, overwrite=overwrite)
@@ -102,10 +99,10 @@ def _damaged(path: str, reason: str) -> ArtifactError:
 def _decode(data: bytes) -> Mechanism:
     text, tensors = _file.unpack(data)
     manifest = _manifest.parse(text)
-    codec = _codecs.MECHANISMS[_manifest.kind_of(manifest)]
+    axes = dict(_manifest.kind_of(manifest).codec.axes)
     found = {name: tensor.ndim for name, tensor in tensors.items()}
-    if found != dict(codec.axes):
-        raise InputValueError(f"its tensors and their axes are {found} where {dict(codec.axes)} are needed")
+    if found != axes:
+        raise InputValueError(f"its tensors and their axes are {found} where {axes} are needed")
     for name, tensor in tensors.items():
         if not np.all(np.isfinite(tensor)):
             raise InputValueError(f"its tensor {name!r} holds NaN or infinity")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tff_mf import _validate, _version, losses
+from tff_mf import _validate, _version, losses, registry
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
-from tff_mf.artifacts import _codecs
+from tff_mf.artifacts import _schemas
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
 from tff_mf.participation import Participation
@@ -37,7 +37,7 @@ def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
     """Returns the manifest of `mechanism` as canonical JSON."""
     optimized_for = mechanism.optimized_for
     # As it will be loaded: equal numbers that lie in another order in memory may add up to others.
-    mechanism = _codecs.MECHANISMS[mechanism.kind].decode(tensors, optimized_for)
+    mechanism = registry.mechanism_of(registry.registered(mechanism), tensors, optimized_for)
     found = None if optimized_for is None else _sensitivity(mechanism, optimized_for)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
@@ -65,8 +65,8 @@ def parse(text: str) -> Any:
         raise InputValueError(f"it is no JSON: {error}") from None
 
 
-def kind_of(manifest: Any) -> str:
-    """Returns the kind that a parsed manifest names, after checking its keys and format version.
+def kind_of(manifest: Any) -> registry.MechanismKind:
+    """Returns what is registered for the kind that a parsed manifest names, after checking keys and format version.
 
     Raises:
         InputValueError: If this release cannot read it.
@@ -82,7 +82,7 @@ def kind_of(manifest: Any) -> str:
             f"{_version.current()} knows; install a newer release"
         )
     _require_keys("its manifest", manifest, _KEYS)
-    return _validate.one_of("kind", manifest["kind"], tuple(_codecs.MECHANISMS))
+    return registry.named(manifest["kind"])
 
 
 def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mechanism:
@@ -100,7 +100,7 @@ def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mec
         raise InputValueError("its content does not match its sha256: it was damaged or changed")
     _check_versions(manifest["versions"])
     optimized_for = None if manifest["made_for"] is None else _decode_optimized_for(manifest["made_for"])
-    mechanism = _codecs.MECHANISMS[manifest["kind"]].decode(tensors, optimized_for)
+    mechanism = registry.mechanism_of(registry.named(manifest["kind"]), tensors, optimized_for)
     _check_claim(manifest["sensitivity"], mechanism)
     _check_losses(manifest["losses"], optimized_for)
     return mechanism
@@ -167,14 +167,14 @@ def _sensitivity(mechanism: Mechanism, optimized_for: OptimizedFor) -> Sensitivi
 
 
 def _encode_optimized_for(optimized_for: OptimizedFor) -> dict[str, Any]:
-    schemas = {schema: kind for kind, schema in _codecs.PARTICIPATIONS.items()}
+    schemas = {schema: kind for kind, schema in _schemas.PARTICIPATIONS.items()}
     entry: dict[str, Any] = {
         "rounds": optimized_for.rounds,
         "participation": _encode_fields("made_for.participation", optimized_for.participation, schemas),
     }
     if optimized_for.workload != PrefixSum():
         # Left out where it is the prefix sum, as in the files of before there was another.
-        workloads = {workload: kind for kind, workload in _codecs.WORKLOADS.items()}
+        workloads = {workload: kind for kind, workload in _schemas.WORKLOADS.items()}
         entry["workload"] = _encode_fields("made_for.workload", optimized_for.workload, workloads)
     if optimized_for.duality_gap is not None:
         entry["duality_gap"] = optimized_for.duality_gap
@@ -199,13 +199,13 @@ def _decode_optimized_for(entry: Any) -> OptimizedFor:
         fields = entry["workload"]
         if isinstance(fields, dict) and isinstance(fields.get("rates"), dict):
             fields = {**fields, "rates": _decode_schedule(fields["rates"])}
-        optional["workload"] = _decode_fields("made_for.workload", fields, _codecs.WORKLOADS)
+        optional["workload"] = _decode_fields("made_for.workload", fields, _schemas.WORKLOADS)
     if "duality_gap" in present:
         optional["duality_gap"] = _validate.nonnegative("made_for.duality_gap", entry["duality_gap"])
     if "converged" in present:
         _validate.instance("made_for.converged", entry["converged"], bool, "true or false")
         optional["converged"] = entry["converged"]
-    participation = _decode_fields("made_for.participation", entry["participation"], _codecs.PARTICIPATIONS)
+    participation = _decode_fields("made_for.participation", entry["participation"], _schemas.PARTICIPATIONS)
     return OptimizedFor(rounds=entry["rounds"], participation=participation, **optional)
 
 

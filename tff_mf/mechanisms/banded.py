@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import _series
+from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import BandedMechanism
 
 
@@ -73,12 +73,12 @@ def _checked(values: object) -> np.ndarray:
         )
     bands, rounds = given.shape
     copy = np.where(in_matrix(bands, rounds), given, 0.0).astype(np.float64)
-    if not np.all(np.abs(copy) <= _series.LARGEST):
-        raise InputValueError(f"values must be finite, and {_series.LARGEST} at most, as noise runs in float32.")
+    if not np.all(np.abs(copy) <= series.LARGEST):
+        raise InputValueError(f"values must be finite, and {series.LARGEST} at most, as noise runs in float32.")
     smallest = int(np.argmin(copy[0]))
-    if copy[0, smallest] < _series.SMALLEST:
+    if copy[0, smallest] < series.SMALLEST:
         raise InputValueError(
-            f"values[0, {smallest}]={copy[0, smallest]!r} must be {_series.SMALLEST} at least: it is on the main "
+            f"values[0, {smallest}]={copy[0, smallest]!r} must be {series.SMALLEST} at least: it is on the main "
             "diagonal."
         )
     # -0.0 and 0.0 are equal, and would not hash or save the same.

@@ -77,12 +77,22 @@ class BLT(ToeplitzMechanism):
         Raises:
             InputValueError: If there is none of that name.
         """
-        setting = _production.SETTINGS[_validate.one_of("name", name, tuple(_production.SETTINGS))]
+        setting = _production.SETTINGS[_validate.one_of("name", name, cls.production_names())]
         return cls(
             theta=setting.theta,
             omega=setting.omega,
             optimized_for=OptimizedFor(rounds=setting.rounds, participation=setting.participation),
         )
+
+    @staticmethod
+    def production_names() -> tuple[str, ...]:
+        """Returns the names that `production` takes.
+
+        Example:
+            >>> BLT.production_names()
+            ('b100', 'b400', 'b1000')
+        """
+        return tuple(_production.SETTINGS)
 
     @property
     def buffers(self) -> int:

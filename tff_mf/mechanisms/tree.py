@@ -1,14 +1,14 @@
 """Tree aggregation: noise in the nodes of a binary tree, of which a prefix sum needs few."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 import numpy as np
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import _tree_factors, _tree_streams
+from tff_mf.mechanisms import tree_factors
 from tff_mf.mechanisms._mechanism import Mechanism
 
 # What a file claims must not take more memory, when its sensitivity is checked, than a computer has.
@@ -62,38 +62,22 @@ class Tree(Mechanism):
     def encoder(self, rounds: int) -> np.ndarray:
         rounds = _validate.dense(self.check(rounds))
         if self.variant == "full":
-            return self._over_forest(_tree_factors.full_encoder)[:rounds, :rounds]
+            return self._over_forest(tree_factors.full_encoder)[:rounds, :rounds]
         # Costs a good part of the whole package's import time.
         from scipy.linalg import solve_triangular
 
-        return solve_triangular(_tree_factors.online_decoder(rounds), np.tri(rounds), lower=True)
+        return solve_triangular(tree_factors.online_decoder(rounds), np.tri(rounds), lower=True)
 
     def inverse(self, rounds: int) -> np.ndarray:
         rounds = _validate.dense(self.check(rounds))
         if self.variant == "full":
-            return self._over_forest(_tree_factors.full_inverse)[:rounds, :rounds]
-        return np.diff(_tree_factors.online_decoder(rounds), axis=0, prepend=0.0)
-
-    def stream(self, noise: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Returns the rows of C⁻¹z one by one, holding one row of memory a level of the tree.
-
-        Args:
-            noise: The rows of z, one a round.
-
-        Example:
-            >>> [float(row.round(4)) for row in Tree(2, variant="full").stream(np.eye(2)[0])]
-            [0.8165, -0.4082]
-
-        Raises:
-            InputValueError: If there are more rows than rounds.
-        """
-        checked = (row for index, row in enumerate(noise) if self.check(index + 1))
-        return _tree_streams.full(self.rounds, checked) if self.variant == "full" else _tree_streams.online(checked)
+            return self._over_forest(tree_factors.full_inverse)[:rounds, :rounds]
+        return np.diff(tree_factors.online_decoder(rounds), axis=0, prepend=0.0)
 
     def _over_forest(self, factor: Callable[[int], np.ndarray]) -> np.ndarray:
         matrix = np.zeros((self.rounds, self.rounds))
         begin = 0
-        for height in _tree_factors.forest(self.rounds):
+        for height in tree_factors.forest(self.rounds):
             end = begin + 2**height
             matrix[begin:end, begin:end] = factor(height)
             begin = end

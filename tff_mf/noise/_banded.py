@@ -31,27 +31,27 @@ class BandedRowsStream(NoiseStream[_M]):
     """
 
     @property
-    def _row_count(self) -> int:
-        return self._mechanism.bands - 1
+    def row_count(self) -> int:
+        return self.mechanism.bands - 1
 
     @property
     def _run(self) -> int:
         """Number of rounds in a run."""
-        return max(1, round((self._row_count / _ROWS_A_ROUND) ** 0.5))
+        return max(1, round((self.row_count / _ROWS_A_ROUND) ** 0.5))
 
     @property
     def _block(self) -> int:
         """Number of rounds in a block, a whole number of runs."""
-        return self._run * max(1, round(self._row_count / _ROWS_A_ROUND / self._run))
+        return self._run * max(1, round(self.row_count / _ROWS_A_ROUND / self._run))
 
     def rows_in_use(self, step: tf.Tensor) -> tf.Tensor:
-        return tf.minimum(step, self._row_count)
+        return tf.minimum(step, self.row_count)
 
     @abc.abstractmethod
     def _entries(self, state: NoiseState, rounds: int, ages: Sequence[int]) -> tf.Tensor:
         """Returns C_{t+i, t−age} for round t of the state, i below `rounds` and each age, float32 `[rounds, ages]`."""
 
-    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, _Rows]:
+    def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, _Rows]:
         if not state.rows:
             return self._over_diagonal(noise, state), ()
         place = state.round % self._block
@@ -70,7 +70,7 @@ class BandedRowsStream(NoiseStream[_M]):
 
     def _begin_block(self, state: NoiseState) -> _Rows:
         """What all rows contribute to each round of the block that begins."""
-        return tuple(weighted_sums(self._entries(state, self._block, range(self._row_count, 0, -1)), state.rows))
+        return tuple(weighted_sums(self._entries(state, self._block, range(self.row_count, 0, -1)), state.rows))
 
     def _begin_run(self, state: NoiseState, sums: _Rows, done: int) -> _Rows:
         """The sums with what the `done` rounds of the block contribute added to those of the run that begins."""

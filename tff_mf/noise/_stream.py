@@ -3,20 +3,23 @@
 import abc
 import copy
 import hashlib
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from tff_mf import _validate
-from tff_mf.artifacts import content_digest
-from tff_mf.errors import InputValueError
+from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _fingerprint, _keys, _past
+from tff_mf.registry import content_digest
 
 _INT64_LIMIT = 2**63
 
 _M = TypeVar("_M", bound=Mechanism)
+
+_FINAL = {"init", "next", "replay", "bound_to", "limited_to", "repeating", "fingerprint", "stddev"}
+_FINAL |= {"_advance", "_drawn", "_key", "_limit_checks", "_replayed"}
 
 
 class NoiseState(NamedTuple):
@@ -57,8 +60,12 @@ class NoiseStream(abc.ABC, Generic[_M]):
     mechanism, `stddev` or setting (`bound_to`), is refused in the graph, whatever it was loaded with. With
     `insecure_seed` only the last of these holds.
 
+    A subclass for another mechanism defines `row_count` and `step`, and `coefficients` where rounds differ. How keys
+    are drawn, recorded and checked is the same for all: those methods cannot be overridden.
+
     Args:
-        mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`.
+        mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`, which a subclass finds in
+            `self.mechanism`.
         dimension: Number of coordinates of a row.
         stddev: Standard deviation σζ of each coordinate of the independent noise.
         insecure_seed: Makes the noise repeatable. For tests only: there is no privacy with it.
@@ -68,8 +75,14 @@ class NoiseStream(abc.ABC, Generic[_M]):
         InputValueError: If an argument is out of range.
     """
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        overridden = sorted(_FINAL & set(vars(cls)))
+        if overridden:
+            raise InputTypeError(f"{cls.__name__} must not override {', '.join(overridden)}: define step instead.")
+
     def __init__(self, mechanism: _M, *, dimension: int, stddev: float, insecure_seed: int | None = None) -> None:
-        self._mechanism = mechanism.cast_to_float32()
+        self.mechanism = mechanism.cast_to_float32()
         self._dimension = _validate.whole("dimension", dimension)
         self._stddev = float32_at_least("stddev", _validate.nonnegative("stddev", stddev))
         if insecure_seed is not None:
@@ -77,6 +90,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
             if insecure_seed >= _INT64_LIMIT:
                 raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
         self._insecure_seed = insecure_seed
+        self._repeated: np.ndarray | None = None
         self._limit = mechanism.max_rounds
         drawn = repr((type(self).__name__, float(self._stddev), insecure_seed))
         self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
@@ -98,11 +112,42 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
         Raises:
             InputTypeError: If `rounds` is no whole number.
-            InputValueError: If it is below 1, or more than the mechanism is defined for.
+            InputValueError: If it is below 1, or more than the stream is defined for.
         """
         limited = copy.copy(self)
-        limited._limit = self._mechanism.check(_validate.whole("rounds", rounds))
+        limited._limit = self.mechanism.check(_validate.whole("rounds", rounds))
+        if self._limit is not None and rounds > self._limit:
+            raise InputValueError(f"rounds={rounds} is more than the {self._limit} that this stream is defined for.")
         return limited
+
+    def repeating(self, keys: np.ndarray) -> Self:
+        """Returns the same stream, whose graphs take the key of round t from `keys[t]`: for verification only.
+
+        What has run once can be computed again with it, and compared. Nothing that such a graph gives may be released:
+        whoever has the keys can subtract the noise.
+
+        Args:
+            keys: Keys that were drawn, int64 `[rounds, 2]`.
+
+        Raises:
+            InputValueError: If they are of another shape or type.
+        """
+        keys = np.asarray(keys)
+        if keys.dtype != np.int64 or keys.ndim != 2 or keys.shape[1] != _keys.KEY_WORDS:
+            raise InputValueError(f"keys of type {keys.dtype} and shape {keys.shape} must be int64 [rounds, 2].")
+        repeating = copy.copy(self)
+        repeating._repeated = keys.copy()
+        return repeating
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates of a row."""
+        return self._dimension
+
+    @property
+    def insecure_seed(self) -> int | None:
+        """The seed of repeatable noise, or `None`."""
+        return self._insecure_seed
 
     @property
     def fingerprint(self) -> bytes:
@@ -116,19 +161,25 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     @property
     @abc.abstractmethod
-    def _row_count(self) -> int:
-        """Number of rows to remember; they are zero before round 0."""
+    def row_count(self) -> int:
+        """Number of rows of memory; they are zero before round 0."""
 
     @abc.abstractmethod
-    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Returns this round's row of C⁻¹z and the rows to remember, given this round's row of z."""
+    def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        """Returns this round's row of C⁻¹z and the rows of memory after it.
 
-    def _coefficients(self) -> tuple[tf.Tensor, ...]:
+        Args:
+            noise: This round's row of z, float32 `[dimension]`.
+            state: The state before this round; `state.round` is the number of rounds before it.
+        """
+
+    def coefficients(self) -> tuple[tf.Tensor, ...]:
+        """Returns what `step` finds in `state.coefficients`: tables by round, which must not be part of the graph."""
         return ()
 
     def rows_in_use(self, step: tf.Tensor) -> tf.Tensor:
         """Returns how many rows hold something after `step` rounds, int64 `[]`: no secret."""
-        return tf.where(step > 0, tf.constant(self._row_count, tf.int64), tf.zeros([], tf.int64))
+        return tf.where(step > 0, tf.constant(self.row_count, tf.int64), tf.zeros([], tf.int64))
 
     def init(self) -> NoiseState:
         """Returns the state before round 0."""
@@ -136,8 +187,8 @@ class NoiseStream(abc.ABC, Generic[_M]):
             fingerprint=_fingerprint.words(self._fingerprint),
             round=tf.zeros([], tf.int64),
             keys=_past.no_keys(self._limit),
-            rows=tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self._row_count)),
-            coefficients=self._coefficients(),
+            rows=tuple(tf.zeros([self._dimension], tf.float32) for _ in range(self.row_count)),
+            coefficients=self.coefficients(),
         )
 
     # All decisions that depend on a tensor are TensorFlow's own: there is nothing to convert.
@@ -180,7 +231,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != _keys.KEY_WORDS:
             raise InputValueError(f"keys of type {keys.dtype.name} and shape {keys.shape} must be int64 [rounds, 2].")
         if keys.shape[0]:
-            self._mechanism.check(keys.shape[0])
+            self.mechanism.check(keys.shape[0])
         if tf.executing_eagerly():
             return tf.function(self._replayed, input_signature=[tf.TensorSpec(_past.SHAPE, tf.int64)], autograph=False)(
                 keys
@@ -205,7 +256,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         )[0]
 
     def _advance(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, NoiseState]:
-        row, rows = self._step(_keys.standard_normal(key, self._dimension) * stddev, state)
+        row, rows = self.step(_keys.standard_normal(key, self._dimension) * stddev, state)
         keys = _past.with_key(state.keys, state.round, key, self._limit)
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
 
@@ -213,7 +264,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         """Returns the row of σζ·z that the `key` of a past round stands for, again."""
         return _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
 
-    def _weighted_past(self, weights: tf.Tensor, keys: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+    def weighted_past(self, weights: tf.Tensor, keys: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
         """Returns `start` + Σ_i weights[i]·(row of σζ·z of keys[i]), one row in memory at a time."""
 
         def add(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -224,6 +275,8 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return tf.while_loop(lambda index, _: index < count, add, [tf.constant(0), start], parallel_iterations=1)[1]
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:
+        if self._repeated is not None:
+            return tf.gather(tf.constant(self._repeated), step)
         repeated = _keys.repeated_key(step)
         if repeated is not None:
             return repeated
@@ -235,9 +288,9 @@ class NoiseStream(abc.ABC, Generic[_M]):
     def _limit_checks(self, step: tf.Tensor) -> list[tf.Operation]:
         if self._limit is None:
             return []
-        mechanism = f"{self._mechanism.kind} mechanism"
+        mechanism = f"{self.mechanism.kind} mechanism"
         # Of fewer rounds than the mechanism has, it was made for a run.
-        defined = mechanism if self._limit == self._mechanism.max_rounds else f"run of this {mechanism}"
+        defined = mechanism if self._limit == self.mechanism.max_rounds else f"run of this {mechanism}"
         message = f"The {defined} is defined for {self._limit} rounds, and all of them have run."
         check = tf.debugging.assert_less(step, tf.constant(self._limit, tf.int64), message=message)
         return [] if check is None else [check]

@@ -13,9 +13,9 @@ from tff_mf.noise._stream import NoiseState
 class BandedStream(BandedRowsStream[Banded]):
     """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}; see `BandedRowsStream`."""
 
-    def _coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[tf.Tensor, ...]:
         """C by rows, from the main diagonal to the left; past its end, rows of zeros that a last block asks for."""
-        diagonals = self._mechanism.values
+        diagonals = self.mechanism.values
         bands, rounds = diagonals.shape
         table = np.zeros((rounds + self._block, bands), np.float32)
         for offset, diagonal in enumerate(diagonals):
@@ -25,7 +25,7 @@ class BandedStream(BandedRowsStream[Banded]):
     def _entries(self, state: NoiseState, rounds: int, ages: Sequence[int]) -> tf.Tensor:
         (table,) = state.coefficients
         offsets = np.add.outer(np.arange(rounds), np.asarray(ages, np.int64))
-        inside = offsets < self._mechanism.bands
-        lines = tf.slice(table, [state.round, 0], [rounds, self._mechanism.bands])
+        inside = offsets < self.mechanism.bands
+        lines = tf.slice(table, [state.round, 0], [rounds, self.mechanism.bands])
         entries = tf.gather(lines, np.where(inside, offsets, 0), batch_dims=1)
         return tf.where(inside, entries, 0.0)

@@ -10,11 +10,11 @@ class BandedInverseStream(NoiseStream[BandedInverse]):
     """x_t = Σ_{i<b̂} d_i z_{t−i}: no row of memory, and b̂ draws a round."""
 
     @property
-    def _row_count(self) -> int:
+    def row_count(self) -> int:
         return 0
 
-    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        column = tf.constant(self._mechanism.inverse_column, tf.float32)
-        first = tf.maximum(state.round - (self._mechanism.bands - 1), 0)
+    def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        column = tf.constant(self.mechanism.inverse_column, tf.float32)
+        first = tf.maximum(state.round - (self.mechanism.bands - 1), 0)
         weights = tf.reverse(column[1 : state.round - first + 1], axis=[0])
-        return self._weighted_past(weights, state.keys[first:], column[0] * noise), ()
+        return self.weighted_past(weights, state.keys[first:], column[0] * noise), ()

@@ -16,20 +16,20 @@ class BandedPlusLowRankStream(NoiseStream[BandedPlusLowRank]):
     """
 
     @property
-    def _row_count(self) -> int:
-        return len(self._mechanism.diagonals) + self._mechanism.left.shape[1]
+    def row_count(self) -> int:
+        return len(self.mechanism.diagonals) + self.mechanism.left.shape[1]
 
-    def _coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[tf.Tensor, ...]:
         """D by rows, and then L; and R of the row of z that leaves the diagonals in a round."""
-        diagonals, left, right = (getattr(self._mechanism, name) for name in ("diagonals", "left", "right"))
+        diagonals, left, right = (getattr(self.mechanism, name) for name in ("diagonals", "left", "right"))
         leaving = np.zeros_like(right)
         offset = len(diagonals) - 1
         leaving[offset:] = right[: len(right) - offset]
         return tf.constant(np.hstack([diagonals.T, left]), tf.float32), tf.constant(leaving, tf.float32)
 
-    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         decoder, leaving = (table[state.round] for table in state.coefficients)
-        recent = (noise, *state.rows[: len(self._mechanism.diagonals) - 1])
+        recent = (noise, *state.rows[: len(self.mechanism.diagonals) - 1])
         *sums, before = state.rows[len(recent) - 1 :]
         (after,) = weighted_sums(decoder[tf.newaxis], (*recent, *sums))
         sums = [sum_ + weight * recent[-1] for sum_, weight in zip(sums, tf.unstack(leaving), strict=True)]

@@ -16,9 +16,9 @@ class BandedToeplitzStream(BandedRowsStream[BandedToeplitz]):
     def _entries(self, state: NoiseState, rounds: int, ages: Sequence[int]) -> tf.Tensor:
         del state
         offsets = np.add.outer(np.arange(rounds), np.asarray(ages, np.int64))
-        column = np.zeros(offsets.max() + self._mechanism.bands, np.float32)
-        column[: self._mechanism.bands] = self._mechanism.column
+        column = np.zeros(offsets.max() + self.mechanism.bands, np.float32)
+        column[: self.mechanism.bands] = self.mechanism.column
         return tf.constant(column[offsets])
 
     def _over_diagonal(self, row: tf.Tensor, state: NoiseState) -> tf.Tensor:
-        return row if self._mechanism.column[0] == 1.0 else super()._over_diagonal(row, state)
+        return row if self.mechanism.column[0] == 1.0 else super()._over_diagonal(row, state)

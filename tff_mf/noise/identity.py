@@ -10,8 +10,8 @@ class IdentityStream(NoiseStream[Identity]):
     """C = I, so that C⁻¹z is z."""
 
     @property
-    def _row_count(self) -> int:
+    def row_count(self) -> int:
         return 0
 
-    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         return noise, state.rows

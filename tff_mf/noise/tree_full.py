@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
-from tff_mf.mechanisms import Tree, _tree_factors
+from tff_mf.mechanisms import Tree, tree_factors
 from tff_mf.noise import _counter
 from tff_mf.noise._rows import weighted_sums
 from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class FullTreeStream(NoiseStream[Tree]):
-    """F(h, α)⁻¹ of `_tree_factors.full_split`, walked from the root to the round's leaf.
+    """F(h, α)⁻¹ of `tree_factors.full_split`, walked from the root to the round's leaf.
 
     The right half of a block of F⁻¹ is, but for its own inverse, the same row in all rounds: the coupling times
     the sum over the left half. Row h is that sum for the last complete block of 2^h rounds, of what the block's own
@@ -18,17 +18,17 @@ class FullTreeStream(NoiseStream[Tree]):
     """
 
     @property
-    def _row_count(self) -> int:
-        return _counter.row_count(self._mechanism.rounds)
+    def row_count(self) -> int:
+        return _counter.row_count(self.mechanism.rounds)
 
     def rows_in_use(self, step: tf.Tensor) -> tf.Tensor:
-        return _counter.in_use(step, self._row_count)
+        return _counter.in_use(step, self.row_count)
 
-    def _step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         if not state.rows:
             return noise, ()
         row, total = weighted_sums(self._weights(state.round), (noise, *state.rows))
-        return row, _counter.carry(state.round, self._row_count, lambda height: _counter.put(state.rows, height, total))
+        return row, _counter.carry(state.round, self.row_count, lambda height: _counter.put(state.rows, height, total))
 
     def _weights(self, step: tf.Tensor) -> tf.Tensor:
         """Returns what the round's row, and the block that it completes, have of the new noise and of each row.
@@ -37,12 +37,12 @@ class FullTreeStream(NoiseStream[Tree]):
         """
         alpha, couplings, shares = tf.zeros([], tf.float64), [], []
         carry = _counter.height(step)
-        for height in range(self._row_count, 0, -1):
-            left, right, coupling = _tree_factors.full_split(height, alpha)
+        for height in range(self.row_count, 0, -1):
+            left, right, coupling = tree_factors.full_split(height, alpha)
             # Not ==, which compares objects in the graphs that TFF traces.
             in_right = tf.equal(tf.bitwise.right_shift(step, height - 1) % 2, 1)
             # The tree that the round is in has the height of the highest bit that `rounds` has and the round has not.
-            in_tree = tf.bitwise.right_shift(tf.bitwise.bitwise_xor(step, self._mechanism.rounds), height) > 0
+            in_tree = tf.bitwise.right_shift(tf.bitwise.bitwise_xor(step, self.mechanism.rounds), height) > 0
             couplings.append(tf.where(in_tree & in_right, -coupling, 0.0))
             shares.append(tf.where(height <= carry, left / right, 0.0))
             alpha = tf.where(in_tree, tf.where(in_right, right, left), alpha)

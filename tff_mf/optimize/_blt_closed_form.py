@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_mf.mechanisms import OptimizedFor
-from tff_mf.mechanisms._geometric import geometric_sum, weighted_geometric_sum
+from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
 
 
 class Term(NamedTuple):

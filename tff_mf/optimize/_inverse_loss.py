@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf._sensitivity import _patterns, _toeplitz
+from tff_mf._sensitivity import patterns, toeplitz
 from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize import _kinks
 from tff_mf.optimize._descent import Value
@@ -37,7 +37,7 @@ class InverseLoss:
         self.workload = optimized_for.workload.coefficients(optimized_for.rounds)
         self._weights = weights(optimized_for.rounds, objective)
         schema = optimized_for.participation
-        self._may_rise = schema.max_participations == 1 or _toeplitz.sums_epochs(schema, optimized_for.rounds)
+        self._may_rise = schema.max_participations == 1 or toeplitz.sums_epochs(schema, optimized_for.rounds)
 
     def __call__(self, inverse: np.ndarray) -> Value:
         """Returns log(loss) for d, float64 `[bands]`, and its gradient; at a kink, that of one side.
@@ -106,7 +106,7 @@ class InverseLoss:
         return self._expanded(np.eye(1, len(self.workload))[0], inverse)
 
     def _expanded(self, numerator: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-        """Returns a(x) / d(x): `_series.quotient`, by a loop in C."""
+        """Returns a(x) / d(x): `series.quotient`, by a loop in C."""
         # Imported here: it would double the time of `import tff_mf`.
         from scipy.signal import lfilter
 
@@ -121,7 +121,7 @@ class InverseLoss:
 
     def _over_pattern(self, values: np.ndarray) -> np.ndarray:
         schema = self.optimized_for.participation
-        return _patterns.window_sums(values, width=schema.max_participations, stride=schema.min_sep)
+        return patterns.window_sums(values, width=schema.max_participations, stride=schema.min_sep)
 
     def _gram(self, bands: int) -> np.ndarray:
         """Returns the Q with error² = dᵀQd, float64 `[bands, bands]`, in O(rounds · bands).

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf.mechanisms import _series
+from tff_mf.mechanisms import series
 from tff_mf.optimize import _kinks
 from tff_mf.optimize._descent import Descent, Value
 from tff_mf.optimize._inverse_loss import InverseLoss
@@ -68,10 +68,10 @@ class _Searches:
         """Returns where brief searches end, the lowest first."""
         starts = [_inverse_root(self._loss.workload[:bands])]
         if bands <= _MANY_BANDS:
-            starts += [np.ones(1), _series.square_root(bands)]
+            starts += [np.ones(1), series.square_root(bands)]
         if bands >= 4:
             starts.append(self._brief_ends(bands // 2)[0].inverse)
-        distinct = dict.fromkeys(tuple(_series.padded(start, bands)) for start in starts)
+        distinct = dict.fromkeys(tuple(series.padded(start, bands)) for start in starts)
         whitening = self._loss.whitening(bands)
         ends = [self._searched(np.array(start), whitening, _BRIEF) for start in distinct]
         return sorted(ends, key=lambda end: end.values[-1])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf.mechanisms import OptimizedFor, _series
+from tff_mf.mechanisms import OptimizedFor, series
 from tff_mf.optimize._descent import Value
 from tff_mf.workloads import ToeplitzWorkload
 
@@ -24,11 +24,11 @@ class ToeplitzLoss:
 
     def of_encoder(self, column: np.ndarray, *, orthogonal: bool) -> Value:
         """Returns log(loss) for c, float64 `[bands]`; `orthogonal` picks the rule for sensitivity."""
-        decoder = _series.quotient(self._workload, column)
+        decoder = series.quotient(self._workload, column)
         weighted = self._weights * decoder
         error = float(weighted @ decoder)
         # δ(a / c) = −(a / c)·δc / c.
-        by_column = -2 * correlate(weighted, _series.quotient(decoder, column), len(column))
+        by_column = -2 * correlate(weighted, series.quotient(decoder, column), len(column))
         squared = self.orthogonal_sensitivity(column) if orthogonal else self.monotone_sensitivity(column)
         return log_product(Value(error, by_column), squared)
 

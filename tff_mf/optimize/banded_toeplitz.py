@@ -6,7 +6,7 @@ import numpy as np
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BandedToeplitz, OptimizedFor, _series
+from tff_mf.mechanisms import BandedToeplitz, OptimizedFor, series
 from tff_mf.optimize._descent import Descent, Value, descend, finish
 from tff_mf.optimize._result import OptimizationResult
 from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
@@ -113,7 +113,7 @@ def best_column(optimized_for: OptimizedFor, bands: int, objective: str) -> tupl
     loss = ToeplitzLoss(optimized_for, objective)
     schema = optimized_for.participation
     free_bands = bands if schema.max_participations == 1 else min(bands, schema.min_sep)
-    start = _series.inverse_square_root(bands)
+    start = series.inverse_square_root(bands)
     best = descend(lambda free: loss.of_encoder(free, orthogonal=True), start[:free_bands], iterations=_ITERATIONS)
     column = best.variables
     if free_bands < bands:

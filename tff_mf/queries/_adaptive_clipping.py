@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from tff_mf import _validate, guarantees
 from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.noise import NoiseState, _clipping, build_stream
+from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries._base import MatrixFactorizationQuery
+from tff_mf.queries.clipping import checked_clip_norm, passes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,8 +95,6 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         InputValueError: If an argument is out of range, or a leaf's shape is not fixed.
     """
 
-    _kinds = (Mechanism,)
-
     def __init__(
         self,
         mechanism: Mechanism,
@@ -114,7 +113,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
             noise_multiplier=noise_multiplier,
             insecure_seed=insecure_seed,
         )
-        self._first_clip_norm = _clipping.checked_clip_norm(clip_norm)
+        self._first_clip_norm = checked_clip_norm(clip_norm)
         _validate.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
         self._clipping = clipping
         self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
@@ -142,7 +141,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
         """Returns the clipped record, and ½ if it was below the clip norm, else −½."""
-        below = tf.where(_clipping.passes(self._checked("record", record), params), 0.5, -0.5)
+        below = tf.where(passes(self._checked("record", record), params), 0.5, -0.5)
         return super().preprocess_record(params, record), below
 
     def get_noised_result(

@@ -3,18 +3,19 @@
 import collections
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import _validate, guarantees
+from tff_mf import _validate, guarantees, registry
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise import NoiseState, _clipping, build_stream
+from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
+from tff_mf.queries import clipping
 
 
 class QueryState(NamedTuple):
@@ -24,7 +25,10 @@ class QueryState(NamedTuple):
 
 
 class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
-    """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t.
+    """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any registered mechanism.
+
+    The queries of single kinds differ from it only in what they take. How much memory and time the noise needs is up to
+    the mechanism, for a model of d parameters.
 
     Formal guarantee: over the rounds of one stream (`initial_global_state`, then one
     `get_noised_result` after another, each on the state of the one before), what is released is
@@ -53,7 +57,20 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         InputValueError: If an argument is out of range, or a leaf's shape is not fixed.
     """
 
-    _kinds: ClassVar[tuple[type[Mechanism], ...]] = ()
+    _kinds: ClassVar[tuple[str, ...]] = ()
+    _settings: ClassVar[Mapping[str, object]] = {}
+
+    def __init_subclass__(cls, *, kinds: tuple[str, ...] = (), **settings: object) -> None:
+        """Declares the kinds of mechanisms that a query is for, and the fields that they must have; all without any."""
+        super().__init_subclass__()
+        cls._kinds, cls._settings = kinds, settings
+
+    @classmethod
+    def takes(cls, mechanism: Mechanism) -> bool:
+        """Returns whether the query is for this mechanism."""
+        record = registry.find(mechanism)
+        fits = not cls._kinds or (record is not None and record.kind in cls._kinds)
+        return fits and all(getattr(mechanism, name) == value for name, value in cls._settings.items())
 
     def __init__(
         self,
@@ -64,11 +81,17 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        _validate.instance("mechanism", mechanism, self._kinds, "or let queries.build_query pick the query")
+        _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
+        if not self.takes(mechanism):
+            fields = "".join(f" with {name}={value!r}" for name, value in self._settings.items())
+            raise InputTypeError(
+                f"mechanism={mechanism!r} is not what {type(self).__name__} takes: a mechanism of the kind "
+                f"{' or '.join(self._kinds)}{fields}. Use queries.build_query, which picks the query."
+            )
         self._mechanism = mechanism
         self._specs = record_specs
         self._leaves = _leaf_specs(record_specs)
-        self._clip_norm = _clipping.checked_clip_norm(clip_norm)
+        self._clip_norm = clipping.checked_clip_norm(clip_norm)
         self._noise_multiplier = _validate.nonnegative("noise_multiplier", noise_multiplier)
         self._insecure = insecure_seed is not None
         self._stream = build_stream(
@@ -83,6 +106,12 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         bound = copy.copy(self)
         bound._stream = self._stream.bound_to(setting)
         return bound
+
+    def repeating(self, keys: Any) -> Self:
+        """Returns the same query with the keys of past rounds, for verification only: see `NoiseStream.repeating`."""
+        repeating = copy.copy(self)
+        repeating._stream = self._stream.repeating(keys)
+        return repeating
 
     def limited_to(self, rounds: int) -> Self:
         """Returns the same query, whose graph refuses the round after `rounds`: see `NoiseStream.limited_to`."""
@@ -160,7 +189,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         # TensorSpecs, or a record: TensorFlow Privacy's queries also take Python's numbers.
         like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]
         self._check_shapes("template", like)
-        zeros = [tf.zeros(leaf.shape, _clipping.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
+        zeros = [tf.zeros(leaf.shape, clipping.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
         return tf.nest.pack_sequence_as(template, zeros)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
@@ -169,7 +198,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         Raises:
             InputValueError: If the record has other shapes than `record_specs`.
         """
-        return tf.nest.pack_sequence_as(record, _clipping.clip_record(self._checked("record", record), params))
+        return tf.nest.pack_sequence_as(record, clipping.clip_record(self._checked("record", record), params))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
         """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class.
@@ -184,7 +213,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the structure `total` plus the flat row of noise."""
         parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
         noised = [
-            _clipping.add(part_of_total, tf.reshape(part, leaf.shape), leaf.dtype)
+            clipping.add(part_of_total, tf.reshape(part, leaf.shape), leaf.dtype)
             for part_of_total, part, leaf in zip(self._checked("sample_state", total), parts, self._leaves, strict=True)
         ]
         return tf.nest.pack_sequence_as(total, noised)
@@ -253,8 +282,8 @@ def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:
     for leaf in leaves:
         if not isinstance(leaf, tf.TensorSpec):
             raise InputTypeError(f"record_specs has the leaf {leaf!r}; each leaf must be a tf.TensorSpec.")
-        if leaf.dtype not in _clipping.LEAF_TYPES:
-            names = ", ".join(dtype.name for dtype in _clipping.LEAF_TYPES)
+        if leaf.dtype not in clipping.LEAF_TYPES:
+            names = ", ".join(dtype.name for dtype in clipping.LEAF_TYPES)
             raise InputTypeError(f"record_specs has a leaf of type {leaf.dtype.name}; noise needs one of {names}.")
         if not leaf.shape.is_fully_defined():
             raise InputValueError(f"record_specs has a leaf of shape {leaf.shape}; every dimension must be known.")

@@ -1,0 +1,91 @@
+"""docs/adding-a-mechanism.md as a newcomer reads it: the file that it shows, and what follows, block by block."""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tff_mf
+from tff_mf import registry
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "adding-a-mechanism.md"
+FILE, *BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "geometric.py").write_text(FILE)
+    return tmp_path
+
+
+def run(program, folder):
+    """In a process of its own: a kind is registered once in a process."""
+    with (folder / "log").open("w+") as log:
+        done = subprocess.run([sys.executable, "-c", program], cwd=folder, stdout=log, stderr=log)
+        log.seek(0)
+        assert done.returncode == 0, log.read()
+
+
+def test_the_page_has_the_file_and_two_programs():
+    assert "register_mechanism(" in FILE
+    assert ["tensorflow" in block for block in BLOCKS] == [False, True]
+
+
+def test_from_the_optimum_to_an_artifact(folder):
+    heavy = "\nimport sys\nassert not {'tensorflow', 'tensorflow_federated'} & set(sys.modules)"
+    run(BLOCKS[0] + heavy, folder)
+    assert (folder / "geometric.safetensors").is_file()
+    with pytest.raises(tff_mf.ArtifactError, match="kind='geometric' is none of"):
+        tff_mf.load(folder / "geometric.safetensors")
+
+
+def test_the_closed_form_of_the_page_is_the_sensitivity_at_any_rounds(folder):
+    """Its own, without what `register_mechanism` would put in its place."""
+    program = """
+import itertools, geometric, numpy as np, tff_mf
+for alpha, beta, rounds, b, k in itertools.product([0.1, 0.9, 1.0], [0.2, 0.99], [1, 5, 40], [1, 3, 8], [1, 2, 5]):
+    if (k - 1) * b < rounds:
+        schema = tff_mf.MinSep(min_sep=b, max_participations=k)
+        mechanism = geometric.Geometric(alpha=alpha, beta=beta)
+        directly = np.linalg.norm(mechanism.encoder(rounds)[:, : k * b : b].sum(axis=1))
+        assert abs(geometric.sensitivity(mechanism, rounds, schema) / directly - 1) < 1e-12
+"""
+    run(program, folder)
+
+
+def test_in_a_pipeline(folder):
+    pytest.importorskip("tensorflow_federated")
+    run(BLOCKS[1], folder)
+
+
+def test_a_plugin_is_imported_once(folder, monkeypatch):
+    monkeypatch.setattr(registry._kinds, "_KINDS", dict(registry._kinds._KINDS))
+    monkeypatch.delitem(sys.modules, "geometric", raising=False)
+    monkeypatch.chdir(folder)
+    for name in ("geometric.py", str(folder / "geometric.py"), "./geometric.py"):
+        registry.import_plugin(name)
+        assert registry.named("geometric").outside
+    monkeypatch.delitem(sys.modules, "geometric")
+    with pytest.raises(tff_mf.InputError, match="registered already"):
+        registry.import_plugin("geometric.py")
+    assert "geometric" not in sys.modules
+
+
+def test_a_plugin_that_is_none_is_named(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "json.py").write_text("")
+    (folder / "needs_more.py").write_text("import not_installed_here")
+    for name, message in (
+        ("missing.py", "plugin='missing.py' is no file"),
+        ("not_installed_here", "plugin='not_installed_here' is no installed module"),
+        ("json.py", "has the name of the module 'json'"),
+        (3, "plugin=3 must be a str"),
+    ):
+        with pytest.raises(tff_mf.InputError, match=message):
+            registry.import_plugin(name)
+    with pytest.raises(ModuleNotFoundError, match="not_installed_here"):
+        registry.import_plugin("needs_more.py")
+    assert importlib.util.find_spec("not_installed_here") is None

@@ -1,0 +1,89 @@
+"""The mechanisms of this package, registered as any other is."""
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+
+from tff_mf import optimize
+from tff_mf._sensitivity import blt_sensitivity, tree_sensitivity
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import (
+    BLT,
+    Banded,
+    BandedInverse,
+    BandedToeplitz,
+    Dense,
+    Identity,
+    OptimizedFor,
+    BandedPlusLowRank,
+    Tree,
+)
+from tff_mf.registry import Codec, Search, register_mechanism, whole_number
+
+_VARIANTS = ("full", "online")
+
+
+def _tree_tensors(tree: Tree) -> dict[str, np.ndarray]:
+    return {"rounds": np.array([float(tree.rounds)]), "variant": np.array([float(_VARIANTS.index(tree.variant))])}
+
+
+def _tree_of(tensors: Mapping[str, np.ndarray], optimized_for: OptimizedFor | None) -> Tree:
+    index = whole_number("variant", tensors["variant"])
+    if not 0 <= index < len(_VARIANTS):
+        raise InputValueError(f"its tensor 'variant' is {index}, which stands for no variant of the tree")
+    return Tree(whole_number("rounds", tensors["rounds"]), _VARIANTS[index], optimized_for=optimized_for)
+
+
+def _tree(rounds: int | None, *, variant: str) -> Tree:
+    if rounds is None:
+        raise InputValueError(f"rounds missing: the name 'tree-{variant}' does not say how many a tree has.")
+    return Tree(rounds, variant=variant)
+
+
+register_mechanism(
+    BLT,
+    sensitivity=blt_sensitivity,
+    stream="tff_mf.noise.blt:BLTStream",
+    search=Search(optimizer=optimize.optimize_blt_result, options=("buffers", "objective"), objective="max"),
+    named={f"production:{name}": lambda _, name=name: BLT.production(name) for name in BLT.production_names()},
+)
+register_mechanism(
+    Banded,
+    codec=Codec.of_fields(Banded, values=2),
+    stream="tff_mf.noise.banded:BandedStream",
+    search=Search(optimizer=optimize.optimize_banded_result, options=("bands", "unit_norms", "workload", "progress")),
+)
+register_mechanism(
+    BandedToeplitz,
+    stream="tff_mf.noise.banded_toeplitz:BandedToeplitzStream",
+    search=Search(
+        optimizer=optimize.optimize_banded_toeplitz_result, options=("bands", "objective", "workload"), toeplitz=True
+    ),
+)
+register_mechanism(
+    BandedInverse,
+    stream="tff_mf.noise.banded_inverse:BandedInverseStream",
+    search=Search(
+        optimizer=optimize.optimize_banded_inverse_result, options=("bands", "objective", "workload"), toeplitz=True
+    ),
+)
+register_mechanism(
+    Dense,
+    codec=Codec.of_fields(Dense, matrix=2),
+    stream="tff_mf.noise.dense:DenseStream",
+    search=Search(optimizer=optimize.optimize_dense_result, options=("workload", "progress")),
+)
+register_mechanism(
+    BandedPlusLowRank,
+    codec=Codec.of_fields(BandedPlusLowRank, diagonals=2, left=2, right=2),
+    stream="tff_mf.noise.banded_plus_low_rank:StructuredStream",
+)
+register_mechanism(
+    Tree,
+    codec=Codec(axes={"rounds": 1, "variant": 1}, encode=_tree_tensors, decode=_tree_of),
+    sensitivity=tree_sensitivity,
+    stream="tff_mf.noise.tree:build_tree_stream",
+    named={f"tree-{variant}": functools.partial(_tree, variant=variant) for variant in _VARIANTS},
+)
+register_mechanism(Identity, stream="tff_mf.noise.identity:IdentityStream", named={"identity": lambda _: Identity()})

@@ -1,0 +1,126 @@
+"""Sensitivity of strategy matrices that are constant along each diagonal."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TypeGuard
+
+import numpy as np
+
+from tff_mf import _validate
+from tff_mf._sensitivity import _fixed_epoch, patterns
+from tff_mf._sensitivity._result import SensitivityResult
+from tff_mf._sensitivity.scale import scaled
+from tff_mf.mechanisms import ToeplitzMechanism
+from tff_mf.participation import FixedEpoch, Participation
+
+# Products of coefficients that the rule for fixed epochs may take: seconds.
+_MOST_PRODUCTS = 2**28
+
+
+def toeplitz(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
+    column, scale = scaled(mechanism, mechanism.coefficients(_validate.listable(rounds)))
+    result = _toeplitz(column, participation)
+    return dataclasses.replace(result, value=result.value * scale)
+
+
+def _toeplitz(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    if participation.max_participations == 1 or not np.any(column[participation.min_sep :]):
+        return _orthogonal(column, participation)
+    if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
+        return _non_increasing(column, participation)
+    if sums_epochs(participation, len(column)):
+        gram = _touched(column, participation.min_sep)
+        return _fixed_epoch.fixed_epoch(
+            gram, participation, lambda pattern: earliest_pattern(column[: len(column) - pattern[0]], participation)
+        )
+    bounds = (_majorant(column, participation), _cauchy_schwarz(column, participation))
+    return min(bounds, key=lambda bound: bound.value)
+
+
+def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpoch]:
+    """Returns whether CᵀC is summed over the patterns of fixed epochs, for any C."""
+    return isinstance(participation, FixedEpoch) and rounds * participation.max_participations <= _MOST_PRODUCTS
+
+
+def _orthogonal(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """Columns that one client touches never share a row: one participation, or no more bands than b.
+
+    The squared norms of the columns then add up, whatever the directions of the contributions.
+    Column t of a Toeplitz matrix is column 0 cut off after n − t numbers, so norms fall from left to
+    right, and the worst pattern is the earliest.
+    """
+    return SensitivityResult(
+        value=float(np.sqrt(_earliest_squared_norms(column, participation))),
+        exact=True,
+        rule="Toeplitz, orthogonal columns: root of the sum of their squared norms",
+    )
+
+
+def _non_increasing(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """McMahan et al. (2024), theorem 3.1: the earliest pattern is the worst, if c is ≥ 0 and never rises."""
+    return SensitivityResult(
+        value=_earliest_pattern_norm(column, participation),
+        exact=True,
+        rule="Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
+    )
+
+
+def _majorant(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """Theorem 3.1 for M = LtToep(m), m_i = max over j ≥ i of |c_j|, bounds any Toeplitz C.
+
+    Proof: for contributions u_t of norm at most 1 in the rounds t of a pattern π,
+    ‖Cu‖² = Σ_{s,t∈π} (CᵀC)_st ⟨u_s, u_t⟩ ≤ Σ |CᵀC|_st ≤ Σ (|C|ᵀ|C|)_st ≤ Σ (MᵀM)_st = ‖M·1_π‖²,
+    entry by entry, since |⟨u_s, u_t⟩| ≤ 1 and |C| ≤ M. M meets the conditions of the theorem.
+    """
+    majorant = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
+    return SensitivityResult(
+        value=_earliest_pattern_norm(majorant, participation),
+        exact=False,
+        rule="Toeplitz, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant",
+    )
+
+
+def _cauchy_schwarz(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """‖Cu‖² ≤ (Σ ‖column t of C‖)² ≤ k Σ ‖column t of C‖² over the t of a pattern, for any C."""
+    return SensitivityResult(
+        value=float(np.sqrt(participation.max_participations * _earliest_squared_norms(column, participation))),
+        exact=False,
+        rule="Toeplitz, upper bound: Cauchy-Schwarz inequality over the columns",
+    )
+
+
+def _earliest_squared_norms(column: np.ndarray, participation: Participation) -> float:
+    """Returns the sum of the squared norms of the columns 0, b, …, (k − 1)b of LtToep(column).
+
+    Each number is weighed by how many of the columns it is in, so that one pairwise sum does.
+    """
+    rounds = len(column)
+    columns = np.minimum(participation.max_participations, np.arange(rounds - 1, -1, -1) // participation.min_sep + 1)
+    return float(np.sum(columns * np.square(column)))
+
+
+def _earliest_pattern_norm(column: np.ndarray, participation: Participation) -> float:
+    return float(np.sqrt(np.sum(np.square(earliest_pattern(column, participation)))))
+
+
+def earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
+    """Returns the sum of the columns 0, b, …, (k − 1)b of LtToep(column)."""
+    return patterns.window_sums(column[::-1], width=participation.max_participations, stride=participation.min_sep)[
+        ::-1
+    ]
+
+
+def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
+    """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of the products of two coefficients so far apart."""
+    for apart in range(0, len(column), min_sep):
+        yield _running_sums(column[: len(column) - apart] * column[apart:])[::-1]
+
+
+def _running_sums(values: np.ndarray) -> np.ndarray:
+    """Returns the running sums; in blocks, so that their error grows with the root of the number of values only."""
+    size = int(np.ceil(np.sqrt(len(values))))
+    blocks = np.pad(values, (0, size * size - len(values))).reshape(size, size)
+    within = np.cumsum(blocks, axis=1)
+    before = np.cumsum(within[:, -1]) - within[:, -1]
+    return (within + before[:, None]).ravel()[: len(values)]

@@ -1,0 +1,180 @@
+"""`register_mechanism`, and how what it registered is found again."""
+
+import inspect
+import re
+
+from tff_mf import _validate
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import Mechanism
+from tff_mf.registry._codec import Codec
+from tff_mf.registry._record import MechanismKind, Named, Search, Sensitivity, Stream
+
+_KINDS: dict[str, MechanismKind] = {}
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+def register_mechanism(
+    mechanism: type[Mechanism],
+    *,
+    codec: Codec | None = None,
+    sensitivity: Sensitivity | None = None,
+    stream: Stream | str | None = None,
+    search: Search | None = None,
+    named: Named | None = None,
+) -> MechanismKind:
+    """Makes a kind of mechanism known: to artifacts, sensitivity, noise, queries, aggregators and the command line.
+
+    The mechanisms of this package register with the same call. `docs/adding-a-mechanism.md` goes through an example.
+
+    Formal guarantee: nothing that a class from outside of this package says of itself is trusted.
+        Sensitivity: its closed form never gives less than what some client attains: all patterns and signs at up to 7
+        rounds, and concrete patterns at the rounds asked for; it is refused if it does. It never gives more than the
+        bound for any C, and where that bound is exact it is the result. Between the two the claim is used, and
+        `explain_sensitivity` says so: there a wrong closed form is not noticed.
+        Matrices: `encoder` and `inverse` must be finite, lower-triangular, each other's inverse, and what
+        `coefficients` or `diagonals` say; see `check_matrices`.
+        Noise: the first 32 rows of the stream must be C⁻¹z for the z of the keys it drew; checked whenever a stream is
+        built.
+        Artifacts: the tensors must give back every field. Loading a file never imports code.
+        A subclass inherits nothing: kinds are found by the exact class.
+
+    Args:
+        mechanism: The class, a frozen dataclass with a `kind` of its own: lower-case letters, digits and underscores.
+        codec: How parameters are written; by default `Codec.of_fields(mechanism)`.
+        sensitivity: Closed form: a function of mechanism, rounds and participation that returns a float, or `None`
+            where it knows none. By default the rules for Toeplitz, banded or any matrices.
+        stream: A function of the mechanism, and of `dimension`, `stddev` and `insecure_seed` by name, that returns a
+            `tff_mf.noise.NoiseStream`, such as a subclass of it; or its name as "package.module:function", imported
+            when the first stream is built. By default the rows of C⁻¹, with as many draws in a round as rounds so far.
+        search: How one is found for a setting, for the command line.
+        named: Mechanisms that the command line knows by a name: functions of the rounds, which may be `None`.
+
+    Returns:
+        What was registered.
+
+    Example:
+        >>> from tff_mf import registry
+        >>> registry.named("blt").mechanism
+        <class 'tff_mf.mechanisms.blt.BLT'>
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type, or the class is not a frozen dataclass.
+        InputValueError: If the kind, the class or a name is registered already.
+    """
+    _check_class(mechanism)
+    record = MechanismKind(
+        kind=mechanism.kind,
+        mechanism=mechanism,
+        codec=Codec.of_fields(mechanism) if codec is None else codec,
+        sensitivity=sensitivity,
+        stream=stream,
+        search=search,
+        named={} if named is None else dict(named),
+    )
+    _check_parts(record)
+    _check_new(record)
+    _KINDS[record.kind] = record
+    return record
+
+
+def kinds() -> tuple[MechanismKind, ...]:
+    """Returns all that is registered, in the order in which it was.
+
+    Example:
+        >>> [record.kind for record in kinds()][:3]
+        ['blt', 'banded', 'banded_toeplitz']
+    """
+    return tuple(_KINDS.values())
+
+
+def named(kind: str) -> MechanismKind:
+    """Returns what is registered for the `kind` of an artifact.
+
+    Example:
+        >>> named("identity").command_name
+        'identity'
+
+    Raises:
+        InputTypeError: If it is no text.
+        InputValueError: If no such kind is registered.
+    """
+    _validate.instance("kind", kind, str, f"one of {', '.join(_KINDS)}")
+    if kind not in _KINDS:
+        raise InputValueError(
+            f"kind={kind!r} is none of the registered kinds {', '.join(_KINDS)}: import the module that registers it "
+            "first (tff-mf --plugin MODULE), as nothing in a file is ever imported"
+        )
+    return _KINDS[kind]
+
+
+def find(mechanism: Mechanism) -> MechanismKind | None:
+    """Returns what is registered for the exact class of a mechanism; `None` for one that is not.
+
+    Example:
+        >>> from tff_mf import Identity
+        >>> find(Identity()).kind
+        'identity'
+
+    Raises:
+        InputValueError: If the mechanism says another kind of itself than was registered.
+    """
+    record = next((each for each in _KINDS.values() if each.mechanism is type(mechanism)), None)
+    if record is not None and mechanism.kind != record.kind:
+        raise InputValueError(
+            f"mechanism of the class {type(mechanism).__name__} says kind={mechanism.kind!r} and is registered as "
+            f"{record.kind!r}: a kind must not change."
+        )
+    return record
+
+
+def registered(mechanism: Mechanism) -> MechanismKind:
+    """Returns what `find` does.
+
+    Raises:
+        InputTypeError: If the exact class is not registered.
+    """
+    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
+    record = find(mechanism)
+    if record is None:
+        raise InputTypeError(
+            f"mechanism of the class {type(mechanism).__name__} is not registered; a subclass inherits nothing: call "
+            f"tff_mf.register_mechanism({type(mechanism).__name__}, ...)."
+        )
+    return record
+
+
+def _check_class(mechanism: type[Mechanism]) -> None:
+    if not isinstance(mechanism, type) or not issubclass(mechanism, Mechanism):
+        raise InputTypeError(f"mechanism={mechanism!r} must be a subclass of tff_mf.Mechanism.")
+    if inspect.isabstract(mechanism):
+        missing = ", ".join(sorted(mechanism.__abstractmethods__))
+        raise InputTypeError(f"mechanism {mechanism.__name__} must define {missing}.")
+    own = vars(mechanism)
+    if "__dataclass_params__" not in own or not own["__dataclass_params__"].frozen:
+        raise InputTypeError(f"mechanism {mechanism.__name__} must be decorated @dataclasses.dataclass(frozen=True).")
+    kind = own.get("kind")
+    if not isinstance(kind, str) or not _NAME.fullmatch(kind):
+        raise InputValueError(
+            f"{mechanism.__name__}.kind={kind!r} must be a name of its own: lower-case letters, digits and underscores."
+        )
+
+
+def _check_parts(record: MechanismKind) -> None:
+    _validate.instance("codec", record.codec, Codec, "pass registry.Codec, or None for one of the fields")
+    for name in ("sensitivity", "stream"):
+        value = getattr(record, name)
+        if value is not None and not callable(value) and not (name == "stream" and isinstance(value, str)):
+            raise InputTypeError(f"{name}={value!r} must be a function, or None.")
+    if record.search is not None:
+        _validate.instance("search", record.search, Search, "pass registry.Search, or None")
+
+
+def _check_new(record: MechanismKind) -> None:
+    if record.kind in _KINDS or any(each.mechanism is record.mechanism for each in _KINDS.values()):
+        raise InputValueError(
+            f"kind={record.kind!r} is registered already: choose another kind; what is registered is never replaced."
+        )
+    taken = {name for each in _KINDS.values() for name in (each.command_name, *each.named)}
+    for name in (record.command_name, *record.named):
+        if name in taken:
+            raise InputValueError(f"the name {name!r} is taken on the command line: choose another.")
