@@ -12,11 +12,11 @@ from tff_mf.mechanisms import (
     BLT,
     Banded,
     BandedInverse,
+    BandedPlusLowRank,
     BandedToeplitz,
     Dense,
     Identity,
     OptimizedFor,
-    BandedPlusLowRank,
     Tree,
 )
 from tff_mf.registry import Codec, Search, register_mechanism, whole_number

@@ -64,8 +64,8 @@ class NoiseStream(abc.ABC, Generic[_M]):
     are drawn, recorded and checked is the same for all: those methods cannot be overridden.
 
     Args:
-        mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`, which a subclass finds in
-            `self.mechanism`.
+        mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`, which a subclass finds
+            in `self.mechanism`.
         dimension: Number of coordinates of a row.
         stddev: Standard deviation σζ of each coordinate of the independent noise.
         insecure_seed: Makes the noise repeatable. For tests only: there is no privacy with it.

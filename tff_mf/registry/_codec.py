@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import OptimizedFor, Mechanism
+from tff_mf.mechanisms import Mechanism, OptimizedFor
 
 # Whole numbers up to here are exact in float64.
 _LARGEST_WHOLE = 2**53

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import OptimizedFor, Mechanism
+from tff_mf.mechanisms import Mechanism, OptimizedFor
 from tff_mf.registry._kinds import registered
 from tff_mf.registry._record import MechanismKind
 
