@@ -293,10 +293,13 @@ WRONG_MATRICES = {
     "list": ({"encoder": lambda self, n: np.eye(n).tolist()}, "must return an array of float64"),
     "shape": ({"encoder": lambda self, n: np.eye(n + 1)}, "has the shape"),
     "above": ({"encoder": lambda self, n: np.tri(n).T.copy()}, "must be lower-triangular"),
-    "cast of another class": ({"as_run": lambda self: tff_mf.Identity()}, "must return its own class, not Identity"),
+    "cast of another class": (
+        {"cast_to_float32": lambda self: tff_mf.Identity()},
+        "must return its own class, not Identity",
+    ),
     "cast that goes on": (
-        {"as_run": lambda self: dataclasses.replace(self, alpha=self.alpha / 2)},
-        "as_run of kind 'geometric' does not agree with itself",
+        {"cast_to_float32": lambda self: dataclasses.replace(self, alpha=self.alpha / 2)},
+        "cast_to_float32 of kind 'geometric' does not agree with itself",
     ),
 }
 

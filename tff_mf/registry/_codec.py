@@ -52,7 +52,7 @@ class Codec:
             InputTypeError: If the annotation of a field does not say how to write it.
         """
         hints = typing.get_type_hints(mechanism)
-        names = [field.name for field in dataclasses.fields(mechanism) if field.init and field.name != "made_for"]
+        names = [field.name for field in dataclasses.fields(mechanism) if field.init and field.name != "optimized_for"]
         known = {name: axes[name] if name in axes else _axes_of(mechanism, name, hints[name]) for name in names}
         whole = {name for name in names if hints[name] is int}
 

@@ -42,8 +42,11 @@ def check_matrices(mechanism: Mechanism, rounds: int) -> None:
         _check_many(mechanism, few, rounds)
     cast = mechanism.cast_to_float32()
     if type(cast) is not type(mechanism):
-        raise InputTypeError(f"as_run of kind {mechanism.kind!r} must return its own class, not {type(cast).__name__}.")
-    _same(cast, "as_run", cast.cast_to_float32().encoder(few), cast.encoder(few), "itself when it is cast again")
+        raise InputTypeError(
+            f"cast_to_float32 of kind {mechanism.kind!r} must return its own class, not {type(cast).__name__}."
+        )
+    again = cast.cast_to_float32()
+    _same(cast, "cast_to_float32", again.encoder(few), cast.encoder(few), "itself when it is cast again")
     _passed.add(key)
 
 
