@@ -4,19 +4,20 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
 from ..configuration.run import RunConfiguration
-from ..configuration.settings import ModelConfig, TrainingSettings
+from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
-from ..privacy.plan import PrivacyPlan, plan_privacy
+from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
-from ..sampling.settings import SamplingSettings
 from ._manifest import VOCABULARY
+
+# The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
+_NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,12 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None) -> Source:
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
+    for name in _NOT_EXPORTED:
+        if getattr(configuration, name) is not None:
+            raise InputValueError(
+                f"{name}={getattr(configuration, name)!r} cannot be exported: bundles support neither restarts of the "
+                "noise nor adaptive clipping; train without them, or serve the process from TFF."
+            )
     if not path.is_dir():
         configuration.check()
     begun = folders.begun_mechanism(path) if path.is_dir() else None
@@ -90,17 +97,8 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan,
     mechanism = folders.begun_mechanism(folder)
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact of a mechanism.")
-    privacy = plan_privacy(
-        mechanism=mechanism,
-        rounds=run.rounds,
-        participation=run.schema,
-        delta=run.delta,
-        clients_per_round=run.clients_per_round,
-        cohort=run.cohort,
-        noise_multiplier=run.noise_multiplier,
-        insecure_seed=run.insecure_seed,
-    )
-    return _settings(run.settings), privacy, read_vocabulary(folder)
+    checked_cohort(run.clients_per_round, run.cohort)
+    return TrainingSettings.from_dict(run.settings), reports.read_plan(run, mechanism), read_vocabulary(folder)
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:
@@ -116,19 +114,6 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
         return words
     except (OSError, ValueError, RecursionError) as error:
         raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
-
-
-def _settings(given: dict[str, Any]) -> TrainingSettings:
-    # A run also says how many clients its data has, which decides nothing.
-    given = {name: value for name, value in given.items() if name != "training_clients"}
-    try:
-        parts: dict[str, Any] = {
-            "sampling": SamplingSettings(**given["sampling"]),
-            "model": ModelConfig(**given["model"]),
-        }
-        return TrainingSettings(**{**given, **parts})
-    except (KeyError, TypeError) as error:
-        raise InputValueError(f"run.json has no settings of tff-mf train: {error}") from error
 
 
 def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence[str]:

@@ -4,7 +4,6 @@ Two exports of one source are equal to the byte, wherever, whenever and beside w
 Therefore graphs are built in a process of their own, from the files that are in the bundle by then.
 """
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
@@ -84,7 +83,7 @@ def write(
         clip_norm=settings.clip_norm,
         sampler=SAMPLER,
         population=population,
-        settings=dataclasses.asdict(settings),
+        settings=settings.to_dict(),
         # It would name the folder that is written to.
         command=(),
         versions=dict(versions),

@@ -72,6 +72,11 @@ _MECHANISMS = (
 )
 
 
+def help_of(name: str) -> str:
+    """Returns the help of an option that several commands share."""
+    return _OPTIONS[name]["help"]
+
+
 def option(name: str, **more: Any) -> Callable[[Command], Command]:
     """Returns the option called `name`, with what differs in a command."""
     return click.option("--" + name.replace("_", "-"), name, **{**_OPTIONS[name], **more})

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..configuration.run import PROPOSED, RunConfiguration
-from . import _types
+from . import _options, _types
 
 _HELP = {
     "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.",
@@ -16,20 +16,26 @@ _HELP = {
     "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
     "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
     "bands": "Bands of an optimized banded kind; --min-sep if not given.",
-    "rounds": "Number of rounds n.",
+    "rounds": _options.help_of("rounds"),
     "clients_per_round": "Clients that train in a round.",
+    "restart_every": _options.help_of("restart_every"),
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
-    "min_sep": "Smallest separation b of two rounds that one client takes part in.",
-    "max_participations": "Largest number k of rounds that one client takes part in.",
+    "min_sep": _options.help_of("min_sep"),
+    "max_participations": _options.help_of("max_participations"),
     "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
-    "dropout": "Probability that a client of a cohort does not report.",
+    "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
-    "delta": "δ of the guarantee; well below 1 / population.",
-    "clip_norm": "Bound on the L2 norm of a client's update.",
-    "zeroing": "Updates with an entry larger than this count as zero.",
+    "delta": _options.help_of("delta"),
+    "clip_norm": "Bound on the L2 norm of a client's update; the first one, with --adaptive-clipping.",
+    "adaptive_clipping": "Part of the updates that shall be below the clip norm, which adapts at each restart; needs "
+    "--restart-every and --adaptive-count-stddev.",
+    "adaptive_count_stddev": "With --adaptive-clipping: standard deviation of the noise of each round's count, for the "
+    "cohort; the counts are part of ε.",
+    "adaptive_learning_rate": "With --adaptive-clipping: how fast the clip norm follows, as an exponent.",
+    "zeroing": "Updates with an entry larger than this are set to zero.",
     "algorithm": "fed_avg, or fed_sgd: clients send the mean gradient over their examples.",
     "model": "lstm (the papers') or conv.",
     "vocab_size": "Most frequent words to know.",
@@ -39,6 +45,7 @@ _HELP = {
     "client_epochs": "Passes over its sentences that a client makes in a round.",
     "batch_size": "Sentences in a batch of a client.",
     "max_examples": "Sentences a client uses at most in one round.",
+    "server_optimizer": "sgdm, or dp_ftrl: its momentum starts anew when the noise does.",
     "server_learning_rate": f"Learning rate of the server's SGD, or `{PROPOSED}`: from the noise, by a regression.",
     "server_momentum": "Momentum of the server's SGD.",
     "server_warmup": "Part of the rounds over which the server's rate rises.",
@@ -55,6 +62,7 @@ _WORDS = {
     "sampling": _types.SAMPLING,
     "algorithm": _types.ALGORITHM,
     "model": _types.MODEL,
+    "server_optimizer": _types.SERVER_OPTIMIZER,
 }
 
 

@@ -10,7 +10,7 @@ from tff_mf import _validate
 from tff_mf.guarantees import ADJACENCIES
 
 from ..configuration import mechanism_names
-from ..configuration.settings import ALGORITHMS, ARCHITECTURES
+from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS
 from ..privacy import amplification
 from ..sampling.settings import SAMPLING_KINDS
 
@@ -72,6 +72,7 @@ WORKLOAD = Words(mechanism_names.WORKLOADS)
 SAMPLING = Words(SAMPLING_KINDS)
 ALGORITHM = Words(ALGORITHMS)
 MODEL = Words(ARCHITECTURES)
+SERVER_OPTIMIZER = Words(SERVER_OPTIMIZERS)
 DATASET = Named(("pydoc", "stackoverflow", "sqlite:"))
 MECHANISM = Named((*mechanism_names.NAMES, *mechanism_names.PRODUCTION))
 AMPLIFIED = Words(amplification.KINDS)

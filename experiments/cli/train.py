@@ -1,6 +1,7 @@
 """`tff-mf train`: one private training run."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,9 +10,12 @@ from ..configuration import layers, presets
 from . import _options, _train_options, _types
 
 if TYPE_CHECKING:
+    from ..configuration.run import RunConfiguration
+    from ..configuration.settings import TrainingSettings
     from ..privacy.plan import PrivacyPlan
+    from ..training.program import TrainingResult
 
-# Of the values that the column of values is made for.
+# Characters of the longest value that the column of values is wide enough for.
 _LONGEST_VALUE = 16
 
 
@@ -32,14 +36,14 @@ _LONGEST_VALUE = 16
 @click.option(
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in --out, with the options that it was started with.")
+@click.option("--resume", is_flag=True, help="Resume the run in --out, with the options that it was started with.")
 @click.option(
     "--workers",
     metavar="HOST:PORT[,…]",
     default="",
     help="Addresses of running workers, host:port or unix:/path, with commas between them.",
 )
-@click.option("--restarts", type=int, default=0, help="How often to go on by itself when a worker dies.")
+@click.option("--restarts", type=int, default=0, help="How often to resume automatically when a worker dies.")
 @click.option(
     "--out",
     metavar="FOLDER",
@@ -82,38 +86,20 @@ def train(
     _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..configuration import settings
     from ..datasets import named_data
-    from ..output import files, progress
+    from ..output import progress
     from ..planning import signal_to_noise
-    from ..run_folder import folders
 
     execution = settings.ExecutionSettings(
         checkpoint_every=checkpoint_every, resume=resume, workers=_addresses(workers), restarts=restarts
     )
-    if resume:
-        configuration.training_settings()
-    else:
-        configuration.check()
     path = pathlib.Path(out)
-    # A mechanism that differed in its last digit could not go on with the noise of the first.
-    mechanism = folders.begun_mechanism(folders.resumable_folder(path)) if resume else None
-    privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
-    chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
-    named_data.check_dataset(configuration.dataset)
-    if not resume:
-        # First: what would be refused must not wait for a data set.
-        folders.check_new(files.made_folder(path))
+    privacy, chosen_settings = _checked(configuration, path, insecure_seed, tensorboard=tensorboard, resume=resume)
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     data = named_data.data_file(configuration.dataset)
     _begin(layer, path, privacy, resume=resume)
-    signal = signal_to_noise.of_run(
-        privacy,
-        chosen_settings.model,
-        clip_norm=chosen_settings.clip_norm,
-        server_learning_rate=chosen_settings.server_learning_rate,
-        server_momentum=chosen_settings.server_momentum,
-    )
+    signal = signal_to_noise.of_run(privacy, chosen_settings)
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
 
     from ... import aggregators
@@ -124,13 +110,44 @@ def train(
             result = program.run(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
     except aggregators.WorkerLostError as error:
         raise SystemExit(f"tff-mf: {error} (--resume)") from None
-    if as_json:
-        _options.report({**result.summary, "signal": signal.as_dict()}, as_json=True)
-    else:
-        accuracy = f"accuracy {100 * result.summary['accuracy']:.2f} %, known words of test clients"
-        _options.paragraphs(accuracy, result.statement, result.summary["amplified_statement"], f"files: {path}")
+    _report(result, signal.as_dict(), path, as_json=as_json)
     if not result.holds:
         raise SystemExit(1)
+
+
+def _checked(
+    configuration: "RunConfiguration",
+    folder: pathlib.Path,
+    insecure_seed: int | None,
+    *,
+    tensorboard: bool,
+    resume: bool,
+) -> tuple["PrivacyPlan", "TrainingSettings"]:
+    """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
+    from ..datasets import named_data
+    from ..output import files
+    from ..run_folder import folders
+
+    if resume:
+        configuration.training_settings()
+    else:
+        configuration.check()
+    # A mechanism that differed in its last digit could not continue the noise of the first.
+    mechanism = folders.begun_mechanism(folders.resumable_folder(folder)) if resume else None
+    privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
+    settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
+    named_data.check_dataset(configuration.dataset)
+    if not resume:
+        folders.check_new(files.made_folder(folder))
+    return privacy, settings
+
+
+def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
+    if as_json:
+        _options.report({**result.summary, "signal": signal}, as_json=True)
+        return
+    accuracy = f"accuracy {100 * result.summary['accuracy']:.2f} %, known words of test clients"
+    _options.paragraphs(accuracy, result.statement, result.summary["amplified_statement"], f"files: {folder}")
 
 
 def _addresses(workers: str) -> tuple[str, ...]:
@@ -139,7 +156,7 @@ def _addresses(workers: str) -> tuple[str, ...]:
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
-    """Writes what a run is set to do, or checks that one that goes on was begun with the same."""
+    """Writes the settings of a new run, or checks that a run to resume was begun with the same."""
     from ..configuration import toml_file
     from ..output import locks
     from ..run_folder import folders

@@ -159,6 +159,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, out: pathlib.Path) 
             summary["rounds"],
             noise_multiplier=summary["noise_multiplier"],
             cohort=summary["cohort"],
+            restart_every=summary.get("restart_every"),
         ),
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy"],

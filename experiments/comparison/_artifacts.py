@@ -41,6 +41,7 @@ def prepared(
 
 def _name(configuration: RunConfiguration) -> str:
     fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
+    fields += () if configuration.restart_every is None else ("restart_every",)
     values = [(field, getattr(configuration, field)) for field in fields]
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)

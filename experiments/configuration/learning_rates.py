@@ -9,11 +9,21 @@ import numpy as np
 import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
+from tff_mf.losses import restart_errors
+
+from ..privacy.plan import PrivacyPlan
 
 GRID_BASE = 1.7
 
 
-def effective_rmse(mechanism: tff_mf.Mechanism, rounds: int, *, noise_multiplier: float, cohort: int) -> float:
+def effective_rmse(
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    *,
+    noise_multiplier: float,
+    cohort: int,
+    restart_every: int | None = None,
+) -> float:
     """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
 
     Equation 10 of the paper: error of the mechanism times σ / clients per round, both of C as stored.
@@ -22,7 +32,8 @@ def effective_rmse(mechanism: tff_mf.Mechanism, rounds: int, *, noise_multiplier
         mechanism: The mechanism.
         rounds: Number of rounds n.
         noise_multiplier: σ.
-        cohort: Clients a round, whose number the sum is divided by.
+        cohort: Clients per round, the number that the sum is divided by.
+        restart_every: Rounds after which noise starts anew, or `None`.
 
     Example:
         >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
@@ -32,7 +43,20 @@ def effective_rmse(mechanism: tff_mf.Mechanism, rounds: int, *, noise_multiplier
         InputError: If an argument is of the wrong type or out of range.
     """
     cohort = _validate.whole("cohort", cohort)
-    return tff_mf.rms_error(mechanism, rounds) * _validate.nonnegative("noise_multiplier", noise_multiplier) / cohort
+    every = rounds if restart_every is None else restart_every
+    error = restart_errors(mechanism, rounds, restart_every=every).rms
+    return error * _validate.nonnegative("noise_multiplier", noise_multiplier) / cohort
+
+
+def rmse_of_plan(privacy: PrivacyPlan) -> float:
+    """Returns L_e of a run by its privacy plan: of the cohort that a round stands for."""
+    return effective_rmse(
+        privacy.mechanism,
+        privacy.rounds,
+        noise_multiplier=privacy.noise_multiplier,
+        cohort=privacy.cohort,
+        restart_every=privacy.restart_every,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +75,7 @@ class Regression:
         """Returns the rate η on the line at `rmse`.
 
         Raises:
-            InputValueError: If `rmse` is not above 0: without noise the line says nothing.
+            InputValueError: If `rmse` is not above 0: the line is undefined without noise.
         """
         return math.exp(self.slope * math.log(_validate.positive("effective_rmse", rmse)) + self.intercept)
 

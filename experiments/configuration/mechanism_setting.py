@@ -87,8 +87,8 @@ class MechanismSetting:
     @property
     def in_words(self) -> str:
         """What the guarantee is bound to."""
-        restarts = f", noise restarted every {self.restart_every} rounds" if self.is_restarted else ""
-        return f"{statements.bound_to(self.participation)}{restarts}"
+        every = self.restart_every if self.is_restarted else None
+        return statements.run_bound_to(self.participation, restart_every=every, adaptive=False)
 
     def named(
         self, name: str, *, buffers: int | None = None, bands: int | None = None, objective: str | None = None

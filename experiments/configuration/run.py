@@ -1,4 +1,4 @@
-"""Every setting of a run under one flat name each: what presets, files and flags are checked against."""
+"""Every setting of a run under one flat name each, as presets, files and flags give it."""
 
 import dataclasses
 import types
@@ -10,9 +10,10 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
-from ..privacy.plan import PrivacyPlan, check_level, checked_cohort, plan_privacy
+from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
 from ..sampling.settings import SamplingSettings
 from . import learning_rates, mechanism_names
+from .mechanism_setting import MechanismSetting
 from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
 
 PROPOSED = "proposed"
@@ -22,12 +23,12 @@ PROPOSED = "proposed"
 class RunConfiguration:
     """All settings of a run, each checked where it is used.
 
-    A field is called as its flag is, with underscores; meanings are those of `settings.TrainingSettings`,
-    `privacy.plan_privacy` and `mechanisms.build`.
+    A field has the name of its flag, with underscores. Meanings and defaults are those of `settings.TrainingSettings`,
+    `privacy.plan_privacy` and `mechanism_names.build`.
 
     Attributes:
         dataset: `pydoc`, `stackoverflow`, `sqlite:FILE` or a file.
-        mechanism: A name of `mechanisms.NAMES`, `production:NAME`, or a file.
+        mechanism: A name of `mechanism_names.NAMES`, `production:NAME`, or a file.
         workload: What the mechanism is optimized for.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.
@@ -45,38 +46,43 @@ class RunConfiguration:
     buffers: int | None = None
     bands: int | None = None
     workload: str = "prefix_sum"
+    restart_every: int | None = None
     cohort: int | None = None
     min_sep: int | None = None
     max_participations: int | None = None
-    sampling: str = "min_sep"
-    timer_hours: float | None = None
-    round_minutes: float | None = None
-    dropout: float = 0.0
+    sampling: str = SamplingSettings.kind
+    timer_hours: float | None = SamplingSettings.timer_hours
+    round_minutes: float | None = SamplingSettings.round_minutes
+    dropout: float = TrainingSettings.dropout
     epsilon: float | None = None
     noise_multiplier: float | None = None
-    clip_norm: float = 1.0
-    zeroing: float | None = None
-    algorithm: str = "fed_avg"
-    model: str = "lstm"
-    vocab_size: int = 10_000
-    embedding_size: int = 96
-    units: int = 670
-    client_learning_rate: float = 1.0
-    client_epochs: int = 1
-    batch_size: int = 16
-    max_examples: int = 256
-    server_learning_rate: float | str = 1.0
-    server_momentum: float = 0.95
-    server_warmup: float = 0.15
-    server_cooldown: float = 0.25
-    evaluate_every: int = 25
-    evaluation_examples: int = 2000
-    seed: int = 0
+    clip_norm: float = TrainingSettings.clip_norm
+    adaptive_clipping: float | None = TrainingSettings.adaptive_clipping
+    adaptive_count_stddev: float | None = None
+    adaptive_learning_rate: float = TrainingSettings.adaptive_learning_rate
+    zeroing: float | None = TrainingSettings.zeroing
+    algorithm: str = TrainingSettings.algorithm
+    model: str = ModelConfig.architecture
+    vocab_size: int = ModelConfig.vocab_size
+    embedding_size: int = ModelConfig.embedding_size
+    units: int = ModelConfig.units
+    client_learning_rate: float = TrainingSettings.client_learning_rate
+    client_epochs: int = TrainingSettings.client_epochs
+    batch_size: int = TrainingSettings.batch_size
+    max_examples: int = TrainingSettings.max_examples
+    server_optimizer: str = TrainingSettings.server_optimizer
+    server_learning_rate: float | str = TrainingSettings.server_learning_rate
+    server_momentum: float = TrainingSettings.server_momentum
+    server_warmup: float = TrainingSettings.server_warmup
+    server_cooldown: float = TrainingSettings.server_cooldown
+    evaluate_every: int = TrainingSettings.evaluate_every
+    evaluation_examples: int = TrainingSettings.evaluation_examples
+    seed: int = TrainingSettings.seed
 
     def participation(self) -> tff_mf.Participation:
         """Returns the schema that the guarantee is for.
 
-        It is never guessed: single participation, the guess that would be at hand, gives the smallest ε.
+        There is no default: single participation, the obvious one, gives the smallest ε.
 
         Raises:
             InputValueError: If a field is missing or out of range.
@@ -93,46 +99,56 @@ class RunConfiguration:
         return tff_mf.MinSep(min_sep=self.min_sep, max_participations=self.max_participations)
 
     def check(self) -> None:
-        """Refuses what can be refused before anything is searched for, trained or written.
+        """Refuses what can be refused before anything is optimized, trained or written.
 
         Raises:
             InputError: If a field is out of range, or the fields do not fit each other.
         """
         self._check_rate()
+        self._check_counts()
         self.training_settings()
-        self.participation().check(self.rounds)
+        setting = self.mechanism_setting()
+        check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
         checked_cohort(self.clients_per_round, self.cohort)
         for name in ("buffers", "bands"):
             if getattr(self, name) is not None:
                 _validate.whole(name, getattr(self, name))
         mechanism_names.check(
-            self.mechanism, rounds=self.rounds, buffers=self.buffers, bands=self.bands, workload=self._optimized_for()
+            self.mechanism,
+            rounds=setting.searched_rounds,
+            buffers=self.buffers,
+            bands=self.bands,
+            workload=setting.searched_workload,
         )
 
-    def _optimized_for(self) -> tff_mf.Workload:
-        return mechanism_names.workload(
+    def mechanism_setting(self) -> MechanismSetting:
+        """Returns the setting of the whole run that its mechanism is optimized for.
+
+        Raises:
+            InputError: If a field is out of range, or the participations do not fit in the rounds.
+        """
+        workload = mechanism_names.workload(
             self.workload,
             rounds=self.rounds,
             momentum=self.server_momentum,
             warmup=self.server_warmup,
             cooldown=self.server_cooldown,
         )
-
-    def build_mechanism(self) -> tff_mf.Mechanism:
-        """Returns the mechanism, optimized if it is of a kind that is.
-
-        Raises:
-            InputError: If a field is out of range, or the mechanism cannot be had.
-        """
-        return mechanism_names.build(
-            self.mechanism,
+        return MechanismSetting(
             rounds=self.rounds,
             participation=self.participation(),
-            buffers=self.buffers,
-            bands=self.bands,
-            optimized_for=self._optimized_for(),
+            restart_every=self.restart_every,
+            workload=workload,
         )
+
+    def build_mechanism(self) -> tff_mf.Mechanism:
+        """Returns the mechanism, that of one restart if there are restarts, optimized if it is of such a kind.
+
+        Raises:
+            InputError: If a field is out of range, or the mechanism cannot be built.
+        """
+        return self.mechanism_setting().named(self.mechanism, buffers=self.buffers, bands=self.bands)
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> PrivacyPlan:
         """Returns the guarantee of a run with `mechanism`.
@@ -140,6 +156,7 @@ class RunConfiguration:
         Raises:
             InputError: If a field is out of range.
         """
+        self._check_counts()
         return plan_privacy(
             mechanism=mechanism,
             rounds=self.rounds,
@@ -150,10 +167,12 @@ class RunConfiguration:
             epsilon=self.epsilon,
             noise_multiplier=self.noise_multiplier,
             insecure_seed=insecure_seed,
+            restart_every=self.restart_every,
+            adaptive_count_stddev=self.adaptive_count_stddev,
         )
 
     def training_settings(self, server_learning_rate: float = 1.0, *, tensorboard: bool = False) -> TrainingSettings:
-        """Returns everything but the privacy.
+        """Returns everything but the privacy: each part takes its fields by their names.
 
         Args:
             server_learning_rate: The rate in place of "proposed"; otherwise the field's own is taken.
@@ -163,40 +182,50 @@ class RunConfiguration:
             InputError: If a field is out of range.
         """
         _validate.one_of("model", self.model, ARCHITECTURES)
-        shared = {field.name for field in dataclasses.fields(TrainingSettings)}
-        values = {name: value for name, value in dataclasses.asdict(self).items() if name in shared}
+        values = self._fields_of(TrainingSettings) | {
+            "model": ModelConfig(architecture=self.model, **self._fields_of(ModelConfig)),
+            "sampling": SamplingSettings(kind=self.sampling, **self._fields_of(SamplingSettings)),
+            "tensorboard": tensorboard,
+        }
         if self.server_learning_rate == PROPOSED:
             values["server_learning_rate"] = server_learning_rate
-        values["model"] = ModelConfig(
-            architecture=self.model,
-            vocab_size=self.vocab_size,
-            embedding_size=self.embedding_size,
-            units=self.units,
-        )
-        values["sampling"] = SamplingSettings(
-            kind=self.sampling, timer_hours=self.timer_hours, round_minutes=self.round_minutes
-        )
-        return TrainingSettings(**values, tensorboard=tensorboard)
+        return TrainingSettings(**values)
+
+    def _fields_of(self, part: type) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(part) if field.name in FIELDS}
 
     def chosen_rate(self, privacy: PrivacyPlan) -> float:
-        """Returns the server's rate, proposed from the noise of `privacy` if so asked.
+        """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`.
 
         Raises:
-            InputValueError: If the rate is any other word, or there is no noise to propose one from.
+            InputValueError: If the rate is another word, or there is no noise to propose one from.
         """
         self._check_rate()
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
-        rmse = learning_rates.effective_rmse(
-            privacy.mechanism, privacy.rounds, noise_multiplier=privacy.noise_multiplier, cohort=privacy.cohort
-        )
-        return learning_rates.PAPER.proposed(rmse, clip_norm=self.clip_norm)
+        return learning_rates.PAPER.proposed(learning_rates.rmse_of_plan(privacy), clip_norm=self.clip_norm)
 
     def _check_rate(self) -> None:
         if isinstance(self.server_learning_rate, str) and self.server_learning_rate != PROPOSED:
             raise InputValueError(
                 f"server_learning_rate={self.server_learning_rate!r} must be a number or {PROPOSED!r}."
             )
+        if self.server_learning_rate == PROPOSED and self.adaptive_clipping is not None:
+            raise InputValueError(
+                f"server_learning_rate={PROPOSED!r} is for a fixed clip norm, and adaptive_clipping changes it: give a "
+                "number."
+            )
+
+    def _check_counts(self) -> None:
+        """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
+        if (self.adaptive_clipping is None) == (self.adaptive_count_stddev is None):
+            return
+        given, missing = (
+            ("adaptive_count_stddev", "adaptive_clipping, the part of the updates that shall be below the clip norm")
+            if self.adaptive_clipping is None
+            else ("adaptive_clipping", "adaptive_count_stddev, the noise of the counts, which are part of ε")
+        )
+        raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
 
 FIELDS: Mapping[str, tuple[type, ...]] = {

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
@@ -10,6 +12,11 @@ from ..sampling.settings import SamplingSettings
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
+SERVER_OPTIMIZERS = ("sgdm", "dp_ftrl")
+# Settings that no run of earlier releases has: left out where they are the default, so that such runs resume.
+_LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate")
+# Fields of `settings` in run.json that describe the run and decide nothing.
+_DESCRIPTIVE = ("training_clients",)
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
@@ -51,14 +58,14 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExecutionSettings:
-    """Where a run computes, and what it does when it is stopped. Nothing of it changes the model.
+    """Where a run computes, and how it is saved and resumed. None of these settings changes the model.
 
     Attributes:
         checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
             released; 0 for no checkpoints at all.
-        resume: Whether to go on with the run that is in the folder, from its last checkpoint.
+        resume: Whether to resume the run that is in the folder, from its last checkpoint.
         workers: Addresses (`host:port`, or `unix:/path`) of running workers; one of its own on this machine if empty.
-        restarts: How often a run whose worker dies goes on from its last checkpoint by itself.
+        restarts: How often a run whose worker dies is resumed from its last checkpoint automatically.
     """
 
     checkpoint_every: int = 25
@@ -73,12 +80,12 @@ class ExecutionSettings:
             found = _ADDRESS.fullmatch(address)
             if found is None or not 0 < int(found[1] or 1) < 2**16:
                 raise InputValueError(
-                    f"workers={address!r} is no address: write host:port, as localhost:7000, or unix:/path of a socket."
+                    f"workers={address!r} is not an address: write host:port, as localhost:7000, or unix:/path."
                 )
         if not self.checkpoint_every and (self.resume or self.restarts):
             raise InputValueError(
-                f"checkpoint_every={self.checkpoint_every} saves nothing that a run could go on from: "
-                "give at least 1, or neither resume nor restarts."
+                f"checkpoint_every={self.checkpoint_every} saves no checkpoints, and resume and restarts need them: "
+                "give at least 1, or neither of the two."
             )
 
 
@@ -90,9 +97,11 @@ class TrainingSettings:
         algorithm: `fed_avg`: clients train, and send what changed; or `fed_sgd`: they send the mean gradient over
             their examples, in a single pass.
         model: Size of the model.
-        clip_norm: Bound ζ on the L2 norm of a client's update.
+        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
         client_learning_rate: Rate of the clients' SGD; `fed_sgd` has none.
-        server_learning_rate: Rate of the server's SGD with momentum.
+        server_optimizer: `sgdm`: SGD with momentum; or `dp_ftrl`: steps from the model of the last restart along the
+            sum of all updates since, so that the momentum restarts with the noise. Without restarts they are the same.
+        server_learning_rate: Rate of the server's optimizer.
         server_momentum: Its momentum, in [0, 1).
         server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
         server_cooldown: Part of the rounds over which its rate falls to a twentieth, at the end.
@@ -104,8 +113,13 @@ class TrainingSettings:
         seed: Seed of cohorts and initial model, never of noise.
         sampling: How the cohorts are drawn.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
-        zeroing: Updates with an entry of larger magnitude count as zero; None zeroes none. A fixed bound
-            judges each client's update by itself, so that sensitivity is what it was.
+        zeroing: Updates with an entry of larger magnitude are set to zero; None zeroes none. The bound is fixed: each
+            client's update is judged by itself, so that the sensitivity stays the same.
+        adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
+            restart of the noise; None keeps the clip norm. The noise of the counts that this releases is the privacy
+            plan's.
+        adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
+            exp(η·(adaptive_clipping − part seen below it)).
         tensorboard: Whether to write metrics for TensorBoard too.
     """
 
@@ -113,6 +127,7 @@ class TrainingSettings:
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     clip_norm: float = 1.0
     client_learning_rate: float = 1.0
+    server_optimizer: str = "sgdm"
     server_learning_rate: float = 1.0
     server_momentum: float = 0.95
     server_warmup: float = 0.15
@@ -126,10 +141,13 @@ class TrainingSettings:
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     dropout: float = 0.0
     zeroing: float | None = None
+    adaptive_clipping: float | None = None
+    adaptive_learning_rate: float = 1.0
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
         _validate.one_of("algorithm", self.algorithm, ALGORITHMS)
+        _validate.one_of("server_optimizer", self.server_optimizer, SERVER_OPTIMIZERS)
         _validate.clip_norm(self.clip_norm)
         for name in ("client_learning_rate", "server_learning_rate"):
             _validate.positive(name, getattr(self, name))
@@ -146,9 +164,59 @@ class TrainingSettings:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
         if self.algorithm == "fed_sgd":
             self._check_a_single_gradient()
+        if self.server_optimizer == "dp_ftrl":
+            self._check_a_constant_rate()
+        self._check_adaptive_clipping()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings as run.json and checkpoints store them; `from_dict` reads them.
+
+        Example:
+            >>> TrainingSettings.from_dict(TrainingSettings(clip_norm=0.5).to_dict()).clip_norm
+            0.5
+        """
+        values = dataclasses.asdict(self)
+        absent = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LEFT_OUT}
+        return {name: value for name, value in values.items() if name not in absent or value != absent[name]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingSettings":
+        """Returns the settings that `to_dict` stored, also by an earlier release.
+
+        Raises:
+            InputError: If a value is of the wrong type or out of range, or they are not settings of training.
+        """
+        values = {name: value for name, value in values.items() if name not in _DESCRIPTIVE}
+        try:
+            parts: dict[str, Any] = {
+                "sampling": SamplingSettings(**values["sampling"]),
+                "model": ModelConfig(**values["model"]),
+            }
+            return cls(**{**values, **parts})
+        except (KeyError, TypeError) as error:
+            raise InputValueError(f"run.json does not hold the settings of tff-mf train: {error}") from error
+
+    def _check_adaptive_clipping(self) -> None:
+        _validate.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)
+        if self.adaptive_clipping is not None:
+            _validate.open_unit("adaptive_clipping", self.adaptive_clipping)
+        elif self.adaptive_learning_rate != 1.0:
+            raise InputValueError(
+                f"adaptive_learning_rate={self.adaptive_learning_rate!r} needs adaptive_clipping, the part of the "
+                "updates that shall be below the clip norm."
+            )
+
+    def _check_a_constant_rate(self) -> None:
+        # DP-FTRL weights all updates since the restart by the present rate: a cooldown would take the model back.
+        for name in ("server_warmup", "server_cooldown"):
+            if getattr(self, name):
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} goes with server_optimizer='sgdm': 'dp_ftrl' weights all updates "
+                    "since the last restart by the present rate, and needs a constant one; set it to 0."
+                )
 
     def _check_a_single_gradient(self) -> None:
-        # What would be passed over silently is refused: a client sends one gradient, at the model that it was sent.
+        # What would silently have no effect is refused: a client sends one gradient, at the model that it was sent.
         for name, only in (("client_epochs", 1), ("client_learning_rate", 1.0)):
             if getattr(self, name) != only:
                 raise InputValueError(

@@ -105,8 +105,9 @@ def check_aggregator(
             f"aggregator divides by clients_per_round={aggregator.clients_per_round!r}, and the plan is for "
             f"{plan.clients_per_round}: build both with one number."
         )
-    clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every")
-    _check_counts(None if clipping is None else clipping.count_stddev, plan, more.get("adaptive_count_stddev"))
+    clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every", plan.restart_every)
+    accounted = more.get("adaptive_count_stddev", plan.adaptive_count_stddev)
+    _check_counts(None if clipping is None else clipping.count_stddev, plan, accounted)
     # Where the cohort is what trains, the noise is the plan's own, whichever of two names was passed on.
     same = {plan.noise_multiplier_as_run} | (
         {plan.noise_multiplier} if plan.cohort == plan.clients_per_round else set()

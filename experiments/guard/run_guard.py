@@ -197,13 +197,12 @@ class RunGuard:
                 list(refused),
             )
         configuration = self._configuration
-        every = configuration.restart_every or 0
         self._log.begin(
             number,
             clients,
             divisor=configuration.divisor or configuration.clients_per_round,
             clip_norm=configuration.clip_norm if clip_norm is None else _validate.positive("clip_norm", clip_norm),
-            restarts=bool(every) and number > 1 and (number - 1) % every == 0,
+            restarts=configuration.restarts_in(number),
         )
         self._last = number
         return number

@@ -18,7 +18,7 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from ..configuration import learning_rates
-from ..configuration.settings import ModelConfig
+from ..configuration.settings import ModelConfig, TrainingSettings
 from ..output import digits
 from ..output.digits import rounded_up
 from ..privacy.plan import PrivacyPlan
@@ -86,29 +86,25 @@ class Signal:
         return finite | {"hopeless": self.hopeless, "line": one_line(self)}
 
 
-def of_run(
-    privacy: PrivacyPlan, model: ModelConfig, *, clip_norm: float, server_learning_rate: float, server_momentum: float
-) -> Signal:
-    """Returns the estimate of a run.
+def of_run(privacy: PrivacyPlan, settings: TrainingSettings) -> Signal:
+    """Returns the estimate of a run, for its first clip norm if that adapts.
 
     Args:
-        privacy: Mechanism, noise and cohort: of the large one, if a smaller one simulates it.
-        model: Its size.
-        clip_norm: ζ.
-        server_learning_rate: The server's rate.
-        server_momentum: Its momentum.
+        privacy: Mechanism, noise and cohort: the large cohort, if a smaller one simulates it.
+        settings: Everything but privacy.
 
     Raises:
-        InputError: If C has fewer rounds than the plan.
+        InputError: If C has fewer rounds than the plan, or than a restart.
     """
-    found = of_plan(privacy, dimension_of(model))
+    found = of_plan(privacy, dimension_of(settings.model))
     error = found.noise_to_signal * privacy.rounds / math.sqrt(found.dimension)
-    per_parameter = server_learning_rate / (1 - server_momentum) * clip_norm * error
+    rate = settings.server_learning_rate
+    per_parameter = rate / (1 - settings.server_momentum) * settings.clip_norm * error
     too_fast = per_parameter > MOST_PER_PARAMETER
     return dataclasses.replace(
         found,
         per_parameter=per_parameter,
-        rate_needed=server_learning_rate * MOST_PER_PARAMETER / per_parameter if too_fast else None,
+        rate_needed=rate * MOST_PER_PARAMETER / per_parameter if too_fast else None,
     )
 
 
@@ -125,8 +121,7 @@ def of_plan(
         privacy: Mechanism, noise and cohort.
         dimension: Number of model parameters d.
         rms_error: RmsError of the mechanism, if it is known already.
-        epsilon_of: ε of the run for each noise multiplier, if it is another than that of `privacy`, which knows neither
-            restarts nor replace-one.
+        epsilon_of: ε of the run for each noise multiplier, if it is not that of `privacy`, which is for zero-out.
 
     Example:
         >>> import tff_mf
@@ -192,6 +187,7 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
         delta=deployment.delta,
         clients_per_round=deployment.clients_per_round,
         cohort=deployment.clients_per_round,
+        restart_every=deployment.restart_every if deployment.setting.is_restarted else None,
     )
     # The table has it already, times the sensitivity.
     rms_error = option.figures["rms_loss"] / option.figures["sensitivity"]
@@ -254,9 +250,7 @@ def _error(privacy: PrivacyPlan, rms_error: float | None) -> float:
     """Returns the accumulated noise of one parameter, relative to the clip norm."""
     if rms_error is not None:
         return rms_error * privacy.noise_multiplier / privacy.cohort
-    return learning_rates.effective_rmse(
-        privacy.mechanism, privacy.rounds, noise_multiplier=privacy.noise_multiplier, cohort=privacy.cohort
-    )
+    return learning_rates.rmse_of_plan(privacy)
 
 
 def _remedies(found: Signal) -> str:

@@ -1,6 +1,8 @@
-"""What a run will guarantee, worked out before it starts and stated after it ends."""
+"""The privacy plan of a run: mechanism, noise and participation, and the guarantee that follows from them."""
 
 import dataclasses
+import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +11,17 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from .. import sampling
+from ..output.digits import rounded_up
 from ..sampling import CohortPlan
 from . import statements
+
+# Parts of a plan that files name only where they are given, as no run of earlier releases has them.
+_IF_GIVEN = ("restart_every", "adaptive_count_stddev")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
-    """The mechanism, its noise, and the guarantee that both give.
+    """The mechanism, its noise, and the guarantee that follows from both.
 
     A cohort of `cohort` clients may be simulated by fewer, `clients_per_round`, with the noise scaled
     down in proportion, as in the papers: the averaged update then has the noise that the large cohort
@@ -23,14 +29,17 @@ class PrivacyPlan:
     noise, and the guarantee `epsilon_as_run`.
 
     Attributes:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        participation: What each client is bound to.
+        mechanism: The mechanism; with restarts, that of one restart.
+        rounds: Number of rounds n of the whole run.
+        participation: The participation schema Π of the whole run.
         noise_multiplier: σ of the cohort.
         delta: δ.
         clients_per_round: Clients that train in a round.
         cohort: Clients that a round stands for.
         insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
+            the clip norm is fixed.
     """
 
     mechanism: tff_mf.Mechanism
@@ -41,6 +50,8 @@ class PrivacyPlan:
     clients_per_round: int
     cohort: int
     insecure_seed: int | None = None
+    restart_every: int | None = None
+    adaptive_count_stddev: float | None = None
 
     @property
     def insecure(self) -> bool:
@@ -53,39 +64,73 @@ class PrivacyPlan:
         return self.noise_multiplier * self.clients_per_round / self.cohort
 
     @property
+    def adaptive_count_stddev_as_run(self) -> float | None:
+        """Standard deviation of the noise that the run adds to the count of the clients that train."""
+        if self.adaptive_count_stddev is None:
+            return None
+        return self.adaptive_count_stddev * self.clients_per_round / self.cohort
+
+    @property
+    def guarantee(self) -> tff_mf.Guarantee:
+        """What the run guarantees that the cohort stands for: of all its restarts, and of the counts it releases.
+
+        Formal guarantee: that of `tff_mf.guarantee` with the plan's restarts, composed with that of
+        `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; infinite μ if the noise is repeatable.
+        """
+        return self._guarantee(self.noise_multiplier, self.adaptive_count_stddev)
+
+    @property
     def epsilon(self) -> float:
         """ε of the run that the cohort stands for."""
-        return self._epsilon(self.noise_multiplier)
+        return self.guarantee.epsilon(self.delta)
 
     @property
     def epsilon_as_run(self) -> float:
         """ε of the clients that really trained."""
-        return self._epsilon(self.noise_multiplier_as_run)
+        found = self._guarantee(self.noise_multiplier_as_run, self.adaptive_count_stddev_as_run)
+        return found.epsilon(self.delta)
 
     @property
     def zcdp_rho(self) -> float:
         """ρ of the run that the cohort stands for."""
-        if self.insecure:
-            return float("inf")
-        return tff_mf.zcdp_rho(self.mechanism, self.rounds, self.participation, noise_multiplier=self.noise_multiplier)
+        return self.guarantee.zcdp_rho
 
-    def _epsilon(self, noise_multiplier: float) -> float:
+    @property
+    def sensitivity(self) -> float:
+        """sens_Π of the whole run, over all its restarts, of the C that runs: `mechanism.cast_to_float32()`."""
+        every = self.rounds if self.restart_every is None else self.restart_every
+        run = self.mechanism.cast_to_float32()
+        return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=every).value
+
+    def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> tff_mf.Guarantee:
         if self.insecure:
-            return float("inf")
-        return tff_mf.epsilon(
-            self.mechanism, self.rounds, self.participation, noise_multiplier=noise_multiplier, delta=self.delta
+            return tff_mf.Guarantee(mu=math.inf)
+        sums = tff_mf.guarantee(
+            self.mechanism,
+            self.rounds,
+            self.participation,
+            noise_multiplier=noise_multiplier,
+            restart_every=self.restart_every,
         )
+        if count_stddev is None:
+            return sums
+        counts = tff_mf.adaptive_clipping_guarantee(self.rounds, self.participation, count_stddev=count_stddev)
+        return tff_mf.compose_guarantees(sums, counts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`."""
+        """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`.
+
+        `restart_every` and `adaptive_count_stddev` are among them only if the plan has them.
+        """
+        found = self.guarantee
         return {
             "mechanism": self.mechanism.kind,
-            "epsilon": _finite(self.epsilon),
+            "epsilon": _finite(found.epsilon(self.delta)),
             "delta": self.delta,
-            "zcdp_rho": _finite(self.zcdp_rho),
-            "adjacency": "zero-out",
+            "zcdp_rho": _finite(found.zcdp_rho),
+            "adjacency": found.adjacency,
             "noise_multiplier": self.noise_multiplier,
-            "sensitivity": tff_mf.sensitivity(self.mechanism.cast_to_float32(), self.rounds, self.participation),
+            "sensitivity": self.sensitivity,
             "rounds": self.rounds,
             "min_sep": self.participation.min_sep,
             "max_participations": self.participation.max_participations,
@@ -94,24 +139,25 @@ class PrivacyPlan:
             "noise_multiplier_as_run": self.noise_multiplier_as_run,
             "epsilon_as_run": _finite(self.epsilon_as_run),
             "test_only": self.insecure,
+            **{name: value for name in _IF_GIVEN if (value := getattr(self, name)) is not None},
         }
 
     def claim(self, *, population: int | None = None, violations: Sequence[str] = ()) -> statements.Claim:
-        """Returns what a line on the plan is to state.
+        """Returns the content of the plan's one-line statement.
 
         Args:
             population: Number of clients that can take part, in proportion to the cohort, if known.
             violations: What voids the guarantee, each with its field: "log: a line is damaged".
         """
-        found = None
-        if not self.insecure:
-            arguments = (self.mechanism, self.rounds, self.participation)
-            found = tff_mf.guarantee(*arguments, noise_multiplier=self.noise_multiplier)
         return statements.Claim(
-            guarantee=found,
+            guarantee=None if self.insecure else self.guarantee,
             delta=self.delta,
             rounds=self.rounds,
-            participation=statements.bound_to(self.participation),
+            participation=statements.run_bound_to(
+                self.participation,
+                restart_every=self.restart_every,
+                adaptive=self.adaptive_count_stddev is not None,
+            ),
             population=population,
             cohort=self.cohort,
             clients_per_round=self.clients_per_round,
@@ -126,10 +172,10 @@ class PrivacyPlan:
         population: int | None = None,
         violations: Sequence[str] = (),
     ) -> statements.Claim:
-        """Returns what a line on a training run is to state, with participation as assumed and as observed.
+        """Returns the content of a training run's one-line statement, with participation assumed and observed.
 
-        Formal guarantee: that of `statements.one_line`; a participation that was observed to exceed what was assumed
-        voids ε, and the line then says so instead of a number.
+        Formal guarantee: that of `statements.one_line`; observed participation that exceeds the assumed one voids
+        ε, and the line then says so instead of a number.
 
         Args:
             observed: Who took part, by the log.
@@ -168,8 +214,27 @@ def plan_privacy(
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     insecure_seed: int | None = None,
+    restart_every: int | None = None,
+    adaptive_count_stddev: float | None = None,
 ) -> PrivacyPlan:
     """Returns the plan for either a privacy target or a noise multiplier.
+
+    Formal guarantee: with `epsilon`, the plan's own `epsilon` is at most that: of all restarts, and composed with the
+    counts of adaptive clipping.
+
+    Args:
+        mechanism: The mechanism; with restarts, that of one restart.
+        rounds: Number of rounds n of the whole run.
+        participation: The participation schema Π of the whole run.
+        delta: δ.
+        clients_per_round: Clients that train in a round.
+        cohort: Clients that a round stands for; `clients_per_round` if not given.
+        epsilon: ε that the whole run may reach.
+        noise_multiplier: σ of the cohort, in place of ε.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
+        restart_every: Rounds after which noise starts anew with fresh z, less than `rounds`; or `None`.
+        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
+            the clip norm is fixed. It needs `restart_every`.
 
     Example:
         >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
@@ -179,39 +244,96 @@ def plan_privacy(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or not exactly one of `epsilon` and
-            `noise_multiplier` is given.
+        InputValueError: If an argument is out of range, not exactly one of `epsilon` and `noise_multiplier` is given,
+            or the counts alone exceed `epsilon`.
     """
     check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
     cohort = checked_cohort(clients_per_round, cohort)
     if insecure_seed is not None:
         _validate.whole("insecure_seed", insecure_seed, at_least=0)
-    if epsilon is not None:
-        noise_multiplier = tff_mf.calibrate_noise_multiplier(
-            mechanism, rounds, participation, epsilon=epsilon, delta=delta
-        )
-    return PrivacyPlan(
+    check_restarts(participation.check(rounds), restart_every, adaptive_count_stddev)
+    found = PrivacyPlan(
         mechanism=mechanism,
-        rounds=participation.check(rounds),
+        rounds=rounds,
         participation=participation,
-        noise_multiplier=_validate.nonnegative("noise_multiplier", noise_multiplier),
+        noise_multiplier=0.0 if noise_multiplier is None else float(noise_multiplier),
         delta=delta,
         clients_per_round=clients_per_round,
         cohort=cohort,
         insecure_seed=insecure_seed,
+        restart_every=restart_every,
+        adaptive_count_stddev=adaptive_count_stddev,
     )
+    return found if epsilon is None else dataclasses.replace(found, noise_multiplier=_calibrated(found, epsilon))
+
+
+def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
+    """Raises unless restarts lie within the run, and adaptive clipping has restarts at which the clip norm can change.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If one is out of range, or adaptive clipping has no restarts.
+    """
+    if restart_every is not None and _validate.whole("restart_every", restart_every) >= rounds:
+        raise InputValueError(
+            f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "
+            "it out."
+        )
+    if adaptive_count_stddev is None:
+        return
+    _validate.positive("adaptive_count_stddev", adaptive_count_stddev)
+    if restart_every is None:
+        raise InputValueError(
+            f"adaptive_count_stddev={adaptive_count_stddev!r} needs restart_every: the clip norm adapts at restarts "
+            "only, as correlated noise of two clip norms does not cancel."
+        )
+
+
+def _calibrated(plan: PrivacyPlan, epsilon: float) -> float:
+    """Returns the smallest σ, to rounding and never below, at which a plan has an ε of at most `epsilon`.
+
+    The μ² of sums and counts add up: the counts take their part of the μ that `epsilon` allows.
+    """
+    sigma = tff_mf.calibrate_noise_multiplier(
+        plan.mechanism,
+        plan.rounds,
+        plan.participation,
+        epsilon=epsilon,
+        delta=plan.delta,
+        restart_every=plan.restart_every,
+    )
+    if plan.adaptive_count_stddev is None:
+        return sigma
+    secure = dataclasses.replace(plan, insecure_seed=None, noise_multiplier=sigma)
+    allowed = dataclasses.replace(secure, adaptive_count_stddev=None).guarantee.mu
+    counts = tff_mf.adaptive_clipping_guarantee(
+        plan.rounds, plan.participation, count_stddev=plan.adaptive_count_stddev
+    )
+    if counts.mu >= allowed:
+        raise InputValueError(
+            f"adaptive_count_stddev={plan.adaptive_count_stddev!r} alone costs an ε of "
+            f"{rounded_up(counts.epsilon(plan.delta))}, and epsilon={epsilon!r} is allowed: give the counts more "
+            f"noise, above {rounded_up(math.sqrt(plan.participation.max_participations) / allowed)}."
+        )
+    sigma *= allowed / math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
+    step = 2.0**-52
+    while sigma < math.inf and dataclasses.replace(secure, noise_multiplier=sigma).epsilon > epsilon:
+        sigma, step = max(sigma, sys.float_info.min) * (1 + step), 2 * step
+    if sigma == math.inf:
+        raise InputValueError(f"epsilon={epsilon!r} at delta={plan.delta!r} needs more noise than float64 can hold.")
+    return sigma
 
 
 def population(privacy: PrivacyPlan, cohorts: CohortPlan) -> int:
     """Returns the number of clients of a deployment in proportion to its simulation, rounded up.
 
-    δ is held against 1 / population, so that the larger one is the stricter.
+    δ is compared with 1 / population: the larger population is the stricter one.
     """
     return -(-len(cohorts.client_ids) * privacy.cohort // privacy.clients_per_round)
 
 
 def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
-    """Raises unless a level of noise is given one way, by numbers that can be one.
+    """Raises unless exactly one of ε and σ is given, and all numbers are in range.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.

@@ -203,6 +203,22 @@ def bound_to(participation: tff_mf.Participation) -> str:
     )
 
 
+def run_bound_to(participation: tff_mf.Participation, *, restart_every: int | None, adaptive: bool) -> str:
+    """Returns what the guarantee of a run is bound to, in words: its schema, restarts and adaptive clipping.
+
+    Args:
+        participation: The participation schema.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        adaptive: Whether the clip norm adapts, at restarts.
+
+    Example:
+        >>> run_bound_to(tff_mf.MinSep(min_sep=3, max_participations=2), restart_every=6, adaptive=False)
+        'min-sep b≥3, k≤2, noise restarted every 6 rounds'
+    """
+    restarts = "" if restart_every is None else f", noise restarted every {restart_every} rounds"
+    return f"{bound_to(participation)}{restarts}{', counts of adaptive clipping included' if adaptive else ''}"
+
+
 def seen(min_sep: int | None, max_participations: int) -> str:
     """Returns what was observed of the participation of clients, in words.
 

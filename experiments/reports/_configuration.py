@@ -5,6 +5,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import tff_mf
+from tff_mf.errors import InputValueError
+
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import run_json
 from ..run_folder.ledger import cohort_digest
@@ -29,15 +32,20 @@ def write_configuration(
         plan: Mechanism, noise and participation.
         clip_norm: Clip norm ζ.
         cohorts: The clients of each round, as planned.
-        more: Fields of `Configuration` that the plan does not determine: `restart_every`, `adaptive_count_stddev`,
-            `adjacency`, `sampler`, `simulation`, `population`, `released_without_noise`, `evaluation_columns`,
-            `settings`, `command` and `versions`.
+        more: Fields of `Configuration` that the plan does not determine: `adjacency`, `sampler`, `simulation`,
+            `population`, `released_without_noise`, `evaluation_columns`, `settings`, `command` and `versions`;
+            `restart_every` and `adaptive_count_stddev` if the plan has none.
 
     Raises:
         InputValueError: If another field is given, or the folder is that of a run that was set to do something else.
     """
     check_fields(more)
+    of_plan = {name: getattr(plan, name) for name in ("restart_every", "adaptive_count_stddev")}
+    for name, value in of_plan.items():
+        if value is not None and more.get(name, value) != value:
+            raise InputValueError(f"{name}={more[name]!r} is not that of the plan, {value!r}: leave it out.")
     fields = {
+        **of_plan,
         "rounds": plan.rounds,
         "participation": type(plan.participation).__name__,
         "min_sep": plan.participation.min_sep,
@@ -53,3 +61,24 @@ def write_configuration(
         "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
     }
     return run_json.begin(folder, plan.mechanism, {**fields, **more})
+
+
+def read_plan(configuration: Configuration, mechanism: tff_mf.Mechanism) -> PrivacyPlan:
+    """Returns the privacy plan that `write_configuration` wrote.
+
+    Args:
+        configuration: The content of `run.json`.
+        mechanism: The mechanism of the artifact beside it.
+    """
+    return PrivacyPlan(
+        mechanism=mechanism,
+        rounds=configuration.rounds,
+        participation=configuration.schema,
+        noise_multiplier=configuration.noise_multiplier,
+        delta=configuration.delta,
+        clients_per_round=configuration.clients_per_round,
+        cohort=configuration.cohort,
+        insecure_seed=configuration.insecure_seed,
+        restart_every=configuration.restart_every,
+        adaptive_count_stddev=configuration.adaptive_count_stddev,
+    )

@@ -13,9 +13,9 @@ from tff_mf.errors import InputError
 from .. import sampling
 from ..output import strict_json
 from ..privacy import amplification, statements, summary
-from ..privacy.plan import PrivacyPlan
 from ..run_folder.run_json import Configuration
 from ..sampling.settings import SamplingSettings
+from ._configuration import read_plan
 from ._evidence import METRICS, Evidence
 from ._findings import CRITICAL, Finding
 
@@ -90,16 +90,7 @@ def _claims(
     """
     if evidence.mechanism is None or evidence.impossible:
         return dict.fromkeys(("epsilon", "epsilon_as_run", *_AMPLIFIED))
-    privacy = PrivacyPlan(
-        mechanism=evidence.mechanism,
-        rounds=configuration.rounds,
-        participation=configuration.schema,
-        noise_multiplier=configuration.noise_multiplier,
-        delta=configuration.delta,
-        clients_per_round=configuration.clients_per_round,
-        cohort=configuration.cohort,
-        insecure_seed=configuration.insecure_seed,
-    )
+    privacy = read_plan(configuration, evidence.mechanism)
     observed = sampling.ObservedParticipation(min_sep=evidence.min_sep, max_participations=evidence.max_participations)
     clients = configuration.settings.get("training_clients")
     in_secret = None
@@ -133,6 +124,7 @@ def _of_settings(configuration: Configuration) -> dict[str, Any]:
         "server_learning_rate",
     )
     names += ("server_momentum", "server_warmup", "server_cooldown", "server_optimizer")
+    names += ("adaptive_clipping", "adaptive_learning_rate")
     return {**{name: settings[name] for name in names if name in settings}, "clip_norm": configuration.clip_norm}
 
 

@@ -114,6 +114,10 @@ class Configuration:
             return tff_mf.SingleParticipation()
         return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
 
+    def restarts_in(self, round_number: int) -> bool:
+        """Returns whether noise starts anew in a round, counted from 1."""
+        return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0
+
 
 def check_fields(names: Iterable[str]) -> None:
     """Raises if a field is not for a pipeline to name: the plan determines it, or there is none.

@@ -123,11 +123,10 @@ def _begin_what_is_on_disk(
             "follow from the ledger: one of them is of before. Put both back as they were."
         )
     configuration = run_json.read_configuration(folder)
-    every = configuration.restart_every
     log.note(
         number,
         clients,
         divisor=configuration.divisor or configuration.clients_per_round,
         clip_norm=book.begun[-1].clip_norm if book.begun else configuration.clip_norm,
-        restarts=every is not None and number > 1 and (number - 1) % every == 0,
+        restarts=configuration.restarts_in(number),
     )

@@ -2,9 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
+
+from tff_mf import queries
+from tff_mf.errors import InputValueError
 
 from ... import aggregators
 from ..configuration.mechanism_names import RAMP_FLOOR
@@ -51,17 +57,22 @@ def build_process(
             same model to the bit.
         limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for what is
             run without this package, which counts the rounds of a training itself.
+
+    Raises:
+        InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
     """
     mean = aggregators.build_mf_aggregator(
         privacy.mechanism,
         clip_norm=settings.clip_norm,
         noise_multiplier=privacy.noise_multiplier_as_run,
         clients_per_round=privacy.clients_per_round,
+        restart_every=privacy.restart_every,
+        adaptive_clipping=_adaptive_clipping(settings, privacy),
         insecure_seed=privacy.insecure_seed,
         rounds=privacy.rounds if limited else None,
     )
     shared = {
-        "server_optimizer_fn": _server_optimizer(settings, privacy.rounds),
+        "server_optimizer_fn": _server_optimizer(settings, privacy),
         "metrics_aggregator": aggregators.withhold_metrics,
         "loop_implementation": loop,
     }
@@ -90,7 +101,47 @@ def _zeroed(
     return aggregators.withhold_measurements(zeroing)
 
 
-def _server_optimizer(settings: TrainingSettings, rounds: int) -> tff.learning.optimizers.Optimizer:
+def clip_norm_of(state: Any, settings: TrainingSettings) -> float:
+    """Returns the clip norm of the round that starts from a state of the learning process: the noised counts' result.
+
+    Args:
+        state: The state.
+        settings: How the run trains.
+    """
+    found = [settings.clip_norm]
+
+    def visit(part: object) -> object | None:
+        if not isinstance(part, queries.AdaptiveClippingState):
+            return None
+        found.append(float(np.asarray(part.clip_norm)))
+        return part
+
+    if settings.adaptive_clipping is not None:
+        tree.traverse(visit, state)
+    return found[-1]
+
+
+def _adaptive_clipping(settings: TrainingSettings, privacy: PrivacyPlan) -> queries.AdaptiveClipping | None:
+    if (settings.adaptive_clipping is None) != (privacy.adaptive_count_stddev is None):
+        raise InputValueError(
+            f"adaptive_clipping={settings.adaptive_clipping!r} of the settings and adaptive_count_stddev="
+            f"{privacy.adaptive_count_stddev!r} of the privacy plan go together: give both or neither."
+        )
+    if settings.adaptive_clipping is None or privacy.adaptive_count_stddev_as_run is None:
+        return None
+    return queries.AdaptiveClipping(
+        count_stddev=privacy.adaptive_count_stddev_as_run,
+        target_quantile=settings.adaptive_clipping,
+        learning_rate=settings.adaptive_learning_rate,
+    )
+
+
+def _server_optimizer(settings: TrainingSettings, privacy: PrivacyPlan) -> tff.learning.optimizers.Optimizer:
+    if settings.server_optimizer == "dp_ftrl":
+        return aggregators.build_dp_ftrl(
+            settings.server_learning_rate, settings.server_momentum, restart_every=privacy.restart_every
+        )
+    rounds = privacy.rounds
     warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds
 
     def rate(step: tf.Tensor) -> tf.Tensor:

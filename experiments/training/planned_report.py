@@ -1,37 +1,35 @@
-"""The configuration and the planned report of a training run."""
+"""What a training run is set to do, on disk before it starts: its `run.json` and its planned report."""
 
-import dataclasses
 import pathlib
 
 from .. import reports, sampling
-from ..configuration.settings import TrainingSettings
-from ..privacy.plan import PrivacyPlan, population
 from ..run_folder.versions import versions
-from ..sampling import CohortPlan
+from .preparation import PreparedRun
+from .task import METRICS
 
 
-def plan(folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan, cohorts: CohortPlan) -> None:
-    """Writes the configuration of a training run and its planned report.
+def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
+    """Writes `run.json`, the mechanism's artifact and the planned report of a run.
 
     Args:
-        folder: The run's folder.
-        settings: Everything but privacy.
-        privacy: The mechanism and its noise.
-        cohorts: Who will take part when.
-    """
-    from . import task
+        prepared: The run.
+        folder: Its folder.
 
+    Raises:
+        InputValueError: If the folder holds a run with another mechanism or other settings.
+    """
+    settings, cohorts = prepared.settings, prepared.cohorts
     reports.write_configuration(
         folder,
-        privacy,
+        prepared.privacy,
         clip_norm=settings.clip_norm,
         cohorts=[cohorts.cohort(t) for t in range(cohorts.rounds)],
         sampler=sampling.planner_name(settings.sampling.kind),
         simulation=True,
-        population=population(privacy, cohorts),
+        population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": "clients that do not train"}],
-        evaluation_columns=task.METRICS,
-        settings={**dataclasses.asdict(settings), "training_clients": len(cohorts.client_ids)},
+        evaluation_columns=METRICS,
+        settings={**settings.to_dict(), "training_clients": len(cohorts.client_ids)},
         versions=versions(),
     )
     reports.write(folder, realised=False)

@@ -10,6 +10,7 @@ from .. import reports
 from ..configuration.settings import TrainingSettings
 from ..output import digits
 from ..privacy.plan import PrivacyPlan
+from ..run_folder import ledger
 from . import task
 
 FOLDER = "tensorboard"
@@ -25,17 +26,21 @@ class Board(tff.program.ReleaseManager):
     def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan) -> None:
         self._folder = folder
         self._manager = tff.program.TensorBoardReleaseManager(folder / FOLDER)
-        stddev = privacy.noise_multiplier_as_run * settings.clip_norm
-        self._settings = {
-            "clip_norm": settings.clip_norm,
-            # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies.
-            "noise_stddev_of_z_in_the_mean": stddev / privacy.clients_per_round,
-        }
+        # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies, for a clip norm of 1.
+        self._stddev = privacy.noise_multiplier_as_run / privacy.clients_per_round
+        self._fixed = None if settings.adaptive_clipping is not None else settings.clip_norm
 
     async def release(self, value: Mapping[str, float], key: int) -> None:
         """Releases the row `value` of the round `key`, which the ledger has as released."""
         evaluated = task.ACCURACY in value
-        await self._manager.release({**value, **self._settings, **(self._epsilon() if evaluated else {})}, key)
+        clip_norm = self._logged_clip_norm(key) if self._fixed is None else self._fixed
+        noise = {"clip_norm": clip_norm, "noise_stddev_of_z_in_the_mean": self._stddev * clip_norm}
+        await self._manager.release({**value, **noise, **(self._epsilon() if evaluated else {})}, key)
+
+    def _logged_clip_norm(self, round_number: int) -> float:
+        """Returns the clip norm of a round, which follows from noised counts, by the ledger."""
+        begun = ledger.read_ledger(self._folder / ledger.LEDGER).begun
+        return next(each.clip_norm for each in reversed(begun) if each.round_number == round_number)
 
     def _epsilon(self) -> dict[str, float]:
         claim = reports.claim_so_far(self._folder)

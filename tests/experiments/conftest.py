@@ -190,9 +190,9 @@ class _Traced:
 
     def __init__(self) -> None:
         from tff_mf.aggregators.computations import forms
-        from tff_mf.experiments.training import program as training_program
+        from tff_mf.experiments.training import preparation
 
-        self._build_task, self._build_process = training_program.build_task, training_program.build_process
+        self._build_task, self._build_process = preparation.build_task, preparation.build_process
         self.take_apart: Callable = functools.cache(forms.take_apart)
         self._kept: dict[tuple, Any] = {}
 
@@ -218,10 +218,10 @@ def _traced() -> _Traced:
 def traced_once(_traced: _Traced) -> Iterator[None]:
     """Runs in this process share what TFF traces for the same settings, as the restarts of one run do."""
     from tff_mf.aggregators.computations import forms
-    from tff_mf.experiments.training import program as training_program
+    from tff_mf.experiments.training import preparation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_program, "build_task", _traced.build_task)
-        patch.setattr(training_program, "build_process", _traced.build_process)
+        patch.setattr(preparation, "build_task", _traced.build_task)
+        patch.setattr(preparation, "build_process", _traced.build_process)
         patch.setattr(forms, "take_apart", _traced.take_apart)
         yield

@@ -28,7 +28,7 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.reports import _summarised
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
-from tff_mf.experiments.training import program, task
+from tff_mf.experiments.training import preparation, task
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 from run_folders import ANSWERS
@@ -132,8 +132,8 @@ def kept(small_data, tmp_path_factory):
     def make(kind):
         if kind not in made:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(program, "build_task", build_task)
-                patch.setattr(program, "build_process", build_process)
+                patch.setattr(preparation, "build_task", build_task)
+                patch.setattr(preparation, "build_process", build_process)
                 patch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
                 made[kind] = root / f"run{len(made)}"
                 done = trained(made[kind], small_data, KINDS[kind].split())

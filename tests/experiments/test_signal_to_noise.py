@@ -30,13 +30,7 @@ DROWNED = RunConfiguration(
 def of(configuration, mechanism=None):
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism())
     settings = configuration.training_settings(configuration.chosen_rate(privacy))
-    return signal_to_noise.of_run(
-        privacy,
-        settings.model,
-        clip_norm=settings.clip_norm,
-        server_learning_rate=settings.server_learning_rate,
-        server_momentum=settings.server_momentum,
-    )
+    return signal_to_noise.of_run(privacy, settings)
 
 
 def plan(mechanism, *, cohort=20, rounds=300, **noise):

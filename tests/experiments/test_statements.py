@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import re
+import types
 from fractions import Fraction
 
 import pytest
@@ -258,7 +259,8 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
     setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
     cohorts = sampling.plan(settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting)
-    planned_report.plan(tmp_path, settings, privacy, cohorts)
+    prepared = types.SimpleNamespace(settings=settings, privacy=privacy, cohorts=cohorts, population=9)
+    planned_report.write_plan(prepared, tmp_path)
     name = reports.read_configuration(tmp_path).sampler
     assert name.startswith("tff_mf.experiments.sampling.plan_")
     named = getattr(sampling, name.rpartition(".")[2])

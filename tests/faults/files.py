@@ -29,10 +29,11 @@ from tff_mf import aggregators
 from tff_mf.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.run_folder import ledger
-from tff_mf.experiments.training import program
+from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.training import checkpoints, learning_process, preparation, program
+from tff_mf.experiments.training import task as training_task
 
 _NOBODY = 65534
 
@@ -103,7 +104,7 @@ class _Process:
     def __init__(self, data: pathlib.Path) -> None:
         model = ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4)
         words = list(sqlite.load_word_counts(data, 100))
-        language = program.task.build_task(
+        language = training_task.build_task(
             model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
         )
         plan = mock.Mock(
@@ -112,9 +113,11 @@ class _Process:
             rounds=small_run.ROUNDS,
             clients_per_round=3,
             insecure_seed=None,
+            restart_every=None,
+            adaptive_count_stddev_as_run=None,
         )
         with aggregators.tff_session():
-            process, self.mean = program.build_process(program.TrainingSettings(model=model), plan, language)
+            process, self.mean = learning_process.build_process(TrainingSettings(model=model), plan, language)
             self._start = process.initialize()
         self.words, self.parameters = words, language.parameters
 
@@ -148,7 +151,7 @@ class Resumption:
             initial_weights=None,
             parameters=self._process.parameters,
         )
-        load = program.recovery.Recovery.load
+        load = checkpoints.Recovery.load
 
         def loaded(saved: Any, start: Any) -> Any:
             self._loaded = load(saved, start)
@@ -156,14 +159,13 @@ class Resumption:
 
         with contextlib.ExitStack() as patches:
             for where, name, value in (
-                (program.task, "build_task", lambda *given, **more: task),
-                (program, "build_process", lambda *given: (self._process, self._process.mean)),
-                (program, "_sentences", lambda *given: None),
-                (program.sqlite, "load", lambda path: self._splits),
-                (program.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
-                (program.sampling, "MinSepDataSource", _NoData),
-                (program.aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
-                (program.recovery.Recovery, "load", loaded),
+                (training_task, "build_task", lambda *given, **more: task),
+                (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
+                (preparation.sqlite, "load", lambda path: self._splits),
+                (preparation.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
+                (preparation.sampling, "MinSepDataSource", _NoData),
+                (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
+                (checkpoints.Recovery, "load", loaded),
             ):
                 patches.enter_context(mock.patch.object(where, name, value))
             try:
@@ -177,7 +179,7 @@ class Resumption:
             "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
             "round": self._loaded.round_number,
             "history": [sorted(row.items()) for row in self._loaded.history],
-            "participation": list(program.participation_log.read_entries(folder / program.PARTICIPATION)),
+            "participation": list(participation_log.read_entries(folder / program.PARTICIPATION)),
             "released": ledger.read_ledger(folder / ledger.LEDGER).released,
             "metrics": _metrics(folder),
             "configuration": _plain(folder / "run.json"),
@@ -203,7 +205,7 @@ class _NoData:
 
 def _metrics(folder: pathlib.Path) -> list[str]:
     # How long rounds took differs from run to run, and is nothing that anything is computed from.
-    rows = program.participation_log.csv.DictReader((folder / program.METRICS).open(newline=""))
+    rows = participation_log.csv.DictReader((folder / program.METRICS).open(newline=""))
     return [str(sorted((name, value) for name, value in row.items() if name != "seconds")) for row in rows]
 
 

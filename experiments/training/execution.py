@@ -1,0 +1,77 @@
+"""Trains a prepared run on workers, and continues from its last checkpoint when a worker is lost."""
+
+import dataclasses
+import logging
+import pathlib
+
+import numpy as np
+
+from ... import aggregators
+from ..configuration.settings import ExecutionSettings
+from .checkpoints import Recovery
+from .preparation import PreparedRun
+from .rounds import OnRound, RoundLoop
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """A run after its last round.
+
+    Attributes:
+        saved: The checkpoints, which are not needed any more once the run's files are written.
+        history: Metrics of each evaluated round.
+        validated: Metrics of the final model on validation clients.
+        weights: The final model's parameters.
+        seconds: How long the rounds took.
+    """
+
+    saved: Recovery
+    history: list[dict[str, float]]
+    validated: dict[str, float]
+    weights: list[np.ndarray]
+    seconds: float
+
+
+def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execution: ExecutionSettings) -> TrainedRun:
+    """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
+
+    Args:
+        prepared: The run.
+        out: Its folder, with `run.json`.
+        on_round: Called after every round with its number and metrics (empty if not evaluated).
+        execution: Where it computes, when it saves checkpoints, and how often it resumes by itself.
+
+    Raises:
+        InputValueError: If there is no such run to resume, or its files are damaged.
+        WorkerLostError: If a worker dies and no restarts are left.
+    """
+    workers, restarts, resume = execution.workers, execution.restarts, execution.resume
+    while True:
+        saved = Recovery(
+            out, prepared.aggregator, prepared.description, every=execution.checkpoint_every, resume=resume
+        )
+        try:
+            with aggregators.resident_context(workers=workers):
+                loop = RoundLoop(prepared=prepared, out=out, on_round=on_round)
+                return _trained(loop, saved)
+        except aggregators.WorkerLostError as error:
+            workers = tuple(address for address in workers if address != error.address)
+            if not restarts or (execution.workers and not workers):
+                raise
+            _LOG.warning("%s It does so now.", error)
+            restarts, resume = restarts - 1, True
+
+
+def _trained(loop: RoundLoop, saved: Recovery) -> TrainedRun:
+    prepared = loop.prepared
+    progress = loop.train(saved, saved.load(prepared.initial_state()))
+    model = prepared.process.get_model_weights(progress.state)
+    return TrainedRun(
+        saved=saved,
+        history=list(progress.history),
+        validated=prepared.validate(model),
+        weights=[np.asarray(weight) for weight in model.trainable],
+        seconds=progress.seconds,
+    )

@@ -1,0 +1,127 @@
+"""What is fixed before the first round of a run: data, cohorts, model and learning process."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+from ... import aggregators
+from .. import sampling
+from ..configuration.settings import TrainingSettings
+from ..datasets import sqlite
+from ..privacy import amplification
+from ..privacy.plan import PrivacyPlan, population
+from .learning_process import build_process, build_task
+from .task import Evaluation, Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """Everything of a run that does not change while it trains.
+
+    Attributes:
+        settings: Everything but privacy.
+        privacy: The mechanism and its noise.
+        cohorts: Who is chosen in which round: this is logged.
+        present: Who of them reports.
+        vocabulary: The words that the model knows, the most frequent first.
+        language_task: The model and how text becomes its input.
+        source: The data of the clients that report.
+        evaluate: Measures a model on test clients.
+        validate: Measures a model on validation clients.
+        in_secret: What sampling in secret would add to the guarantee, or `None`.
+        process: The learning process.
+        aggregator: The aggregator in it that adds the noise.
+    """
+
+    settings: TrainingSettings
+    privacy: PrivacyPlan
+    cohorts: sampling.CohortPlan
+    present: sampling.CohortPlan
+    vocabulary: Sequence[str]
+    language_task: Task
+    source: sampling.MinSepDataSource
+    evaluate: Evaluation
+    validate: Evaluation
+    in_secret: amplification.Amplified | None
+    process: tff.learning.templates.LearningProcess
+    aggregator: aggregators.MFAggregationFactory
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Everything that determines how the run proceeds, but its noise, as JSON: a resumed run must have the same."""
+        return {
+            "settings": self.settings.to_dict(),
+            "rounds": self.privacy.rounds,
+            "clients_per_round": self.privacy.clients_per_round,
+            "participation": repr(self.privacy.participation),
+            "cohorts": self.cohorts.digest,
+        }
+
+    @property
+    def population(self) -> int:
+        """Number of clients of a deployment in proportion to its simulation."""
+        return population(self.privacy, self.cohorts)
+
+    @property
+    def dropped_participations(self) -> int:
+        """How often a client was chosen and did not report."""
+        return _participations(self.cohorts) - _participations(self.present)
+
+    def initial_state(self) -> Any:
+        """Returns the state of the learning process before the first round, with the initial model."""
+        return self.process.set_model_weights(self.process.initialize(), self.language_task.initial_weights)
+
+
+def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path) -> PreparedRun:
+    """Returns what a run is made of.
+
+    Args:
+        settings: Everything but privacy.
+        privacy: The mechanism and its noise.
+        data: File in StackOverflow's format.
+
+    Raises:
+        InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
+    """
+    splits = sqlite.load(data)
+    cohorts = sampling.plan(
+        settings.sampling,
+        client_ids=splits.train.client_ids,
+        clients_per_round=privacy.clients_per_round,
+        rounds=privacy.rounds,
+        participation=privacy.participation,
+        seed=settings.seed,
+    )
+    present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
+    # A search of its own, which may be refused: before hours of training.
+    in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
+    vocabulary = list(sqlite.load_word_counts(data, settings.model.vocab_size))
+    language_task = build_task(settings, vocabulary)
+    process, aggregator = build_process(settings, privacy, language_task)
+    evaluate, validate = (
+        language_task.build_evaluation(
+            clients.create_tf_dataset_from_all_clients(seed=0).take(settings.evaluation_examples)
+        )
+        for clients in (splits.test, splits.validation)
+    )
+    return PreparedRun(
+        settings=settings,
+        privacy=privacy,
+        cohorts=cohorts,
+        present=present,
+        vocabulary=vocabulary,
+        language_task=language_task,
+        source=sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train),
+        evaluate=evaluate,
+        validate=validate,
+        in_secret=in_secret,
+        process=process,
+        aggregator=aggregator,
+    )
+
+
+def _participations(cohorts: sampling.CohortPlan) -> int:
+    return sum(len(cohorts.cohort(t)) for t in range(cohorts.rounds))

@@ -1,0 +1,123 @@
+"""The rounds of a run: each is logged before it is computed, and saved before anything of it is released."""
+
+import asyncio
+import dataclasses
+import functools
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from ..run_folder import ledger, run_json, run_log
+from ..run_folder.participation_log import PARTICIPATION
+from . import resume, tensorboard
+from .checkpoints import Progress, Recovery
+from .learning_process import clip_norm_of
+from .preparation import PreparedRun
+
+METRICS = "metrics.csv"
+
+OnRound = Callable[[int, Mapping[str, float]], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundLoop:
+    """The rounds of one run.
+
+    Attributes:
+        prepared: The run.
+        out: Its folder, with `run.json`.
+        on_round: Called after every round with its number and metrics (empty if not evaluated).
+    """
+
+    prepared: PreparedRun
+    out: pathlib.Path
+    on_round: OnRound
+
+    def train(self, saved: Recovery, progress: Progress) -> Progress:
+        """Runs the rounds that are left and returns where the run is then.
+
+        Formal guarantee: a client is in the log before its update is computed, and a round is on disk before anything
+        of it is released; see `Recovery.save`.
+
+        Args:
+            saved: The checkpoints.
+            progress: Where the run is.
+
+        Raises:
+            InputValueError: If the files of a run to resume do not allow that.
+        """
+        if not saved.fresh:
+            logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
+            resume.check(self.out, progress.round_number, run=saved.run, **logs)
+        if progress.round_number == self._rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
+            # Stopped after its last round: only what is written at the end is missing.
+            self._released_again(progress)
+            return progress
+        iterator = self.prepared.source.iterator(progress.round_number)
+        started = time.perf_counter() - progress.seconds
+        with run_log.open_run_log(self.out, run=saved.run) as log:
+            # The run may have been stopped between a checkpoint and the ledger's entry of it.
+            log.released_until(progress.round_number)
+            managers = self._released_again(progress)
+            for number in range(progress.round_number + 1, self._rounds + 1):
+                datasets = iterator.select()
+                self._begin(log, progress)
+                progress, metrics = self._computed(progress, datasets, started)
+                if saved.save(progress, released=bool(metrics)):
+                    log.released_until(number)
+                _release(managers, progress)
+                self.on_round(number, metrics)
+            log.ended()
+        return progress
+
+    @property
+    def _rounds(self) -> int:
+        return self.prepared.privacy.rounds
+
+    @functools.cached_property
+    def _configuration(self) -> run_json.Configuration:
+        return run_json.read_configuration(self.out)
+
+    def _begin(self, log: run_log.RunLog, progress: Progress) -> None:
+        number = progress.round_number + 1
+        log.begin(
+            number,
+            # All who were chosen: the guarantee does not count on who drops out.
+            self.prepared.cohorts.cohort(number - 1),
+            divisor=self.prepared.privacy.clients_per_round,
+            clip_norm=clip_norm_of(progress.state, self.prepared.settings),
+            restarts=self._configuration.restarts_in(number),
+        )
+
+    def _computed(
+        self, progress: Progress, datasets: Sequence[tf.data.Dataset], started: float
+    ) -> tuple[Progress, dict[str, float]]:
+        """Returns where the run is after the next round, and the metrics of its model: none if it is not evaluated."""
+        number, history = progress.round_number + 1, progress.history
+        state = self.prepared.process.next(progress.state, datasets).state
+        metrics: dict[str, float] = {}
+        if number % self.prepared.settings.evaluate_every == 0 or number == self._rounds:
+            metrics = self.prepared.evaluate(self.prepared.process.get_model_weights(state))
+            history = (*history, {"round": number, **metrics})
+        seconds = time.perf_counter() - started
+        row = {"seconds": seconds, **metrics}
+        return Progress(state=state, round_number=number, history=history, row=row, seconds=seconds), metrics
+
+    def _released_again(self, progress: Progress) -> list[tff.program.ReleaseManager]:
+        """Releases what was saved and may not have been released: released again, a row is the same."""
+        resume.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
+        mode = tff.program.CSVSaveMode.WRITE
+        managers = [tff.program.CSVFileReleaseManager(self.out / METRICS, save_mode=mode, key_fieldname="round")]
+        if self.prepared.settings.tensorboard:
+            managers.append(tensorboard.Board(self.out, self.prepared.settings, self.prepared.privacy))
+        if progress.row:
+            _release(managers, progress)
+        return managers
+
+
+def _release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
+    for manager in managers:
+        asyncio.run(manager.release(progress.row, progress.round_number))

@@ -1,0 +1,334 @@
+"""Runs whose noise restarts, with and without adaptive clipping: their ε, their files, and how they resume."""
+
+import csv
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.configuration import learning_rates
+from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.privacy import amplification, plan_privacy
+from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.training import learning_process, preparation, program
+
+pytestmark = pytest.mark.usefixtures("traced_once")
+
+SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
+SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
+# One sentence a client, so that the order of a client's sentences, which is random, is always the same.
+SMALL = TrainingSettings(
+    model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),
+    max_examples=1,
+    batch_size=1,
+    evaluate_every=4,
+    evaluation_examples=20,
+    server_warmup=0.0,
+    server_cooldown=0.0,
+)
+ADAPTIVE = dataclasses.replace(SMALL, adaptive_clipping=0.5, adaptive_learning_rate=2.0, clip_norm=0.25)
+FLAGS = [
+    *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
+    *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
+    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20"),
+]
+
+
+def plan(**changes):
+    return plan_privacy(**{**SETTING, "mechanism": tff_mf.Tree(4), "restart_every": 4, **changes})
+
+
+def of_python(noise_multiplier, count_stddev=None, mechanism=None):
+    """The guarantee of the setting from the functions of `tff_mf` alone."""
+    sums = tff_mf.guarantee(mechanism or tff_mf.Tree(4), 9, SCHEMA, noise_multiplier=noise_multiplier, restart_every=4)
+    if count_stddev is None:
+        return sums
+    return tff_mf.compose_guarantees(sums, tff_mf.adaptive_clipping_guarantee(9, SCHEMA, count_stddev=count_stddev))
+
+
+def train(data, out, settings, privacy, **execution):
+    out.mkdir(exist_ok=True)
+    given = {"on_round": execution.pop("on_round", lambda *each: None)}
+    where = ExecutionSettings(**{"checkpoint_every": 2, **execution})
+    return program.run(settings, privacy, data=data, out=out, execution=where, **given)
+
+
+def critical(folder):
+    return [f"{each.field}: {each.text}" for each in reports.check(folder) if each.severity == "critical"]
+
+
+@pytest.mark.parametrize("count_stddev", [None, 20.0])
+def test_epsilon_of_a_plan_is_that_of_the_functions_of_tff_mf(count_stddev):
+    found = plan(noise_multiplier=5.0, adaptive_count_stddev=count_stddev)
+    expected = of_python(5.0, count_stddev)
+    assert found.epsilon == expected.epsilon(1e-6)
+    assert found.zcdp_rho == expected.zcdp_rho
+    as_run = of_python(0.5, None if count_stddev is None else 2.0)
+    assert found.epsilon_as_run == as_run.epsilon(1e-6)
+    # One restart alone has a smaller ε than the run, and so has the run without its counts.
+    alone = tff_mf.epsilon(
+        tff_mf.Tree(4), 4, tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=5.0, delta=1e-6
+    )
+    assert alone < of_python(5.0).epsilon(1e-6) <= found.epsilon
+    assert found.claim().epsilon_as_run == pytest.approx(found.epsilon_as_run, rel=1e-9)
+    assert "noise restarted every 4 rounds" in found.claim().participation
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 40.0])
+@pytest.mark.parametrize("count_stddev", [None, 18.0])
+def test_noise_is_calibrated_to_restarts_and_counts_together(epsilon, count_stddev):
+    found = plan(epsilon=epsilon, adaptive_count_stddev=count_stddev)
+    sigma = found.noise_multiplier
+    assert of_python(sigma, count_stddev).epsilon(1e-6) <= epsilon
+    assert of_python(sigma * (1 - 1e-9), count_stddev).epsilon(1e-6) > epsilon
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-9, 1e-14])
+def test_noise_is_calibrated_where_the_counts_take_nearly_all_of_epsilon(gap):
+    allowed = dataclasses.replace(plan(epsilon=2.0)).guarantee.mu
+    stddev = np.sqrt(SCHEMA.max_participations) / allowed * (1 + gap)
+    found = plan(epsilon=2.0, adaptive_count_stddev=stddev)
+    assert of_python(found.noise_multiplier, stddev).epsilon(1e-6) <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"restart_every": 9}, "restart_every=9 must be less than rounds=9"),
+        ({"restart_every": 0}, "restart_every"),
+        ({"restart_every": None, "mechanism": tff_mf.Tree(9), "adaptive_count_stddev": 1.0}, "needs restart_every"),
+        ({"adaptive_count_stddev": 0.0}, "adaptive_count_stddev"),
+        ({"adaptive_count_stddev": 0.5}, "alone costs an ε of .* above"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**{"epsilon": 1.0, **changes})
+
+
+def test_the_noise_that_the_error_names_is_enough():
+    with pytest.raises(tff_mf.InputError) as error:
+        plan(epsilon=1.0, adaptive_count_stddev=0.5)
+    stddev = float(str(error.value).rpartition("above ")[2].rstrip("."))
+    assert plan(epsilon=1.0, adaptive_count_stddev=stddev * 1.001).epsilon <= 1.0
+
+
+def test_restarts_are_not_amplified():
+    schema = tff_mf.MinSep(min_sep=1, max_participations=9)
+    setting = {**SETTING, "participation": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
+    poisson = SamplingSettings(kind="poisson")
+    assert amplification.amplified(plan_privacy(**setting), poisson, 1000) is not None
+    assert amplification.amplified(plan_privacy(**setting, restart_every=3), poisson, 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"adaptive_clipping": 0.5}, "needs adaptive_count_stddev"),
+        ({"adaptive_count_stddev": 5.0}, "needs adaptive_clipping"),
+        ({"adaptive_clipping": 0.5, "adaptive_count_stddev": 5.0, "restart_every": None}, "needs restart_every"),
+        ({"adaptive_clipping": 1.0, "adaptive_count_stddev": 5.0}, "adaptive_clipping"),
+        ({"adaptive_learning_rate": 0.5}, "needs adaptive_clipping"),
+        ({"server_optimizer": "dp_ftrl"}, "server_warmup=0.15.*sgdm"),
+        ({"server_optimizer": "adam"}, "sgdm, dp_ftrl"),
+        (
+            {"adaptive_clipping": 0.5, "adaptive_count_stddev": 5.0, "server_learning_rate": "proposed"},
+            "proposed.*fixed clip norm",
+        ),
+        ({"mechanism": "dense", "workload": "learning_rates"}, "differ from restart to restart"),
+        ({"restart_every": 24}, "less than rounds=24"),
+    ],
+)
+def test_configurations_that_do_not_fit_are_refused(changes, message):
+    given = {"rounds": 24, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 6, "epsilon": 4.0}
+    with pytest.raises(ValueError, match=message):
+        RunConfiguration(**{**given, "mechanism": "tree-full", "restart_every": 8, **changes}).check()
+
+
+def test_a_mechanism_is_optimized_for_one_restart_and_accounted_for_all():
+    configuration = RunConfiguration(
+        rounds=24, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=6, epsilon=4.0, mechanism="banded",
+        restart_every=8,
+    )  # fmt: skip
+    configuration.check()
+    mechanism = configuration.build_mechanism()
+    assert mechanism.optimized_for.rounds == 8
+    found = configuration.privacy_plan(mechanism)
+    expected = tff_mf.guarantee(
+        mechanism, 24, configuration.participation(), noise_multiplier=found.noise_multiplier, restart_every=8
+    )
+    assert 3.99 < expected.epsilon(1e-6) <= 4.0
+    assert found.epsilon == expected.epsilon(1e-6)
+
+
+def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
+    """L_e, from which rates are proposed: against the block-diagonal inverse of the whole run."""
+    inverse = np.kron(np.eye(3), tff_mf.Tree(4).inverse(4))[:9, :9]
+    exact = np.sqrt(np.mean(np.sum(np.square(np.cumsum(inverse, axis=0)), axis=1)))
+    found = learning_rates.rmse_of_plan(plan(noise_multiplier=5.0))
+    assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
+
+
+def test_settings_of_earlier_releases_are_stored_as_they_were():
+    names = set(TrainingSettings().to_dict())
+    assert names & {"server_optimizer", "adaptive_clipping", "adaptive_learning_rate"} == set()
+    for settings in (SMALL, ADAPTIVE, dataclasses.replace(SMALL, server_optimizer="dp_ftrl")):
+        stored = json.loads(json.dumps({**settings.to_dict(), "training_clients": 12}))
+        assert TrainingSettings.from_dict(stored) == settings
+    with pytest.raises(tff_mf.InputError, match="settings of tff-mf train"):
+        TrainingSettings.from_dict({"clip_norm": 1.0})
+
+
+def test_settings_and_plan_agree_on_adaptive_clipping_or_nothing_is_built():
+    for settings, privacy in (
+        (ADAPTIVE, plan(noise_multiplier=1.0)),
+        (SMALL, plan(noise_multiplier=1.0, adaptive_count_stddev=3.0)),
+    ):
+        with pytest.raises(tff_mf.InputError, match="give both or neither"):
+            learning_process.build_process(settings, privacy, None)
+
+
+def test_the_run_adds_the_noise_that_its_plan_accounts_for():
+    privacy = plan(noise_multiplier=5.0, adaptive_count_stddev=20.0)
+    task = learning_process.build_task(ADAPTIVE, [f"word{number}" for number in range(60)])
+    _, aggregator = learning_process.build_process(ADAPTIVE, privacy, task)
+    found = aggregator.dp_event(9, SCHEMA).noise_multiplier
+    # Of the clients that train: a tenth of the cohort, with a tenth of its noise.
+    assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
+
+
+@pytest.fixture(scope="module", params=["restarts", "dp_ftrl", "adaptive"])
+def kind(request):
+    """Settings and plan of a run; the noise is repeatable, and so small that the model follows the updates."""
+    optimizer = {"server_optimizer": "dp_ftrl"} if request.param == "dp_ftrl" else {}
+    settings = ADAPTIVE if request.param == "adaptive" else dataclasses.replace(SMALL, **optimizer)
+    counts = {"adaptive_count_stddev": 0.5} if request.param == "adaptive" else {}
+    return settings, plan(noise_multiplier=0.01, insecure_seed=7, **counts)
+
+
+def test_a_run_that_is_stopped_goes_on_to_the_same_model(small_data, tmp_path, kind):
+    settings, privacy = kind
+
+    def stop(number, metrics):
+        if number == 5:
+            raise KeyboardInterrupt
+
+    whole = train(small_data, tmp_path / "whole", settings, privacy)
+    with pytest.raises(KeyboardInterrupt):
+        train(small_data, tmp_path / "stopped", settings, privacy, on_round=stop)
+    resumed = train(small_data, tmp_path / "stopped", settings, privacy, resume=True)
+    for one, other in zip(resumed.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    books = [ledger.read_ledger(tmp_path / name / ledger.LEDGER) for name in ("whole", "stopped")]
+    last = [{each.round_number: each.clip_norm for each in book.begun} for book in books]
+    assert last[0] == last[1]
+    assert [book.restarts for book in books] == [[5, 9], [5, 9]]
+    norms = [last[0][number] for number in range(1, 10)]
+    assert [len(set(part)) for part in (norms[:4], norms[4:8], norms[8:])] == [1, 1, 1]
+    assert (len(set(norms)) > 1) == (settings.adaptive_clipping is not None)
+    other = dataclasses.replace(privacy, restart_every=3, mechanism=tff_mf.Tree(3))
+    with pytest.raises(tff_mf.InputError):
+        train(small_data, tmp_path / "whole", settings, other, resume=True)
+
+
+def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_not():
+    specs = tf.TensorSpec([], tf.float32)
+    moved = {}
+    for name in ("sgdm", "dp_ftrl"):
+        settings = dataclasses.replace(SMALL, server_optimizer=name, server_momentum=0.5)
+        optimizer = learning_process._server_optimizer(settings, plan(noise_multiplier=1.0))
+        state, weight, steps = optimizer.initialize(specs), tf.constant(0.0), []
+        for gradient in (1.0, 0.0, 0.0, 0.0, 0.0):
+            state, after = optimizer.next(state, weight, tf.constant(gradient))
+            steps.append(float(weight - after))
+            weight = after
+        moved[name] = steps
+    np.testing.assert_allclose(moved["sgdm"], [1, 0.5, 0.25, 0.125, 0.0625])
+    np.testing.assert_allclose(moved["dp_ftrl"], [1, 0.5, 0.25, 0.125, 0.0])
+
+
+@pytest.fixture(scope="module")
+def by_command(small_data, tmp_path_factory):
+    """A run with adaptive clipping by command, whose noise is random, in TOML and in flags."""
+    root = tmp_path_factory.mktemp("adaptive")
+    config = root / "run.toml"
+    config.write_text(
+        "[run]\nrestart_every = 2\nadaptive_clipping = 0.5\nadaptive_count_stddev = 6.0\nnoise_multiplier = 8.0\n"
+    )
+    out = root / "run"
+    flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--cohort", "6", "--out", str(out)]
+    done = CliRunner().invoke(cli, ["train", *FLAGS, *flags, "--tensorboard", "--json"])
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))
+
+
+def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command):
+    schema = tff_mf.MinSep(min_sep=2, max_participations=3)
+    sums = tff_mf.guarantee(tff_mf.Tree(2, variant="online"), 6, schema, noise_multiplier=8.0, restart_every=2)
+    counts = tff_mf.adaptive_clipping_guarantee(6, schema, count_stddev=6.0)
+    expected = tff_mf.compose_guarantees(sums, counts).epsilon(1e-6)
+    summary, out = by_command.summary, by_command.out
+    assert summary["epsilon"] == expected
+    assert (summary["restart_every"], summary["adaptive_count_stddev"], summary["adaptive_clipping"]) == (2, 6.0, 0.5)
+    assert summary["amplified_epsilon"] is None
+    assert "noise restarted every 2 rounds, counts of adaptive clipping included" in summary["statement"]
+    assert critical(out) == []
+    planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
+    assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
+    assert planned["accountant"]["planned"]["epsilon"] >= expected
+    assert realised["clipping"]["restart_every"] == 2
+    states = {each["name"]: each["state"] for each in realised["assumptions"]}
+    assert (states["restarts"], states["clipping"]) == ("holds", "holds")
+    again = reports.read_plan(reports.read_configuration(out), tff_mf.load(out / "mechanism.safetensors"))
+    assert again.epsilon == expected
+
+
+def test_an_audit_of_restarts_and_counts_passes(by_command):
+    done = CliRunner().invoke(cli, ["audit", str(by_command.out), "--coordinates", "4096"])
+    assert done.exit_code == 0, done.output
+    assert "all 12 tests passed" in done.stdout
+    assert critical(by_command.out) == []
+
+
+def test_a_summary_without_its_restarts_is_found_out(by_command, tmp_path):
+    stored = json.loads((by_command.out / "summary.json").read_text())
+    alone = tff_mf.epsilon(tff_mf.Tree(2), 2, tff_mf.SingleParticipation(), noise_multiplier=8.0, delta=1e-6)
+    try:
+        (by_command.out / "summary.json").write_text(json.dumps({**stored, "epsilon": alone}))
+        assert any("summary.json says epsilon=" in each for each in critical(by_command.out))
+    finally:
+        (by_command.out / "summary.json").write_text(json.dumps(stored, indent=2) + "\n")
+
+
+def test_curves_have_the_clip_norm_of_each_round(by_command):
+    found = {}
+    for path in sorted((by_command.out / program.TENSORBOARD).glob("**/*tfevents*")):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+    begun = {each.round_number: each.clip_norm for each in ledger.read_ledger(by_command.out / ledger.LEDGER).begun}
+    assert found["clip_norm"] == pytest.approx(begun)
+    with (by_command.out / program.METRICS).open(newline="") as file:
+        assert "clip_norm" not in next(csv.reader(file))
+
+
+def test_a_run_with_restarts_is_not_exported(by_command):
+    with pytest.raises(tff_mf.InputError, match="restart_every=2 cannot be exported"):
+        bundles.read_source(by_command.out)
+
+
+def test_preparing_computes_nothing_that_needs_a_worker(small_data):
+    prepared = preparation.prepare(SMALL, plan(noise_multiplier=1.0), small_data)
+    assert prepared.description["settings"] == SMALL.to_dict()
+    assert isinstance(prepared.aggregator, aggregators.MFAggregationFactory)
+    assert prepared.population == 10 * len(prepared.cohorts.client_ids)
