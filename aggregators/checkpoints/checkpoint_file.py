@@ -1,12 +1,9 @@
 """A checkpoint on disk: a safetensors file that is whole and lasting once it has its name."""
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
 import pathlib
-import secrets
 import stat
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
+from tff_mf import files
 from tff_mf.errors import InputValueError
 
 _LOG = logging.getLogger(__name__)
@@ -66,26 +64,18 @@ def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any
             "data_offsets": [start, end],
         }
     text = json.dumps(header).encode()
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            digest = hashlib.sha256(text)
-            file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-            for tensor in tensors:
-                array = np.ascontiguousarray(tensor)
-                content = array.data.cast("B") if array.size else b""
-                digest.update(content)
-                file.write(content)
-            file.seek(_LENGTH_BYTES + text.index(_NO_HASH.encode()))
-            file.write(digest.hexdigest().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        # Unlike a rename, a link never takes the place of a file that is there.
-        os.link(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    _sync(path.parent)
+    # Never in the place of a file that is there.
+    with files.atomic_file(path, mode=0o600, overwrite=False) as file:
+        digest = hashlib.sha256(text)
+        file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+        for tensor in tensors:
+            array = np.ascontiguousarray(tensor)
+            content = array.data.cast("B") if array.size else b""
+            digest.update(content)
+            file.write(content)
+        file.seek(_LENGTH_BYTES + text.index(_NO_HASH.encode()))
+        file.write(digest.hexdigest().encode())
+    files.sync_folder(path.parent)
 
 
 def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -164,11 +154,3 @@ def _others(path: pathlib.Path) -> bool:
 def _with_keys(folder: pathlib.Path) -> list[pathlib.Path]:
     """Returns the files in a folder of checkpoints, and in folders in it, that may hold keys: all but settings."""
     return [path for path in folder.rglob("*") if path.is_file() and path.suffix != _SETTINGS]
-
-
-def _sync(folder: pathlib.Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
