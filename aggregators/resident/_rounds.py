@@ -9,8 +9,9 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations.forms import RoundForm
+from ..workers.worker import WorkerLostError
 from . import _arguments
-from .connection import Connection, WorkerLostError
+from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations import forms
-from . import _arguments, _rounds, values, worker
+from ..workers import worker
+from . import _arguments, _rounds, values
 from .connection import Connection
 
 
