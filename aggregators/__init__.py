@@ -1,4 +1,8 @@
-"""Floor 2: the mechanisms of `tff_mf` as aggregators of TensorFlow Federated."""
+"""Mechanisms of `tff_mf` as aggregators of TensorFlow Federated.
+
+Packages, lowest first: `computations` and `workers`; `factories` and `resident`; `checkpoints` and `process_check`;
+`export`. Users import the names below.
+"""
 
 from tff_mf import _requires
 
@@ -23,10 +27,10 @@ from .factories.rejections import count_rejected as count_rejected  # noqa: E402
 from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
 from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
 from .process_check import check_process as check_process  # noqa: E402
-from .resident.connection import WorkerLostError as WorkerLostError  # noqa: E402
 from .resident.context import ResidentContext as ResidentContext  # noqa: E402
 from .resident.context import resident_context as resident_context  # noqa: E402
 from .resident.session import tff_session as tff_session  # noqa: E402
 from .resident.values import ResidentValue as ResidentValue  # noqa: E402
-from .resident.worker import Worker as Worker  # noqa: E402
-from .resident.worker import running_worker as running_worker  # noqa: E402
+from .workers.worker import Worker as Worker  # noqa: E402
+from .workers.worker import WorkerLostError as WorkerLostError  # noqa: E402
+from .workers.worker import running_worker as running_worker  # noqa: E402

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident.worker import _free_port
+from tff_mf.aggregators.workers.worker import _free_port
 
 CLIENTS = 4
 DIMENSIONS = (5_000, 250_000, 4_000_000)

@@ -97,7 +97,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.aggregators.factories.rejections",
     "tff_mf.aggregators.resident.context",
     "tff_mf.aggregators.resident.session",
-    "tff_mf.aggregators.resident.worker",
+    "tff_mf.aggregators.workers.worker",
     "tff_mf.experiments.privacy.amplification",
     "tff_mf.experiments.planning.amplified",
     "tff_mf.experiments.auditing._adversary",

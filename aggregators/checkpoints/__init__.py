@@ -1,1 +1,4 @@
-"""Checkpoints of TFF programs whose state holds the keys of noise, and releases that wait for them."""
+"""Checkpoints of TFF programs whose state contains the keys of noise, and releases that wait for them.
+
+Public modules: `manager`, `write_ahead` and `checkpoint_file`.
+"""

@@ -1,12 +1,9 @@
-"""A checkpoint on disk: a safetensors file that is whole and lasting once it has its name."""
+"""Reads and writes checkpoint files: safetensors files that are complete and durable once they have their name."""
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
 import pathlib
-import secrets
 import stat
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +11,17 @@ from typing import Any
 import numpy as np
 import safetensors
 
+from tff_mf import files
 from tff_mf.errors import InputValueError
 
 _LOG = logging.getLogger(__name__)
 
 _KEY, _HASH = "tff_mf_checkpoint", "sha256"
-# Stands in the header until all is written, and while the hash is taken.
+# Placeholder in the header until everything is written, and while the hash is computed.
 _NO_HASH = "0" * 64
 _VERSION = 2
 _LENGTH_BYTES = 8
-# What others may put beside checkpoints: `run.json` has no keys.
+# Other files beside checkpoints, such as `run.json`, contain no keys.
 _SETTINGS = ".json"
 _READ_BYTES = 2**20
 _DTYPES = {
@@ -43,16 +41,16 @@ _DTYPES = {
 
 
 def is_tensor(leaf: object) -> bool:
-    """Returns whether a leaf is written as a tensor: it has a shape and a numeric type."""
+    """Returns whether a leaf is written as a tensor: whether it has a shape and a numeric type."""
     return hasattr(leaf, "shape") and str(getattr(leaf, "dtype", "")) in _DTYPES
 
 
 def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any]) -> None:
-    """Writes a checkpoint that only its owner can read, and returns when it would survive a power cut.
+    """Writes a checkpoint that only its owner can read, and returns when it would survive a power failure.
 
     Args:
         path: The new file.
-        tensors: Arrays, or what becomes one; read one at a time.
+        tensors: Arrays, or objects that NumPy converts to arrays; read one at a time.
         description: Everything else, as JSON.
     """
     about = json.dumps({"version": _VERSION, **description})
@@ -66,36 +64,29 @@ def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any
             "data_offsets": [start, end],
         }
     text = json.dumps(header).encode()
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            digest = hashlib.sha256(text)
-            file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-            for tensor in tensors:
-                array = np.ascontiguousarray(tensor)
-                content = array.data.cast("B") if array.size else b""
-                digest.update(content)
-                file.write(content)
-            file.seek(_LENGTH_BYTES + text.index(_NO_HASH.encode()))
-            file.write(digest.hexdigest().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        # Unlike a rename, a link never takes the place of a file that is there.
-        os.link(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    _sync(path.parent)
+    # An existing checkpoint is never replaced.
+    with files.atomic_file(path, mode=0o600, overwrite=False) as file:
+        digest = hashlib.sha256(text)
+        file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+        for tensor in tensors:
+            array = np.ascontiguousarray(tensor)
+            content = array.data.cast("B") if array.size else b""
+            digest.update(content)
+            file.write(content)
+        file.seek(_LENGTH_BYTES + text.index(_NO_HASH.encode()))
+        file.write(digest.hexdigest().encode())
+    files.sync_folder(path.parent)
 
 
 def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     """Returns tensors and description of a checkpoint.
 
-    Formal guarantee: a file with another bit than was written is refused. A key of a past round that had changed would
-    be drawn again as other noise, which the rounds to come would not cancel.
+    Formal guarantee: a file in which any bit has changed is refused. A changed key of a past round would be replayed as
+    different noise, which later rounds would not cancel.
 
     Raises:
-        InputValueError: If the file is no checkpoint, damaged, or of a newer release.
+        InputValueError: If the file is not a checkpoint, is damaged, or was written by a release with another version
+            of the format.
     """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -106,21 +97,21 @@ def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
                 raise InputValueError(f"version {version} is newer than {_VERSION}: install a newer release of tff-mf")
             if version < _VERSION:
                 raise InputValueError(
-                    f"version {version} is older than {_VERSION}, and does not say what noise its state is of: finish "
-                    "the run with the release of tff-mf that began it"
+                    f"version {version} is older than {_VERSION} and does not record which noise its state belongs to: "
+                    "finish the run with the release of tff-mf that started it"
                 )
             if metadata[_HASH] != _digest(path, metadata[_HASH]):
                 raise InputValueError("its content does not match its sha256")
             return [file.get_tensor(str(index)) for index in range(len(file.keys()))], description
     except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputValueError(
-            f"checkpoint {str(path)!r} is damaged, or not one of this release of tff-mf: {error}. A damaged one cannot "
-            "be mended; what the run has released stays as it is."
+            f"checkpoint {str(path)!r} is damaged or was not written by this release of tff-mf: {error}. A damaged "
+            "checkpoint cannot be repaired; what the run has released is not affected."
         ) from error
 
 
 def _digest(path: pathlib.Path, claimed: str) -> str:
-    """Returns the hash of a file, but for the hash in its header."""
+    """Returns the hash of a file, without the hash in its header."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         header = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
@@ -131,25 +122,27 @@ def _digest(path: pathlib.Path, claimed: str) -> str:
 
 
 def make_private(folder: pathlib.Path) -> None:
-    """Makes a folder of checkpoints that only its owner can read, or makes it so, with a warning if others could.
+    """Creates a folder of checkpoints that only its owner can read, or restricts an existing one to its owner.
+
+    Logs a warning if others could read checkpoints in it.
 
     Raises:
-        InputValueError: If it cannot be made, or not be closed.
+        InputValueError: If it cannot be created or restricted.
     """
     try:
         if folder.is_dir() and _others(folder) and any(map(_others, _with_keys(folder))):
             _LOG.warning(
-                "Others could read the checkpoints in %r, whose keys take the noise off every released model. They "
-                "cannot any longer; against whoever did, the run has no guarantee.",
+                "Others could read the checkpoints in %r, whose keys allow removing the noise from every released "
+                "model. They no longer can; against anyone who did, the run has no guarantee.",
                 str(folder),
             )
         close(folder)
     except OSError as error:
-        raise InputValueError(f"checkpoints={str(folder)!r} cannot be kept from others: {error}.") from error
+        raise InputValueError(f"checkpoints={str(folder)!r} cannot be made private: {error}.") from error
 
 
 def close(folder: pathlib.Path) -> None:
-    """Makes a folder that only its owner can read, or makes it so."""
+    """Creates a folder that only its owner can read, or restricts an existing one and its files to their owner."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     for path in filter(pathlib.Path.is_file, folder.iterdir()):
@@ -157,18 +150,10 @@ def close(folder: pathlib.Path) -> None:
 
 
 def _others(path: pathlib.Path) -> bool:
-    """Returns whether others than the owner have any right to a path."""
+    """Returns whether anyone but the owner has any permission on a path."""
     return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
 
 
 def _with_keys(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files in a folder of checkpoints, and in folders in it, that may hold keys: all but settings."""
+    """Returns the files in a folder and its subfolders that may contain keys: all but settings."""
     return [path for path in folder.rglob("*") if path.is_file() and path.suffix != _SETTINGS]
-
-
-def _sync(folder: pathlib.Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,7 +1,6 @@
-"""Checkpoints of a training program that are no larger than its model."""
+"""Saves and loads a training program's state; the noise in it is saved as its keys."""
 
 import asyncio
-import base64
 import os
 import pathlib
 from collections.abc import Callable
@@ -16,34 +15,33 @@ from tff_mf.errors import InputValueError
 from tff_mf.noise import NoiseState
 
 from ..factories.factory import MFAggregationFactory
-from . import checkpoint_file
+from . import _program_state, checkpoint_file
 
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 _ROWS = ("replay", "save")
 
 
 class CheckpointManager(tff.program.ProgramStateManager):
-    """Saves program states in O(d) and durably; with TFF's own interface, for `train_model` and plain loops.
+    """Saves program states durably in O(d), with TFF's own interface, for `train_model` and plain loops.
 
-    Of the noise only the keys of the past rounds are saved. The rows, up to thousands of times the
-    model, are drawn again from them when a state is loaded, at the cost of the noise of every past
-    round; `rows="save"` writes the rows too, where they are few or the past is long.
+    Of the noise, only the keys of past rounds are saved. Its rows, which may take thousands of times the memory of the
+    model, are drawn again from the keys when a state is loaded, which takes as long as the noise of all past rounds
+    did. `rows="save"` also writes the rows, for few rows or many past rounds.
 
-    Formal guarantee: `save` returns when the state would survive a power cut. A program that saves a
-    round's state before it releases anything of the round (write-ahead) therefore goes on after
-    every round that it has released, and never runs one of them again. What was computed after the
-    last checkpoint was released to nobody, and is run again with fresh keys on the same past.
+    Formal guarantee: `save` returns when the state would survive a power failure. A program that saves a round's state
+    before it releases anything from the round (write-ahead) therefore resumes after the last released round, and never
+    runs a released round again. Anything computed after the last checkpoint was never released, and is run again with
+    fresh keys on the same past.
 
-    A checkpoint is as secret as the noise that is in it: with the keys the noise of every released
-    model can be taken off. Folder and files are for their owner alone (modes 0700 and 0600). Call
-    `remove_all` when a program has ended.
+    A checkpoint is as secret as the noise: its keys allow removing the noise from every released model. Folder and
+    files are accessible only to their owner (modes 0700 and 0600). Call `remove_all` when a program has ended.
 
     Args:
-        root_dir: Folder of the checkpoints, and of nothing else.
-        aggregator: The aggregator of the program's process, whose keys are drawn again. With `None`
-            the rows are saved.
+        root_dir: Folder for the checkpoints and nothing else.
+        aggregator: The aggregator of the program's process, with which the rows are drawn again. If `None`, the rows
+            are saved.
         rows: `replay` or `save`.
-        keep: How many of the newest checkpoints are kept.
+        keep: Number of newest checkpoints to keep.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -70,25 +68,25 @@ class CheckpointManager(tff.program.ProgramStateManager):
         self._checks: list[Callable[[Any, int], None]] = []
 
     def check_with(self, check: Callable[[Any, int], None]) -> None:
-        """Calls `check(program_state, version)` before each state is written: if it raises, the state is not saved.
+        """Calls `check(program_state, version)` before each state is written; if it raises, the state is not saved.
 
-        Nothing is released any more by a `WriteAheadReleaseManager` then, as after every save that failed.
+        A `WriteAheadReleaseManager` then releases nothing more, as after any failed save.
         """
         self._checks.append(check)
 
     async def get_versions(self) -> list[int] | None:
-        """Returns the versions that there are, in order, or `None`."""
+        """Returns the saved versions in ascending order, or `None` if there are none."""
         return sorted(self._versions()) or None
 
     async def save(self, program_state: Any, version: int) -> None:
-        """Saves a state, and deletes the checkpoints that are older than the newest `keep`.
+        """Saves a state, and deletes all but the newest `keep` checkpoints.
 
         Args:
-            program_state: Structure of arrays, references, numbers, texts and `tff.Serializable`s.
-            version: Number of the state, mostly the round.
+            program_state: Structure of arrays, references, numbers, strings and `tff.Serializable`s.
+            version: Number of the state, usually the round.
 
         Raises:
-            tff.program.ProgramStateExistsError: If there is one of this version.
+            tff.program.ProgramStateExistsError: If this version has been saved already.
         """
         path = self._path(version)
         if path.exists():
@@ -104,10 +102,10 @@ class CheckpointManager(tff.program.ProgramStateManager):
             self._saving.discard(saving)
 
     async def saved(self) -> None:
-        """Returns when every state whose saving has begun is on disk.
+        """Returns when every save that has been started is on disk.
 
         Raises:
-            RuntimeError: If one could not be saved.
+            RuntimeError: If a save failed.
         """
         if self._saving:
             await asyncio.wait(self._saving)
@@ -118,22 +116,22 @@ class CheckpointManager(tff.program.ProgramStateManager):
         for check in self._checks:
             check(program_state, version)
         tensors: list[Any] = []
-        leaves = [_encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
+        leaves = [_program_state.encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise()}
         await _in_thread(lambda: checkpoint_file.write(path, tensors, description))
         for old in sorted(self._versions())[: -self._keep]:
             self._path(old).unlink()
 
     async def load(self, version: int, structure: Any) -> Any:
-        """Returns the state of a version, its rows of noise drawn again if they were not saved.
+        """Returns a saved state; rows of noise that were not saved are drawn again.
 
         Args:
             version: Number of the state.
-            structure: A state of the same structure, such as the one that a program starts from.
+            structure: A state of the same structure, such as the program's initial state.
 
         Raises:
-            InputValueError: If the file is damaged, of another structure, or of other noise.
-            tff.program.ProgramStateNotFoundError: If there is none of this version.
+            InputValueError: If the file is damaged, or has another structure or other noise.
+            tff.program.ProgramStateNotFoundError: If this version has not been saved.
         """
         path = self._path(version)
         if not path.exists():
@@ -142,8 +140,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
         replays = description["replay"]
         if replays and self._aggregator is None:
             raise InputValueError(
-                f"checkpoint {str(path)!r} has keys in place of rows of noise: pass aggregator= to CheckpointManager, "
-                "so that they can be drawn again."
+                f"checkpoint {str(path)!r} contains the keys and not the rows of the noise: pass aggregator= to "
+                "CheckpointManager, so that the rows can be drawn again."
             )
         if None not in (description["noise"], self._noise()) and description["noise"] != self._noise():
             raise _other_noise(path)
@@ -151,17 +149,21 @@ class CheckpointManager(tff.program.ProgramStateManager):
         kept = tree.flatten(shape)
         if len(kept) != len(description["leaves"]):
             raise InputValueError(
-                f"checkpoint {str(path)!r} is of another structure than the one that it is loaded as."
+                f"checkpoint {str(path)!r} has another structure than the state that it is loaded into."
             )
-        leaves = [_decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)]
+        leaves = [
+            _program_state.decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)
+        ]
         loaded = tree.unflatten_as(shape, leaves)
-        for found, expected in zip(_noise_states(loaded), _noise_states(structure), strict=True):
+        for found, expected in zip(
+            _program_state.noise_states(loaded), _program_state.noise_states(structure), strict=True
+        ):
             if not np.array_equal(found.fingerprint, expected.fingerprint):
                 raise _other_noise(path)
-        return _each_noise(self._with_rows, loaded, structure) if replays else loaded
+        return _program_state.each_noise(self._with_rows, loaded, structure) if replays else loaded
 
     async def remove_all(self) -> None:
-        """Deletes every checkpoint, the newest last: what is left is the newest one at any moment."""
+        """Deletes every checkpoint, the newest last, so that a crash in between leaves the newest."""
         for version in sorted(self._versions()):
             self._path(version).unlink()
 
@@ -176,7 +178,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         return None if self._aggregator is None else self._aggregator.fingerprint
 
     def _without_rows(self, structure: Any) -> Any:
-        return _each_noise(_keys_alone, structure) if self._replays else structure
+        return _program_state.each_noise(_program_state.keys_alone, structure) if self._replays else structure
 
     def _with_rows(self, noise: NoiseState, like: NoiseState) -> NoiseState:
         assert self._aggregator is not None
@@ -187,66 +189,12 @@ class CheckpointManager(tff.program.ProgramStateManager):
         return self._aggregator.replay(noise.keys, dimension=like.rows[0].shape[0])
 
 
-def _keys_alone(noise: NoiseState) -> NoiseState:
-    past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
-    return noise._replace(keys=past, rows=(), coefficients=())
-
-
 def _other_noise(path: pathlib.Path) -> InputValueError:
     return InputValueError(
-        f"checkpoint {str(path)!r} is of other noise than this program's: mechanism, clip_norm, noise_multiplier, "
-        "restart_every, adaptive_clipping or insecure_seed differ. Resume with the aggregator that the run was started "
-        "with."
+        f"checkpoint {str(path)!r} was saved with other noise than this program's: mechanism, clip_norm, "
+        "noise_multiplier, restart_every, adaptive_clipping or insecure_seed differ. Resume with the aggregator with "
+        "which the run was started."
     )
-
-
-def _each_noise(change: Callable[..., NoiseState], structure: Any, *others: Any) -> Any:
-    """Returns a structure with each noise state changed, given the ones in its place in the others."""
-    found = [iter(_noise_states(other)) for other in others]
-
-    def replaced(part: object) -> NoiseState | None:
-        return change(part, *map(next, found)) if isinstance(part, NoiseState) else None
-
-    return tree.traverse(replaced, structure)
-
-
-def _noise_states(structure: Any) -> list[NoiseState]:
-    found: list[NoiseState] = []
-
-    def remember(part: object) -> object | None:
-        if not isinstance(part, NoiseState):
-            return None
-        found.append(part)
-        return part
-
-    tree.traverse(remember, structure)
-    return found
-
-
-def _encoded(leaf: Any, tensors: list[Any]) -> dict[str, Any]:
-    """Returns how a leaf is described, and appends it to the tensors if it is one."""
-    if not checkpoint_file.is_tensor(leaf) and hasattr(leaf, "numpy"):
-        leaf = leaf.numpy()
-    if checkpoint_file.is_tensor(leaf):
-        tensors.append(leaf)
-        return {"tensor": len(tensors) - 1}
-    if hasattr(leaf, "to_bytes") and hasattr(type(leaf), "from_bytes") and not isinstance(leaf, int):
-        return {"serializable": base64.b64encode(leaf.to_bytes()).decode()}
-    if isinstance(leaf, np.ndarray | np.generic):
-        leaf = leaf.tolist()
-    if isinstance(leaf, bytes):
-        return {"bytes": base64.b64encode(leaf).decode()}
-    return {"json": leaf}
-
-
-def _decoded(leaf: dict[str, Any], tensors: list[np.ndarray], like: Any) -> Any:
-    ((kind, value),) = leaf.items()
-    if kind == "tensor":
-        return tensors[value][()]
-    if kind == "json":
-        return value
-    data = base64.b64decode(value)
-    return data if kind == "bytes" else type(like).from_bytes(data)
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Releases that wait for the checkpoint: what has left the program is never computed a second time."""
+"""Releases that wait for the checkpoint, so that nothing released is ever computed a second time."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from .manager import CheckpointManager
 
 
 class WriteAheadReleaseManager(tff.program.ReleaseManager):
-    """Releases through another manager, once every checkpoint that was begun before is on disk.
+    """Releases through another manager, once every save that was started earlier is on disk.
 
-    `tff.learning.programs.train_model` begins to save a round's state and then to release its metrics
-    and its model, all at the same time. Wrapped in this, the releases come second.
+    `tff.learning.programs.train_model` starts saving a round's state and then releasing its metrics and model, all
+    concurrently. With this manager, the releases wait for the save.
 
-    Formal guarantee: a value is released only after every save that `checkpoints` began before is
-    durable; after one that failed nothing is released any more.
+    Formal guarantee: a value is released only after every save that `checkpoints` started earlier is durable; after a
+    save has failed, nothing more is released.
 
     Args:
-        release_manager: What releases.
-        checkpoints: What the program saves its state with.
+        release_manager: The manager that releases.
+        checkpoints: The manager with which the program saves its state.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -37,10 +37,10 @@ class WriteAheadReleaseManager(tff.program.ReleaseManager):
         self._checkpoints = checkpoints
 
     async def release(self, value: Any, key: Any) -> None:
-        """Releases a value, when every checkpoint that was begun before is on disk.
+        """Releases a value once every save that was started earlier is on disk.
 
         Raises:
-            RuntimeError: If one could not be saved; nothing is released then.
+            RuntimeError: If a save failed; nothing is released then.
         """
         await self._checkpoints.saved()
         await self._release_manager.release(value, key)

@@ -1,1 +1,4 @@
-"""How TFF computations are taken apart, checked and simulated: their forms, secure sums, sizes and errors."""
+"""Analysis of TFF computations: their unplaced parts, secure sums, message sizes and errors.
+
+Public modules: `clear_errors`, `forms`, `secure` and `transfers`.
+"""

@@ -1,4 +1,4 @@
-"""What went wrong in a worker, in the words of the graph and not in those of gRPC."""
+"""Translates errors of a worker: the message of the graph instead of that of gRPC."""
 
 import contextlib
 import re
@@ -8,18 +8,18 @@ import grpc
 
 from tff_mf.errors import InputValueError
 
-# What `tff_mf.noise` asserts in the graph, as TensorFlow prints it.
+# An assertion of `tff_mf.noise` in the graph, as TensorFlow prints it.
 _PAST_THE_END = re.compile(r"The [^\[\]]+ is defined for \d+ rounds, and all of them have run\.")
 _REMEDY = " Nothing of this round was released. Train with more rounds, a mechanism of more rounds, or restart_every."
 
 
 class NoRoundsLeftError(InputValueError):
-    """A round after the last one that a mechanism is defined for; nothing of it was computed."""
+    """The mechanism is not defined for this round; nothing of the round was computed."""
 
 
 @contextlib.contextmanager
 def cleared() -> Iterator[None]:
-    """Raises `NoRoundsLeftError`, and nothing of TensorFlow's and gRPC's around it, where that is what happened."""
+    """Raises `NoRoundsLeftError` in place of the gRPC error that reports it; passes on all other errors."""
     try:
         yield
     except grpc.RpcError as error:

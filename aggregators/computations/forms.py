@@ -1,4 +1,4 @@
-"""Computations taken apart into parts without placements, which a worker runs for any number of clients."""
+"""Takes computations apart into parts without placements, which a worker runs for any number of clients."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from . import secure
 
-# The state of a round whose server has none.
+# The state of a round whose server has no arguments.
 NOTHING = tff.TensorType(np.int32)
 _CANNOT = (TypeError, ValueError, tff.backends.mapreduce.compiler.MapReduceFormCompilationError)
 
@@ -20,7 +20,7 @@ class ServerForm:
 
     Attributes:
         run: From the arguments, without placements, to the result.
-        one_by_one: Whether `run` takes the structure of the arguments, or what the computation takes.
+        one_by_one: Whether `run` takes a structure of the arguments, or the same parameter as the computation.
     """
 
     run: tff.Computation
@@ -31,19 +31,19 @@ class ServerForm:
 class RoundForm:
     """A round as TFF's map-reduce form, each part ready for a worker.
 
-    The form's state is the structure of the server's arguments (a number if there are none), and its
-    output the result of the computation.
+    The form's state is the structure of the server's arguments (a number if there are none); its output is the result
+    of the computation.
 
     Attributes:
-        server_arguments: Which arguments of the computation are the server's.
-        client_arguments: Which are the clients'; at least one.
+        server_arguments: Indices of the computation's arguments at the server.
+        client_arguments: Indices of those at the clients; at least one.
         client_type: Type of one client's arguments.
-        prepare: From the server's arguments to what the clients are sent.
-        work: From one client's arguments, and what it was sent, to what it returns.
-        zero: Returns a sum of nothing.
-        accumulate: Adds what one client returned to a sum.
+        prepare: From the server's arguments to the message for the clients.
+        work: From one client's arguments and the message to the client's update.
+        zero: Returns the empty sum.
+        accumulate: Adds one client's update to a sum.
         merge: Adds two sums.
-        report: From the sum to what the server is given.
+        report: From the sum to the report for the server.
         update: From the server's arguments and the report to the arguments again and the result.
     """
 
@@ -61,7 +61,7 @@ class RoundForm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacedForm:
-    """A computation that cannot be taken apart, such as one whose aggregations depend on each other.
+    """A computation that cannot be taken apart, for example because its aggregations depend on each other.
 
     Attributes:
         run: The computation, with its placements.
@@ -77,13 +77,13 @@ def take_apart(computation: tff.Computation) -> Form:
     """Returns the parts of a computation that have no placements; secure sums are simulated.
 
     Raises:
-        ValueError: If the result is not of the server's structures and tensors alone, as
+        ValueError: If the result has anything but structures and tensors of the server, as
             `tff.program.FederatedContext` demands.
     """
     signature = computation.type_signature
     if not tff.program.contains_only_server_placed_data(signature.result):
         raise ValueError(
-            f"A federated context returns structures and tensors of the server; this result is {signature.result}."
+            f"A federated context returns only structures and tensors of the server; this result is {signature.result}."
         )
     computation = secure.simulated(computation)
     if tff.types.contains(signature.result, lambda part: isinstance(part, tff.SequenceType)):
@@ -99,7 +99,7 @@ def take_apart(computation: tff.Computation) -> Form:
 
 
 def argument_types(parameter: tff.Type | None) -> list[tff.Type]:
-    """Returns the types of the arguments that a parameter is made of."""
+    """Returns the types of the arguments in a parameter."""
     if parameter is None:
         return []
     return list(parameter.children()) if isinstance(parameter, tff.StructType) else [parameter]
@@ -111,7 +111,7 @@ def member(type_spec: tff.Type) -> tff.Type:
 
 
 def stripped(type_spec: tff.Type) -> tff.Type:
-    """Returns a type without placements and containers: what a worker knows of it."""
+    """Returns a type without placements and Python containers, as a worker knows it."""
     type_spec = member(type_spec)
     if isinstance(type_spec, tff.StructType):
         return tff.StructType([(name, stripped(part)) for name, part in tff.structure.iter_elements(type_spec)])
@@ -143,7 +143,7 @@ def _round_form(computation: tff.Computation) -> RoundForm:
     server = tuple(index for index, type_spec in enumerate(types) if _is_placed(type_spec, tff.SERVER))
     clients = tuple(index for index in range(len(types)) if index not in server)
     if any(types[index].all_equal for index in clients):
-        raise TypeError("A value that all clients share does not say how many there are.")
+        raise TypeError("A value that all clients share does not tell their number.")
     client_type = _members([types[index] for index in clients])
     server_type = _members([types[index] for index in server]) if server else NOTHING
 
@@ -185,28 +185,28 @@ def _members(types: Sequence[tff.FederatedType]) -> tff.StructType:
 
 
 def _is_placed(type_spec: tff.Type | None, placement: tff.framework.PlacementLiteral | None = None) -> bool:
-    """Returns whether a type is placed: anything in it if no placement is named, as a whole if one is."""
+    """Returns whether a type as a whole has the given placement, or anything in it has one if none is given."""
     if placement is not None:
         return isinstance(type_spec, tff.FederatedType) and type_spec.placement is placement
     return type_spec is not None and tff.types.contains(type_spec, lambda part: isinstance(part, tff.FederatedType))
 
 
 def as_written() -> tf.compat.v1.ConfigProto:
-    """Returns the configuration that leaves graphs alone; those of clients are optimized by `_ready`."""
+    """Returns the configuration that leaves graphs unoptimized; `_ready` optimizes those of clients."""
     configuration = tf.compat.v1.ConfigProto()
     configuration.graph_options.rewrite_options.disable_meta_optimizer = True
     return configuration
 
 
 def _ready(computation: tff.Computation) -> tff.Computation:
-    """Returns a computation as TFF's ordinary context would run it."""
+    """Returns a computation compiled as TFF's ordinary context compiles it."""
     return tff.backends.native.desugar_and_transform_to_native(computation)
 
 
 def _identified(computation: tff.Computation) -> tff.Computation:
-    """Returns a computation with the identity under which a worker keeps its graph ready between rounds.
+    """Returns a computation with the identifier under which a worker caches its graph between rounds.
 
-    Its graph is not optimized: TensorFlow's optimizer allocates every input in this process, and
-    the inputs of the server are the whole state.
+    Its graph is not optimized: TensorFlow's optimizer allocates every input in this process, and the server's inputs
+    are the whole state.
     """
     return tff.backends.native.transform_to_native_form(computation)

@@ -1,4 +1,4 @@
-"""Secure sums, which TFF's worker cannot compute, as the plain sums that simulate them."""
+"""Simulates secure sums, which TFF's worker cannot compute, by plain sums."""
 
 import functools
 import logging
@@ -10,10 +10,10 @@ _SECURE = b"federated_secure_"
 
 
 def simulated(computation: tff.Computation) -> tff.Computation:
-    """Returns a computation with plain sums in the place of secure ones, as TFF's test context computes them.
+    """Returns a computation with plain sums in place of secure ones, as in TFF's test context.
 
-    The numbers are those of a secure sum, rounding and modulus included. There is no cryptography: the worker
-    sees the value of every client.
+    The numbers are those of a secure sum, including rounding and modulus. There is no cryptography: the worker sees the
+    value of every client.
     """
     if not mention(computation):
         return computation
@@ -21,7 +21,7 @@ def simulated(computation: tff.Computation) -> tff.Computation:
 
 
 def mention(computation: tff.Computation) -> bool:
-    """Returns whether a computation has secure sums, and says once what becomes of them."""
+    """Returns whether a computation has secure sums, and warns once that they are simulated."""
     if not _has_secure_sums(computation):
         return False
     _say_once()

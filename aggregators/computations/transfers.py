@@ -1,4 +1,4 @@
-"""What it costs to send a state to the worker and back in every round, said before the first."""
+"""Warns before the first round if the ordinary context would send a large state to the worker and back."""
 
 import math
 import warnings
@@ -7,18 +7,18 @@ import numpy as np
 import tensorflow_federated as tff
 
 _LARGE_BYTES = 64e6
-# Measured: 35 ms a MB for states of 64 to 900 MB; and, on a busier machine, 96 s and 14 GB of memory for one of 1 GB.
+# Measured: 35 ms per MB for states of 64 to 900 MB; on a busier machine, 96 s and 14 GB of memory for one of 1 GB.
 _SECONDS_PER_BYTE = (35e-9, 100e-9)
 _COPIES = 14
 _MAX_MESSAGE_BYTES = 2e9
 
 
 class LargeStateWarning(UserWarning):
-    """A state is large enough for the ordinary context to lose seconds with it in every round."""
+    """A state is so large that sending it costs the ordinary context seconds in every round."""
 
 
 def state_bytes(type_spec: tff.Type | None) -> int:
-    """Returns the bytes of everything of fixed shape that a type has on the server, or without placement."""
+    """Returns the bytes of all tensors of fixed shape in a type that are at the server or have no placement."""
     if isinstance(type_spec, tff.FederatedType):
         return 0 if type_spec.placement is tff.CLIENTS else state_bytes(type_spec.member)
     if isinstance(type_spec, tff.StructType):
@@ -29,7 +29,7 @@ def state_bytes(type_spec: tff.Type | None) -> int:
 
 
 def check(computation: tff.Computation) -> bool:
-    """Warns if the ordinary context is about to send a large state to the worker or back; returns whether it is."""
+    """Returns whether the ordinary context would send a large state to or from the worker, and warns if so."""
     signature = computation.type_signature
     size = max(state_bytes(signature.parameter), state_bytes(signature.result))
     if size < _LARGE_BYTES:
@@ -48,10 +48,10 @@ def check(computation: tff.Computation) -> bool:
 
 
 def watch(state_type: tff.Type) -> None:
-    """Has TFF's own context `check` what it runs, until it has warned, if a process has a large state.
+    """Makes TFF's own context `check` each computation, until it has warned, if a process has a large state.
 
-    What will run a process is not known when it is built. The one that is current now is watched, if it is TFF's own;
-    a resident context that is entered afterwards is not, and a session checks by itself.
+    Which context will run a process is not known when it is built. If the current one is TFF's own, its `invoke` is
+    replaced until the warning; a resident context that is entered later needs no check, and a session has its own.
 
     Args:
         state_type: Type of the process's state.

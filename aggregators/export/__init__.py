@@ -1,1 +1,4 @@
-"""Exports a learning process as SavedModels and TensorFlow Lite models, which run without TFF."""
+"""Exports a learning process as SavedModels and TensorFlow Lite models, which run without TFF.
+
+Public modules: `process` and `lite`.
+"""

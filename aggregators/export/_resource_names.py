@@ -1,4 +1,4 @@
-"""Names of tables in graphs, which TensorFlow draws at random."""
+"""Replaces the random names that TensorFlow gives to lookup tables in graphs."""
 
 import hashlib
 import re
@@ -11,9 +11,9 @@ _RANDOM = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def named_by_content(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Returns a graph whose tables have names that follow from what is in it, and not from chance.
+    """Returns a graph whose tables are named by a hash of the graph instead of at random.
 
-    Graphs of other content get other names: in one process, tables of one name are one table.
+    Different graphs get different names, since tables with the same name are one table in a process.
     """
     changed = tf.compat.v1.GraphDef()
     changed.CopyFrom(graph_def)

@@ -1,4 +1,4 @@
-"""Stages on disk as SavedModels."""
+"""Writes stages as SavedModels."""
 
 import pathlib
 from typing import Any
@@ -14,11 +14,11 @@ _ASSETS, _FINGERPRINT, _GRAPHS = "assets", "fingerprint.pb", "saved_model.pb"
 
 
 def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
-    """Writes a stage as a SavedModel with one signature, and returns types of its inputs and outputs.
+    """Writes a stage as a SavedModel with one signature, and returns the types of its inputs and outputs.
 
-    Formal guarantee: the graph fails unless every input that an output is computed from has the rank and the dimensions
-    that are returned here. A signature alone is checked by nobody: called by it, or from another language, a scalar
-    would be broadcast to the shape of what it is added to.
+    Formal guarantee: the graph fails unless every input that an output is computed from has the rank and dimensions
+    returned here. TensorFlow does not enforce a signature: in a call by signature, or from another language, a scalar
+    would be broadcast to the shape of the tensor that it is added to.
     """
     named = named_by_content(graph.graph_def)
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
@@ -39,7 +39,7 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     module.stage = stage
     tf.saved_model.save(module, str(folder), signatures={SIGNATURE: stage})
     _in_order(folder / _GRAPHS)
-    # Needed by nobody: an empty folder, and hashes of the graphs as they were written first.
+    # Unused: an empty folder, and hashes of the graphs before they were put in order.
     (folder / _ASSETS).rmdir()
     (folder / _FINGERPRINT).unlink()
     return {
@@ -49,9 +49,9 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _in_order(path: pathlib.Path) -> None:
-    """Writes functions with their nodes in order: TensorFlow prunes graphs in the order of addresses in memory.
+    """Sorts the nodes of functions: TensorFlow prunes graphs in the order of memory addresses, which varies.
 
-    Nodes are found by their names, and nothing depends on where in a function they stand.
+    Nodes are referred to by name, so that their order within a function has no effect.
     """
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for meta_graph in saved.meta_graphs:

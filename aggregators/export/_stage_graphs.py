@@ -1,4 +1,4 @@
-"""TensorFlow graphs of TFF computations, with a name for every input and output."""
+"""Turns TFF computations into TensorFlow graphs with a name for every input and output."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,22 +11,22 @@ import tensorflow_federated as tff
 from tff_mf.errors import InputTypeError
 
 SEPARATOR = "__"
-# Constants from here on are a model or a matrix, and become inputs.
+# Constants of at least this size are a model or a matrix, and become inputs.
 _LARGE_BYTES = 2**12
 
-# How the parts of a parameter or a result are called: by one word with the path behind it, or part by part; None is a
+# Names of the parts of a parameter or result: one word followed by the path, or a name for each part. None stands for a
 # part that must be empty.
 Label = str | None | tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageGraph:
-    """A graph, and what its tensors are called from outside.
+    """A graph, and the public names of its tensors.
 
     Attributes:
-        graph_def: The graph; what initializes variables and tables runs before what reads them.
-        inputs: Name of each input, with the placeholder that takes it.
-        outputs: Name of each output, with the tensor that gives it.
+        graph_def: The graph; variables and tables are initialized before they are read.
+        inputs: Placeholder of each input, by the input's name.
+        outputs: Tensor of each output, by the output's name.
     """
 
     graph_def: tf.compat.v1.GraphDef
@@ -35,15 +35,15 @@ class StageGraph:
 
 
 def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: Label) -> StageGraph:
-    """Returns the graph of a computation that is all TensorFlow.
+    """Returns the graph of a computation of TensorFlow only.
 
     Args:
         computation: The computation.
-        inputs: What its parameter is called; None if it has none.
-        outputs: What its result is called.
+        inputs: Name of its parameter; `None` if it has none.
+        outputs: Name of its result.
 
     Raises:
-        InputTypeError: If it has a part that no tensor stands for, such as a data set or a secure sum.
+        InputTypeError: If a part is not a tensor, but for example a data set or a secure sum.
     """
     parts = tff.framework.serialize_computation(computation).tensorflow
     graph_def = tf.compat.v1.GraphDef()
@@ -57,11 +57,11 @@ def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: 
 
 
 def with_inputs_for(graph: StageGraph, outputs: Mapping[str, tuple[str, tf.TensorSpec]]) -> StageGraph:
-    """Returns a graph in which some outputs are inputs that are passed on, and what computed them is left out.
+    """Returns a graph in which some outputs are inputs that are passed through, without the nodes that computed them.
 
     Args:
         graph: The graph.
-        outputs: For each such output, the name of the input and its type.
+        outputs: For each such output, the name and type of the input.
     """
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
@@ -85,19 +85,19 @@ def reachable(graph: StageGraph) -> set[str]:
 
 
 def node_name(tensor: str) -> str:
-    """Returns the node that an input of a node, or an output of the graph, is of."""
+    """Returns the name of the node that a tensor, or an input of another node, belongs to."""
     return tensor.removeprefix("^").split(":")[0]
 
 
 def without_large_constants(
     graph: StageGraph, prefix: str, known: Mapping[str, np.ndarray] | None = None
 ) -> tuple[StageGraph, dict[str, np.ndarray]]:
-    """Returns a graph with an input in the place of every large constant, and what to feed there.
+    """Returns a graph with an input in place of every large constant, and the values of these inputs.
 
     Args:
         graph: The graph.
-        prefix: What such inputs are called, with a number behind it.
-        known: What others are fed by names of that kind: the same constant is fed by the same name.
+        prefix: Name of such inputs; a number is appended.
+        known: Values of such inputs of other graphs, by name; an equal constant gets the same name.
     """
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
@@ -118,7 +118,7 @@ def without_large_constants(
 
 
 def _name_of(value: np.ndarray, known: Mapping[str, np.ndarray]) -> str | None:
-    """Returns the first name of the same value, to the bit."""
+    """Returns the first name of a bit-identical value, or `None`."""
     content = _content(value)
     return next((name for name in sorted(known) if _content(known[name]) == content), None)
 
@@ -134,7 +134,7 @@ def _placeholder(node: tf.compat.v1.NodeDef, name: str, dtype: tf.DType, shape: 
 
 
 def _run_before_readers(graph_def: tf.compat.v1.GraphDef, initialize: str) -> None:
-    """Lets everything that reads a variable or a table wait for `initialize`: a function has no session to do that."""
+    """Makes every reader of a variable or table depend on `initialize`: a function has no session to run it first."""
     if not initialize:
         return
     nodes = {node.name: node for node in graph_def.node}
@@ -153,7 +153,7 @@ def _run_before_readers(graph_def: tf.compat.v1.GraphDef, initialize: str) -> No
 
 
 def _leaves(binding: Any, type_spec: tff.Type, label: Label) -> Iterator[tuple[str, str]]:
-    """Yields name and tensor of each part of a parameter or a result."""
+    """Yields the name and tensor of each part of a parameter or result."""
     kind = binding.WhichOneof("binding")
     if isinstance(type_spec, tff.StructType):
         elements = list(tff.structure.iter_elements(type_spec))
@@ -167,11 +167,11 @@ def _leaves(binding: Any, type_spec: tff.Type, label: Label) -> Iterator[tuple[s
     elif kind == "tensor" and isinstance(label, str):
         yield label, binding.tensor.tensor_name
     else:
-        raise InputTypeError(f"process has a part of type {type_spec} that cannot be exported as a tensor.")
+        raise InputTypeError(f"process has a part of type {type_spec}, which cannot be exported as a tensor.")
 
 
 def _behind(nodes: Mapping[str, tf.compat.v1.NodeDef], names: Iterable[str]) -> set[str]:
-    """Returns the nodes of those names, and all that they are computed from."""
+    """Returns the named nodes and all nodes that they are computed from."""
     found, waiting = set(), list(names)
     while waiting:
         name = waiting.pop()

@@ -1,4 +1,4 @@
-"""SavedModels for TensorFlow Lite, where it can convert them."""
+"""Converts SavedModels to TensorFlow Lite, where that is possible."""
 
 import dataclasses
 import os
@@ -15,11 +15,11 @@ _FLEX = b"Flex"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LiteModel:
-    """A SavedModel for TensorFlow Lite, or why there is none.
+    """A TensorFlow Lite model, or the reason why the SavedModel could not be converted.
 
     Attributes:
-        content: The file, or `None`.
-        reason: Why there is none, or an empty text.
+        content: Content of the file, or `None`.
+        reason: Why there is no file; empty if there is one.
     """
 
     content: bytes | None
@@ -27,10 +27,10 @@ class LiteModel:
 
 
 def convert_to_lite(saved_model: str | os.PathLike[str]) -> LiteModel:
-    """Returns a SavedModel converted for TensorFlow Lite, with the operations that it needs TensorFlow for.
+    """Returns a SavedModel converted to TensorFlow Lite, with TensorFlow operations where Lite has none.
 
     The same SavedModel always gives the same file. It runs where the Flex delegate is linked in, as in TensorFlow's own
-    Python package. What cannot be converted is no error: the result says why.
+    Python package. A model that cannot be converted is not an error: the result says why.
 
     Args:
         saved_model: Folder of the SavedModel.
@@ -40,20 +40,20 @@ def convert_to_lite(saved_model: str | os.PathLike[str]) -> LiteModel:
     converter.experimental_enable_resource_variables = True
     try:
         content = converter.convert()
-    # The converter raises whatever its parts raise, and whatever it is, there is no file.
+    # The converter passes on any exception of its parts.
     except Exception as error:
         return LiteModel(content=None, reason=_reason(str(error)))
     return LiteModel(content=_in_order(content))
 
 
 def _in_order(content: bytes) -> bytes:
-    """Returns a model with the attributes of each Flex operation in order: the converter writes them in any."""
+    """Returns a model with the attributes of each Flex operation sorted: the converter writes them in any order."""
     for options in _flex_options(schema.Model.GetRootAs(content, 0)):
         written = flexbuffers.GetRoot(options).AsVector[1].AsStringBytes
         ordered = tf.compat.v1.NodeDef.FromString(written).SerializeToString(deterministic=True)
-        # As long as before, so that no offset changes; wherever the same bytes stand, they are the same attributes.
+        # The length stays, so that no offset changes; equal bytes elsewhere are equal attributes.
         if len(ordered) != len(written):
-            raise ValueError("TensorFlow Lite wrote an operation that is another one once it is written again.")
+            raise ValueError("TensorFlow Lite wrote an operation whose length changes when it is serialized again.")
         content = content.replace(written, ordered)
     return content
 

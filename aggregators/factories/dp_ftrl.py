@@ -1,4 +1,4 @@
-"""DP-FTRL on the server: steps from a start along the sum of all updates, with restarts."""
+"""Server optimizer of DP-FTRL: steps from a start along the sum of all updates, with restarts."""
 
 import collections
 from typing import Any
@@ -70,16 +70,16 @@ def build_dp_ftrl(
 
         S_t = S_{t−1} + g_t;  V_t = γV_{t−1} + S_t;  w_{t+1} = w − ηV_t, or with Nesterov's momentum w − η(S_t + γV_t).
 
-    At a constant rate, and without Nesterov's momentum and restarts, that is SGDM. It differs where a rate η changes,
-    which here weighs all updates since the start anew, and at a restart, after which w is the model of that
-    round, and S and V begin at 0. TFF's `build_sgdm` keeps its momentum through a restart of the noise.
+    With a constant rate, and without Nesterov's momentum and restarts, this is SGDM. It differs when the rate η
+    changes, since the new rate applies to all updates since the start, and at a restart, which makes w the model of
+    that round and sets S and V to 0. TFF's `build_sgdm` keeps its momentum through a restart of the noise.
 
     Args:
         learning_rate: η, at least 0.
         momentum: γ, from 0 to less than 1.
         nesterov: Whether to use Nesterov's momentum.
-        restart_every: Number of rounds from a restart to the next: as `restart_every` of `build_mf_aggregator`, so that
-            both restart in one round. `None` for no restarts.
+        restart_every: Number of rounds from one restart to the next: that of `build_mf_aggregator`, so that both
+            restart in the same round. `None` for no restarts.
 
     Source: Kairouz et al. (2021), algorithm 1; DP-FTRLM, appendix E.2; DP-FTRL-TR, appendix D.
 
@@ -99,7 +99,7 @@ def build_dp_ftrl(
     learning_rate = _validate.nonnegative("learning_rate", learning_rate)
     momentum = _validate.nonnegative("momentum", momentum)
     if momentum >= 1:
-        raise InputValueError(f"momentum={momentum!r} must be less than 1: with 1 the steps would never end.")
+        raise InputValueError(f"momentum={momentum!r} must be less than 1: with 1 or more, the steps would not decay.")
     _validate.instance("nesterov", nesterov, bool, "pass True or False")
     if restart_every is not None:
         restart_every = _validate.whole("restart_every", restart_every)

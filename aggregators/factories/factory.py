@@ -1,5 +1,6 @@
-"""The aggregator that an existing pipeline takes in place of its own: one argument to swap."""
+"""The aggregator of a mechanism, for the `model_aggregator=` argument of TFF's learning algorithms."""
 
+import dataclasses
 import os
 
 import dp_accounting
@@ -14,89 +15,71 @@ from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.noise import _clipping
 
 from ..computations import transfers
+from ..workers.processes import end_with_program
 from . import _dividing, record_sums
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     """Sums clipped client values, adds a mechanism's noise, divides by a constant.
 
-    The noise is added to the sum, before the division. The divisor is the constant
-    `clients_per_round` and never the number of clients that reported: that number depends on who
-    took part, and drop-outs would otherwise change the noise.
+    The noise is added to the sum, before the division. The divisor is the constant `clients_per_round` and never the
+    number of clients that reported: that number depends on who took part, and dropouts would change the noise.
 
-    Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the
-    state of the one before. A value is one client's contribution to one round; which clients take
-    part how often is for the caller to bound, and `dp_event` accounts for the bound it is given.
-    Measurements are the number of rounds, the scale of the noise and the rows of it that are remembered. What
-    `record_aggregation_factory` measures of clients is exact, and withheld: nothing about clients is released but the
-    noised mean.
+    Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the state returned by
+    the one before. A value is one client's contribution to one round. The caller has to bound how often a client takes
+    part; `dp_event` accounts for the bound that it is given. Measurements are the number of rounds, the scale of the
+    noise, and the number of its stored rows. What `record_aggregation_factory` measures about clients is exact and
+    withheld: only the noised mean is released.
 
     Args:
         mechanism: The mechanism.
         clip_norm: Bound ζ on the L2 norm of a client's value, over all its tensors together.
         noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
-        clients_per_round: The constant that the noised sum is divided by.
+        clients_per_round: Constant by which the noised sum is divided.
         restart_every: Number of rounds after which noise starts anew, or `None`; see `queries.RestartedQuery`.
         adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips once more,
-            whatever a client sends (with `adaptive_clipping`, TFF's plain one, which does not);
-            `tff.aggregators.SumFactory()` for that plain one; or `tff.aggregators.SecureSumFactory` with constant
+        record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips each value again,
+            whatever a client sends (with `adaptive_clipping`, TFF's plain sum, which does not). Otherwise
+            `tff.aggregators.SumFactory()`, the plain sum, or `tff.aggregators.SecureSumFactory` with constant
             thresholds. Other sums may enlarge a clipped value.
-        rounds: Number of rounds of the run: the graph of the round after them fails, whatever the mechanism. `None` for
-            as many as the mechanism, or its restarts, can run.
+        rounds: Number of rounds of the run: the graph fails in any later round, whatever the mechanism. `None` for as
+            many as the mechanism, with its restarts, is defined for.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
 
-    def __init__(
-        self,
-        mechanism: tff_mf.Mechanism,
-        *,
-        clip_norm: float,
-        noise_multiplier: float,
-        clients_per_round: float,
-        restart_every: int | None = None,
-        adaptive_clipping: queries.AdaptiveClipping | None = None,
-        insecure_seed: int | None = None,
-        record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
-        rounds: int | None = None,
-    ) -> None:
-        if record_aggregation_factory is not None:
-            record_sums.check(record_aggregation_factory)
-        self._mechanism = mechanism
-        self._clip_norm = clip_norm
-        self._noise_multiplier = noise_multiplier
-        self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
-        self._restart_every = restart_every
-        if adaptive_clipping is not None and restart_every is None:
-            raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes at restarts only.")
-        self._adaptive_clipping = adaptive_clipping
-        self._insecure_seed = insecure_seed
-        self._record_aggregation_factory = record_aggregation_factory
-        self._rounds = rounds
-        # Built once for one number, so that a bad argument is refused here and not when a model is known.
+    mechanism: tff_mf.Mechanism
+    _: dataclasses.KW_ONLY
+    clip_norm: float
+    noise_multiplier: float
+    clients_per_round: float
+    restart_every: int | None = None
+    adaptive_clipping: queries.AdaptiveClipping | None = None
+    insecure_seed: int | None = None
+    record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.record_aggregation_factory is not None:
+            record_sums.check(self.record_aggregation_factory)
+        divisor = _validate.positive("clients_per_round", self.clients_per_round)
+        object.__setattr__(self, "clients_per_round", divisor)
+        if self.adaptive_clipping is not None and self.restart_every is None:
+            raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes only at restarts.")
+        # Built once for a single number, so that a bad argument is refused here and not when the model is known.
         self._query(_ONE_NUMBER)
 
     @property
     def insecure(self) -> bool:
         """Whether the noise is repeatable, and the aggregator therefore for tests only."""
-        return self._insecure_seed is not None
-
-    @property
-    def clients_per_round(self) -> float:
-        """The constant that the noised sum is divided by."""
-        return self._clients_per_round
-
-    @property
-    def adaptive_clipping(self) -> queries.AdaptiveClipping | None:
-        """How the clip norm changes at each restart, or `None`."""
-        return self._adaptive_clipping
+        return self.insecure_seed is not None
 
     def dp_event(self, rounds: int, participation: tff_mf.Participation) -> dp_accounting.DpEvent:
         """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
@@ -108,34 +91,35 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on.
+        """Digest of everything that determines the noise except its keys: mechanism, clip norm, σ, restarts and so on.
 
-        The server's state has it too, and the graph of a round refuses a state with another one.
+        The server's state contains it as well, and the graph of a round refuses a state with a different one.
         """
         return self._query(_ONE_NUMBER).fingerprint.hex()
 
     def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
         """Returns the state of the noise after the rounds that drew `keys`, by drawing their noise again.
 
-        It is computed where TFF's current context computes: in a resident context the rows of noise
-        come to be in the worker, and stay there. It costs what the noise of those rounds did.
+        TFF's current context computes it: in a resident context the rows of noise are drawn in the worker and stay
+        there. It takes as long as the noise of those rounds did.
 
-        Formal guarantee: that of `tff_mf.noise.NoiseStream.replay`: no key is drawn, nothing is released.
+        Formal guarantee: that of `tff_mf.noise.NoiseStream.replay`: no new key is drawn and nothing is released.
 
         Args:
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
             dimension: Number of coordinates of the values, over all their tensors together.
         """
+        end_with_program()
         return self.replay_computation(dimension=dimension)(keys)
 
     def replay_computation(self, *, dimension: int) -> tff.Computation:
-        """Returns what `replay` runs, from keys int64 `[rounds, 2]` to the state of the noise: for an export.
+        """Returns the computation that `replay` runs, from keys int64 `[rounds, 2]` to the state of the noise.
 
         Args:
             dimension: Number of coordinates of the values, over all their tensors together.
 
         Raises:
-            InputTypeError: If `dimension` is no whole number.
+            InputTypeError: If `dimension` is not a whole number.
             InputValueError: If it is below 1.
 
         Example:
@@ -145,7 +129,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             >>> str(factory.replay_computation(dimension=3).type_signature.result.rows[0])
             'float32[3]'
         """
-        # Keys are those since the last restart, which left nothing of the noise before it.
+        # The keys are those since the last restart; nothing of the noise before it is left.
         query = self._query(tf.TensorSpec([_validate.whole("dimension", dimension)], tf.float32))
         return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))
 
@@ -154,55 +138,56 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
         Args:
             value_type: Type of a client's value.
-            weight_type: Refused with what to do instead: algorithms with weights pass one.
+            weight_type: Refused; algorithms with weights pass one, and the error names the remedy.
 
         Raises:
-            InputTypeError: If a tensor of `value_type` is not of a float type, there is a weight, or a factory of TFF
-                that divides by the clients' numbers is being built around this one.
+            InputTypeError: If a tensor of `value_type` is not of a float type, a weight is given, or a TFF factory that
+                divides by the number or weight of clients is being built around this one.
             InputValueError: If the shape of a tensor is not fixed, or `record_aggregation_factory` has a state.
         """
         if weight_type is not None:
             raise InputTypeError(
-                "model_aggregator takes no weights: exact weights would be covered by no noise. For build_fed_sgd and "
-                "build_weighted_fed_avg pass tff.aggregators.as_weighted_aggregator(aggregator): it ignores the "
-                "weights, so that each client weighs the same."
+                "model_aggregator takes no weights: no noise would cover exact weights. For build_fed_sgd and "
+                "build_weighted_fed_avg pass tff.aggregators.as_weighted_aggregator(aggregator), which ignores the "
+                "weights and counts each client equally."
             )
         _dividing.refuse()
         query = tfp.NormalizedQuery(
-            self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self._clients_per_round
+            self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self.clients_per_round
         )
         process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum()).create(value_type)
         transfers.watch(process.initialize.type_signature.result)
+        end_with_program()
         return process
 
     def _record_sum(self) -> tff.aggregators.UnweightedAggregationFactory:
-        """Returns the sum of the clients' clipped values: one that clips again wherever the server can."""
-        if self._record_aggregation_factory is not None:
-            return record_sums.UnmeasuredSum(self._record_aggregation_factory)
-        if self._adaptive_clipping is not None:
-            # That clip norm is in the state, which no sum sees.
+        """Returns the sum of the clients' clipped values, one that clips again where the server knows the clip norm."""
+        if self.record_aggregation_factory is not None:
+            return record_sums.UnmeasuredSum(self.record_aggregation_factory)
+        if self.adaptive_clipping is not None:
+            # The adaptive clip norm is in the state, to which a sum has no access.
             return tff.aggregators.SumFactory()
-        return record_sums.ClippingSum(_clipping.checked_clip_norm(self._clip_norm))
+        return record_sums.ClippingSum(_clipping.checked_clip_norm(self.clip_norm))
 
     def _query(self, record_specs: object) -> _Query:
         query = self._query_of_a_stream(record_specs)
-        if self._restart_every is not None:
-            return queries.RestartedQuery(query, restart_every=self._restart_every, rounds=self._rounds)
-        return query if self._rounds is None else query.limited_to(self._rounds)
+        if self.restart_every is not None:
+            return queries.RestartedQuery(query, restart_every=self.restart_every, rounds=self.rounds)
+        return query if self.rounds is None else query.limited_to(self.rounds)
 
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {
             "record_specs": record_specs,
-            "clip_norm": self._clip_norm,
-            "noise_multiplier": self._noise_multiplier,
-            "insecure_seed": self._insecure_seed,
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": self.noise_multiplier,
+            "insecure_seed": self.insecure_seed,
         }
-        if self._adaptive_clipping is None:
-            return queries.build_query(self._mechanism, **arguments)
+        if self.adaptive_clipping is None:
+            return queries.build_query(self.mechanism, **arguments)
         return queries.AdaptiveClippingQuery(
-            self._mechanism,
-            clipping=self._adaptive_clipping,
-            clients_per_round=self._clients_per_round,
+            self.mechanism,
+            clipping=self.adaptive_clipping,
+            clients_per_round=self.clients_per_round,
             **arguments,
         )
 
@@ -219,7 +204,7 @@ def build_mf_aggregator(
     record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
     rounds: int | None = None,
 ) -> MFAggregationFactory:
-    """Returns the aggregator of a mechanism, or of an artifact's path: the `model_aggregator=` to swap in.
+    """Returns the aggregator of a mechanism or artifact, for `model_aggregator=` of TFF's learning algorithms.
 
     Arguments and guarantee are those of `MFAggregationFactory`.
 

@@ -1,14 +1,14 @@
-"""Metrics and measurements that are not released: what no noise covers stays with the clients."""
+"""Withholds metrics and measurements of clients, which no noise covers."""
 
 import collections
 
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from . import _validate_factory
 
 
 def withhold_metrics(metric_finalizers: object, local_unfinalized_metrics_type: object = None) -> tff.Computation:
-    """The `metrics_aggregator=` of TFF's algorithms that releases nothing of what clients measure.
+    """The `metrics_aggregator=` of TFF's algorithms that releases nothing that clients measure.
 
     TFF's own aggregators release the exact loss and number of examples of the clients that trained, without noise: the
     number alone tells whether a client took part. Evaluate the released model on clients that do not train instead.
@@ -16,8 +16,8 @@ def withhold_metrics(metric_finalizers: object, local_unfinalized_metrics_type: 
     Formal guarantee: `metrics["client_work"]["train"]` is an empty structure, whatever clients measure.
 
     Args:
-        metric_finalizers: What TFF passes, unused.
-        local_unfinalized_metrics_type: What TFF passes for functional models, unused.
+        metric_finalizers: Passed by TFF, unused.
+        local_unfinalized_metrics_type: Passed by TFF for functional models, unused.
 
     Returns:
         The computation from the clients' metrics to an empty structure at the server.
@@ -44,15 +44,16 @@ def withhold_metrics(metric_finalizers: object, local_unfinalized_metrics_type: 
 def withhold_measurements(
     aggregator: tff.aggregators.UnweightedAggregationFactory,
 ) -> tff.aggregators.UnweightedAggregationFactory:
-    """Returns an aggregator that does the same and measures nothing.
+    """Returns an aggregator with the same state and result that measures nothing.
 
-    Factories of TFF around ours measure what they do, exactly: `zeroing_factory` the number of clients that it zeroed,
-    which tells whether one was among them. What the mechanism measures goes too; it is no secret, and in the state.
+    TFF's factories around an aggregator measure their effect exactly: `zeroing_factory` reports the number of clients
+    that it zeroed, which tells whether a given client was among them. The mechanism's own measurements are withheld
+    too; they are not secret, and the state contains them.
 
     Formal guarantee: the measurements are an empty structure; state and result are those of `aggregator`.
 
     Args:
-        aggregator: What to silence.
+        aggregator: The aggregator whose measurements are withheld.
 
     Example:
         >>> import numpy as np
@@ -62,18 +63,16 @@ def withhold_measurements(
         '<>@SERVER'
 
     Raises:
-        InputTypeError: If `aggregator` is no unweighted aggregation factory.
+        InputTypeError: If `aggregator` is not an unweighted aggregation factory.
     """
-    _validate.instance(
-        "aggregator",
+    _validate_factory.unweighted(
         aggregator,
-        tff.aggregators.UnweightedAggregationFactory,
-        "pass an unweighted aggregator, such as tff.aggregators.zeroing_factory around that of build_mf_aggregator",
+        "pass an unweighted aggregator, such as tff.aggregators.zeroing_factory around build_mf_aggregator's",
     )
-    return _Silent(aggregator)
+    return _Unmeasured(aggregator)
 
 
-class _Silent(tff.aggregators.UnweightedAggregationFactory):
+class _Unmeasured(tff.aggregators.UnweightedAggregationFactory):
     """See `withhold_measurements`."""
 
     def __init__(self, inner: tff.aggregators.UnweightedAggregationFactory) -> None:

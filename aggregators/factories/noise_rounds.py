@@ -1,4 +1,4 @@
-"""How many rounds of noise a server's state has behind it."""
+"""Counts the rounds of noise that a server's state has gone through."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ _RESTARTED = ("inner_query_state", "indicator_state")
 
 
 def rounds_drawn(state: Any) -> dict[str, int]:
-    """Returns of each noise in a state how many rounds it was drawn for, over all its restarts.
+    """Returns for each noise in a state the number of rounds for which it was drawn, over all its restarts.
 
-    It is the state's own count: it grows by one with every `next` of the process, whatever a program counts.
+    This is the state's own count: every `next` of the process adds one, whatever the program counts.
 
     Args:
-        state: A process's state, or any structure with one in it.
+        state: A process's state, or any structure that contains one.
 
     Returns:
-        Rounds, by the fingerprint of the noise: `MFAggregationFactory.fingerprint` is that of the aggregator's sums.
-        Of two noises with one fingerprint, the fewer rounds.
+        Rounds by the fingerprint of the noise; `MFAggregationFactory.fingerprint` is that of the aggregator's sums.
+        The smaller number if two noises have the same fingerprint.
 
     Example:
         >>> import numpy as np
@@ -43,7 +43,7 @@ def rounds_drawn(state: Any) -> dict[str, int]:
             note(np.asarray(part.fingerprint).astype("<i8").tobytes().hex(), int(np.asarray(part.round)))
             return part
         if isinstance(part, tuple) and getattr(part, "_fields", ()) == _RESTARTED:
-            # A restart sets the round of the noise back to 0; what restarts it counts on.
+            # A restart resets the noise's own round to 0, whereas this counter continues.
             inner, total = part
             for fingerprint in rounds_drawn(inner):
                 note(fingerprint, int(np.asarray(total)))

@@ -1,4 +1,4 @@
-"""Sums of clipped values inside of the aggregator, of which nothing is released but with noise."""
+"""Sums of clipped values inside the aggregator, which are released only with noise."""
 
 import collections
 
@@ -9,36 +9,38 @@ import tensorflow_federated as tff
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.noise import _clipping
 
-# Of the values of one sum: how many were scaled, and how many were made zero.
+from .metrics import withhold_measurements
+
+# Number of values in one sum that were scaled, and number that were set to zero.
 COUNTS = ("clipped", "zeroed")
-# A quantized or compressed sum enlarges a clipped value: by 5.6 times with 8 bits of EncodedSumFactory at 4 million
-# coordinates, for a client that makes the most of it.
+# A quantized or compressed sum can enlarge a clipped value: up to 5.6 times with 8 bits of EncodedSumFactory at 4
+# million coordinates, for a client that exploits the rounding.
 _SUMS = (tff.aggregators.SumFactory, tff.aggregators.SecureSumFactory)
 
 
 def check(factory: object) -> None:
-    """Raises unless a factory is one of the sums that are known to enlarge no clipped value.
+    """Raises unless a factory is one of the sums that never enlarge a clipped value.
 
     Raises:
-        InputTypeError: If it is any other, a subclass of one of them among those.
+        InputTypeError: If it is any other factory, including a subclass of one of them.
     """
     if type(factory) not in _SUMS:
         raise InputTypeError(
-            f"record_aggregation_factory={factory!r} must be tff.aggregators.SumFactory or SecureSumFactory: another "
-            "sum may enlarge a clipped value, which the guarantee does not cover."
+            f"record_aggregation_factory={factory!r} must be tff.aggregators.SumFactory or SecureSumFactory: other "
+            "sums may enlarge a clipped value, which the guarantee does not cover."
         )
 
 
 class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
     """TFF's `SumFactory` for a server that trusts no client: each value is clipped where it is added.
 
-    A client that runs what it was given sends what `accumulate` passes bit for bit, so that the sum is the one of
-    `SumFactory`. Of any other value, the accumulator counts whether it was scaled (`clipped`) or made zero
-    (`zeroed`). These counts are exact and say something of single clients: `report` drops them, so that no state,
-    measurement or metric has them. Who runs `accumulate` and `merge` as stages of an export can read them.
+    `accumulate` leaves the value of a client that follows the protocol unchanged to the bit, so that the sum is that of
+    `SumFactory`. Of any other value, the accumulator counts whether it was scaled (`clipped`) or set to zero
+    (`zeroed`). These counts are exact and describe single clients: `report` drops them, so that no state, measurement
+    or metric contains them. Operators who run `accumulate` and `merge` as stages of an export can read them.
 
-    Formal guarantee: that of `clip_record` for every value that is added, whatever a client sends in the type that it
-    is to send.
+    Formal guarantee: that of `clip_record` for every value that is added, whatever value of the right type a client
+    sends.
 
     Args:
         clip_norm: Bound on the norm of a value, as `checked_clip_norm` returns it.
@@ -91,8 +93,8 @@ def distribute_aggregate_form(computation: tff.Computation) -> tff.backends.mapr
     """Returns TFF's distribute-aggregate form of a computation, such as the `next` of a learning process.
 
     TFF's own `get_distribute_aggregate_form_for_computation` refuses every `tff.federated_aggregate`: the form has a
-    fixed list of sums, and no computation of the server's between them. So here each sum that clips becomes TFF's plain
-    one. For clients that do as they are told these are the same numbers; others are bound by nothing in this form.
+    fixed list of sums, with no server computation between them. Each sum that clips is therefore replaced by TFF's
+    plain sum. For clients that follow the protocol the result is the same; this form does not bound other clients.
 
     Args:
         computation: From a state and the clients' data to a state and an output.
@@ -134,20 +136,20 @@ def _with_plain_sums(computation: tff.Computation) -> tff.Computation:
 
 
 def _clips(aggregate: tff.FunctionType) -> bool:
-    """Returns whether an intrinsic is the one of a `ClippingSum`, by the type of its accumulator."""
+    """Returns whether an intrinsic is that of a `ClippingSum`, judged by the type of its accumulator."""
     value, zero = aggregate.parameter[0], aggregate.parameter[1]
     expected = tff.StructType([("total", value.member), *((count, np.int32) for count in COUNTS)])
     return zero.is_equivalent_to(expected)
 
 
 class UnmeasuredSum(tff.aggregators.UnweightedAggregationFactory):
-    """A sum whose measurements are withheld: they are exact, and say something of single clients.
+    """A sum without a state whose measurements are withheld: they are exact and describe single clients.
 
     TFF's `SecureSumFactory` measures how many clients had a value beyond its thresholds, without noise.
 
-    Formal guarantee: what `inner` sums in one round depends on the values of that round alone, since it has no state.
-    A threshold that follows earlier values would let one client change what all others contribute after it, which
-    no bound on its own values covers.
+    Formal guarantee: what `inner` sums in one round depends only on the values of that round, since it has no state.
+    A threshold that follows earlier values would let one client change what all others contribute later, which no bound
+    on its own values covers.
 
     Args:
         inner: The sum.
@@ -162,18 +164,11 @@ class UnmeasuredSum(tff.aggregators.UnweightedAggregationFactory):
         Raises:
             InputValueError: If the sum keeps a state from round to round.
         """
-        process = self._inner.create(value_type)
+        process = withhold_measurements(self._inner).create(value_type)
         state_type = process.initialize.type_signature.result
         if tff.types.contains(state_type, lambda part: isinstance(part, tff.TensorType)):
             raise InputValueError(
                 f"record_aggregation_factory={self._inner!r} keeps a state from round to round ({state_type.member}), "
-                "through which a client would change what others contribute later: give it constant thresholds."
+                "through which a client could change what others contribute later: give it constant thresholds."
             )
-
-        @tff.federated_computation(state_type, tff.FederatedType(value_type, tff.CLIENTS))
-        def unmeasured(state: tff.Value, value: tff.Value) -> tff.templates.MeasuredProcessOutput:
-            output = process.next(state, value)
-            nothing = tff.federated_value((), tff.SERVER)
-            return tff.templates.MeasuredProcessOutput(output.state, output.result, nothing)
-
-        return tff.templates.AggregationProcess(process.initialize, unmeasured)
+        return process

@@ -1,12 +1,13 @@
-"""How many clients sent what cannot be counted: a measurement for those who may see it."""
+"""Counts the clients whose values are rejected as not finite: an exact measurement, not to be released."""
 
 import collections
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import _validate
 from tff_mf.noise import _clipping
+
+from . import _validate_factory
 
 
 def count_rejected(
@@ -14,13 +15,13 @@ def count_rejected(
 ) -> tff.aggregators.UnweightedAggregationFactory:
     """Returns an aggregator that also measures how many clients' values are not finite.
 
-    `build_mf_aggregator` takes such a value as zero, whether it is counted or not. Without this nobody learns of it.
+    `build_mf_aggregator` replaces such a value by zero in any case, and reports it nowhere else.
 
     The measurement `rejected_clients` is exact, without noise, and **not covered by the guarantee**: it tells whether a
-    client took part. It is for simulations, and for whoever may see the clients' own values; never release it.
+    client took part. Use it in simulations, or where its readers may see the clients' own values; never release it.
 
     Args:
-        aggregator: An aggregator of `build_mf_aggregator`. Checkpoints still want that one.
+        aggregator: An aggregator of `build_mf_aggregator`. Pass that one, not the result, to `CheckpointManager`.
 
     Example:
         >>> import numpy as np
@@ -33,14 +34,9 @@ def count_rejected(
         'int32'
 
     Raises:
-        InputTypeError: If `aggregator` is no unweighted aggregation factory.
+        InputTypeError: If `aggregator` is not an unweighted aggregation factory.
     """
-    _validate.instance(
-        "aggregator",
-        aggregator,
-        tff.aggregators.UnweightedAggregationFactory,
-        "pass what build_mf_aggregator returns",
-    )
+    _validate_factory.unweighted(aggregator, "pass the result of build_mf_aggregator")
 
     @tff.tensorflow.computation
     def rejected(value: object) -> tf.Tensor:

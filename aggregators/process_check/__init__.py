@@ -1,4 +1,4 @@
-"""Runs a learning process on made-up cohorts, and says whether what leaves it is what the guarantee counts on."""
+"""Runs a learning process on made-up cohorts, and checks whether its releases are those that the guarantee covers."""
 
 from ._check import check_process as check_process
 from ._result import ProcessCheck as ProcessCheck

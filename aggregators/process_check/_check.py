@@ -1,4 +1,4 @@
-"""The check: which rounds are run, and in which order their results are judged."""
+"""The check: runs rounds of a process, and judges their results one property at a time."""
 
 import os
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..factories.factory import build_mf_aggregator
+from ..workers.processes import end_with_program
 from . import _bound, _cohorts, _leaves, _noise
 from ._probe import Probe
 from ._result import Findings, ProcessCheck
@@ -37,52 +38,54 @@ def check_process(
     server_learning_rate: float | None = None,
     hostile: Any = None,
 ) -> ProcessCheck:
-    """Runs a learning process on made-up cohorts, and says whether what leaves it is what the guarantee counts on.
+    """Runs a learning process on made-up cohorts, and checks whether its releases are those that the guarantee covers.
 
-    It sees what a reader of the server's releases sees: the model after a round, and the metrics. It sees the state
-    too, since what is exact there reaches later models. Seven checks:
+    The check sees what a reader of the server's releases sees: the model after a round, and the metrics. It also sees
+    the state, since an exact value there influences later models. There are seven checks:
 
-    - `metrics`, `state`: nothing but the trainable weights changes when one client's data or examples change, or it is
-      absent. The state remembers one stream of noise, and no bound of clipping or zeroing that adapts.
-    - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² of the whitened rounds; and the state has
-      the fingerprint of that noise, which speaks for later rounds too.
-    - `fresh_noise`: the same state, stepped twice, draws other noise; so do two initial states.
-    - `clipping`: many clients with updates as long as can be made up move the model by `clip_norm` each at most; NaN
-      moves it not at all.
-    - `divisor`, `weights`: twice as many clients move it twice as far; clients with more examples no further.
+    - `metrics`, `state`: only the trainable weights change if one client's data or number of examples changes, or the
+      client is absent. The state contains one stream of noise, and no adaptive bound of clipping or zeroing.
+    - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
+      state has the fingerprint of that noise, which covers later rounds too.
+    - `fresh_noise`: a state that is stepped twice draws different noise, and so do two initial states.
+    - `clipping`: clients with the longest updates that can be made up move the model by `clip_norm` each at most; NaN
+      does not move it at all.
+    - `divisor`, `weights`: twice as many clients move the model twice as far; clients with more examples move it no
+      further.
 
-    What could not be seen is `not judged`, and never passes. A server optimizer is looked through at its first step
-    from its initial state, which for SGD with any momentum is in proportion to the aggregate; for Adam and its like it
-    is not, which is found out. Rounds have `40·noise_multiplier` clients or more, so that the noise does not hide what
-    they add, and a small model needs the fewest. Our own noise and clipping do not depend on the model's size. What a
-    `record_aggregation_factory` that compresses makes of clipped updates does: the rounding of `EncodedSumFactory` adds
-    up over coordinates, so that a client that keeps to `clip_norm` in a small model may move a large one several times
-    as far. That is not looked for.
+    A property that could not be measured is `not judged`, and never passes. The server optimizer is only observed in
+    its first step from its initial state. For SGD with any momentum this step is proportional to the aggregate; for
+    Adam and similar optimizers it is not, which the check detects. Rounds have `40·noise_multiplier` clients or more,
+    so that their changes stand out from the noise; small models need the fewest. The noise and clipping of this package
+    do not depend on the size of the model. The effect of a compressing `record_aggregation_factory` on clipped updates
+    does: rounding errors of `EncodedSumFactory` add up over coordinates, so that a client within `clip_norm` in a small
+    model may move a large one several times as far. That is not checked.
 
-    Formal guarantee: a process that does what is claimed fails the check of `noise` with probability below 1e-9; the
-    bounds of `clipping`, `divisor` and `weights` lie some six standard deviations away from what it shows. That
-    all checks pass is no proof: a process may behave otherwise on other data, or beside its noise in a later round than
-    the fourth. Noise that is not ours has no fingerprint, and is measured but not judged. Who takes part how often is
-    not looked at, nor how the ε was computed.
+    Formal guarantee: a process that keeps its claims fails the check of `noise` with probability below 1e-9; the bounds
+    of `clipping`, `divisor` and `weights` are about six standard deviations from the values of such a process. That all
+    checks pass is no proof: a process may behave differently on other data, or, its noise apart, after the fourth
+    round. Noise of other packages has no fingerprint, and is measured but not judged. How often clients take part, and
+    how ε was computed, is not checked.
 
     Args:
-        process: The process, as it is to train.
-        mechanism: What it claims to run, or an artifact's path; as passed to `build_mf_aggregator`, like the next ones.
+        process: The process that is to be trained.
+        mechanism: The mechanism that it claims to use, or an artifact's path; as passed to `build_mf_aggregator`, like
+            the next arguments.
         clip_norm: ζ.
         noise_multiplier: σ.
         clients_per_round: The constant divisor.
         clients: Data of two clients or more, as `process.next` takes it; `tf.data.Dataset`s or lists of batches.
         restart_every: Number of rounds after which noise starts anew, or `None`.
-        server_learning_rate: Rate of the server's first step. If `None` it is what the process's `get_hparams` says, or
-            else found from how far clients move the model.
-        hostile: Data of a client with an update longer than `clip_norm`, where none can be made of `clients`.
+        server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`, or
+            otherwise an estimate from how far clients move the model.
+        hostile: Data of a client with an update longer than `clip_norm`, if none can be made from `clients`.
 
     Returns:
-        Status of each check, and findings. `str` of it is for people.
+        Status of each check, and findings; `str` of it is a summary to read.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If one is out of range.
+        InputValueError: If an argument is out of range.
 
     Example:
         arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}
@@ -92,16 +95,16 @@ def check_process(
         print(result)
     """
     if not isinstance(process, tff.learning.templates.LearningProcess):
-        raise InputTypeError(f"process={process!r} must be a LearningProcess: what tff.learning.algorithms build.")
+        raise InputTypeError(f"process={process!r} must be a LearningProcess, such as tff.learning.algorithms builds.")
     if isinstance(mechanism, str | os.PathLike):
         mechanism = tff_mf.load(mechanism)
-    _validate.instance("mechanism", mechanism, tff_mf.Mechanism, "pass what build_mf_aggregator was given")
+    _validate.instance("mechanism", mechanism, tff_mf.Mechanism, "pass the one given to build_mf_aggregator")
     claimed = _validate.positive("clip_norm", clip_norm) / _validate.positive("clients_per_round", clients_per_round)
     sigma = _validate.positive("noise_multiplier", noise_multiplier)
     if server_learning_rate is not None:
         server_learning_rate = _validate.positive("server_learning_rate", server_learning_rate)
     if len(clients) < 2:
-        raise InputValueError(f"clients has {len(clients)} clients: give example data of two or more.")
+        raise InputValueError(f"clients has {len(clients)} clients: pass example data of two or more.")
     rounds = min([_ROUNDS, *(limit for limit in (mechanism.max_rounds, restart_every) if limit is not None)])
     encoder = mechanism.encoder(rounds)
     claim = build_mf_aggregator(
@@ -111,6 +114,7 @@ def check_process(
         clients_per_round=clients_per_round,
         restart_every=restart_every,
     )
+    end_with_program()
     probe, findings = Probe(process, server_learning_rate), Findings()
     _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
     _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, sigma=sigma, findings=findings)
@@ -127,17 +131,17 @@ def _aggregate(
     sigma: float,
     findings: Findings,
 ) -> None:
-    """Makes the checks that look at what rounds add to the model."""
+    """Makes the checks of what rounds add to the model."""
     runs = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
     rows = _noise.rows_of(runs)
     noisy = _noise.is_seen(rows, findings)
     if noisy and not _noise.is_normal(rows):
-        text = "The server's step is not in proportion to the aggregate, or the noise not normal."
+        text = "The server's step is not proportional to the aggregate, or the noise is not normal."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, _SGD)
         return
     count = _bound.count_for(sigma / float(encoder[0, 0]), probe.dimension)
     if count > _MOST_CLIENTS:
-        text = f"{count} clients a round would be needed to see them in the noise."
+        text = f"{count} clients a round would be needed to stand out from the noise."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, "Check a smaller model, or one with less noise.")
         return
     scale = None if probe.rate is None else probe.rate * claimed

@@ -1,4 +1,4 @@
-"""Clients that nobody has: made of an example's batches, to move the aggregate as far as data can."""
+"""Makes up clients from the batches of an example, to move the aggregate as far as data can."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,20 +13,20 @@ _FACTOR = 100.0
 
 
 def scaled(client: Any, factor: float) -> Any | None:
-    """Returns a client with one batch of an example, its numbers of a float type times a factor, or `None`.
+    """Returns a client with the first batch of an example, its floating-point numbers times a factor, or `None`.
 
-    One batch: a client that takes several steps on such numbers overflows, and its update counts as zero.
+    Only one batch, since a client that takes several steps on such numbers would overflow, which makes its update zero.
     """
     return _mapped(client, lambda leaf: leaf * tf.cast(factor, leaf.dtype))
 
 
 def poisoned(client: Any) -> Any | None:
-    """Returns a client whose numbers are no numbers, or `None` if an example has none of a float type."""
+    """Returns a client whose floating-point numbers are NaN, or `None` if the example has none."""
     return _mapped(client, lambda leaf: leaf * tf.cast(np.nan, leaf.dtype))
 
 
 def enlarged(client: Any, times: int) -> Any | None:
-    """Returns a client with so many times the examples in each batch, or `None` if batches may not be of any size."""
+    """Returns a client with each batch repeated `times` times, or `None` if the size of batches is fixed."""
     if not isinstance(client, tf.data.Dataset):
         return None
     free = all(spec.shape.rank and spec.shape[0] is None for spec in tf.nest.flatten(client.element_spec))
@@ -34,14 +34,14 @@ def enlarged(client: Any, times: int) -> Any | None:
 
 
 def repeated(client: Any, times: int) -> Any | None:
-    """Returns a client with its data so many times over, or `None` if it is no data set and no list."""
+    """Returns a client with its data repeated `times` times, or `None` if it is neither a data set nor a list."""
     if isinstance(client, tf.data.Dataset):
         return client.repeat(times)
     return client * times if isinstance(client, list) else None
 
 
 def neighbours(clients: Sequence[Any], hostile: Any) -> dict[str, Sequence[Any]]:
-    """Returns a cohort, and those that differ from it in what one client has, by what that is."""
+    """Returns a cohort, and cohorts that differ from it in one client, by a description of the difference."""
     first, rest = clients[0], clients[1:]
     found = {"nothing": clients, "the number of clients": rest, "one client's data": [*rest, rest[0]]}
     larger = repeated(first, _TIMES)
@@ -68,6 +68,6 @@ def _mapped(client: Any, change: Callable[[Any], Any]) -> Any | None:
 
 
 def _over(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
-    """Returns a data set with each tensor changed. It holds what it was made of: no `map` is left in it."""
+    """Returns a data set with each tensor changed, as constants: it contains no `map`."""
     parts = [tf.data.Dataset.from_tensors(tf.nest.map_structure(change, element)) for element in dataset]
     return functools.reduce(tf.data.Dataset.concatenate, parts)

@@ -1,4 +1,4 @@
-"""Metrics and state beside the model: whether they tell anything about the clients of a round."""
+"""Checks whether metrics, or state other than the model, reveal anything about the clients of a round."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from ._probe import Probe
 from ._result import Findings
 
 _REPEATS = 2
-# Sums of floats come out a little different each time; what noise adds is larger.
+# Sums of floats differ slightly from run to run; noise is larger.
 _ROUNDING = 1e-5
-# What moves this many times as far as it comes out different by itself is exact.
+# A value that moves this many times as far as rounding does is exact.
 _FAR = 10.0
 
-# The server's optimizer sees the released aggregate alone, so that its state may be as random as that is.
+# The server's optimizer sees only the released aggregate, so that its state may be as random.
 _AFTER_THE_RELEASE = "finalizer/"
 
 _MEASURED = (
-    "Take off model_aggregator what measures, such as tff.learning.add_debug_measurements or "
-    "aggregators.count_rejected, or put aggregators.withhold_measurements around it; give clipping and zeroing around "
-    "it a constant bound."
+    "Remove factories that measure, such as tff.learning.add_debug_measurements or aggregators.count_rejected, from "
+    "model_aggregator, or wrap it in aggregators.withhold_measurements; give clipping and zeroing around it a constant "
+    "bound."
 )
 _REMEDIES = {
     "metrics": {
@@ -30,15 +30,16 @@ _REMEDIES = {
         "aggregator": _MEASURED,
     },
     "state": {
-        "client_work": "Train with a client_work that keeps nothing of clients, as build_unweighted_fed_avg does: "
-        "full_gradient_aggregator of build_unweighted_mime_lite sums clients' gradients a second time.",
+        "client_work": "Train with a client_work that keeps nothing about clients, such as that of "
+        "build_unweighted_fed_avg: full_gradient_aggregator of build_unweighted_mime_lite sums clients' gradients a "
+        "second time.",
         "aggregator": _MEASURED,
-        "global_model_weights": "Leave the non-trainable weights as they are: release no statistics of clients, such "
-        "as those of BatchNormalization, and use GroupNormalization.",
-        "finalizer": "Change what makes it: server_optimizer_fn.",
+        "global_model_weights": "Keep the non-trainable weights constant: release no statistics of clients, such as "
+        "those of BatchNormalization; use GroupNormalization.",
+        "finalizer": "Change the argument that creates it: server_optimizer_fn.",
     },
 }
-_ELSEWHERE = "Change what makes it: model_distributor, server_optimizer_fn or metrics_aggregator."
+_ELSEWHERE = "Change the argument that creates it: model_distributor, server_optimizer_fn or metrics_aggregator."
 
 Cohorts = dict[str, Sequence[Any]]
 
@@ -46,16 +47,16 @@ Cohorts = dict[str, Sequence[Any]]
 def check(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Findings) -> None:
     """Compares metrics and state of cohorts that differ in one client with those of the first cohort.
 
-    The trainable weights apart, all must be the same to the last bit in each round of each cohort. What noise is
-    expected in, that of the aggregator's own state and of the server's optimizer, may vary by itself.
+    Everything but the trainable weights must be bit-identical in each round of each cohort. Only the state of the noise
+    and of the server's optimizer may vary by itself.
 
     Args:
         probe: The process.
-        cohorts: The first cohort, and those that differ from it in one client, by what that is.
-        fingerprint: That of the claimed noise.
-        findings: What was found is noted here.
+        cohorts: The first cohort, and those that differ from it in one client, by a description of the difference.
+        fingerprint: Fingerprint of the claimed noise.
+        findings: Receives the findings.
     """
-    # One start for all rounds: what is drawn with it, such as seeds of a rotation, tells nothing of clients.
+    # One initial state for all rounds: what it draws, such as the seed of a rotation, does not depend on clients.
     start = probe.fresh()
     noise = _releases.check(_kept(start), fingerprint, findings)
     random = (_AFTER_THE_RELEASE, *(f"{path}/" for path in noise))
@@ -85,9 +86,9 @@ def _judge(
         elif not path.startswith(random):
             varying.setdefault(part, []).append(path)
     for (part, names), paths in exact.items():
-        findings.failed(place, f"{_named(paths)} is exact, and moves with {names}.", _remedy(place, part))
+        findings.failed(place, f"{_named(paths)} is exact, and changes with {names}.", _remedy(place, part))
     for part, paths in varying.items():
-        text = f"{_named(paths)} varies by itself beside the model's noise: it may hold something exact about clients."
+        text = f"{_named(paths)} varies by itself, apart from the noise: it may contain something exact about clients."
         findings.unjudged((place,), text, _remedy(place, part))
 
 
@@ -105,7 +106,7 @@ def _kept(state: Any) -> dict[str, Any]:
 
 
 def by_path(structure: Any) -> dict[str, Any]:
-    """Returns the leaves of a structure, by their paths."""
+    """Returns the leaves of a structure by their paths."""
     found = tree.flatten_with_path(structure)
     return {"/".join(map(str, path)): leaf for path, leaf in found}
 
@@ -115,7 +116,7 @@ def _same(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _moved_exactly(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> bool:
-    """Returns whether values differ between cohorts and never within one, but for rounding."""
+    """Returns whether values differ between cohorts but, up to rounding, not within one."""
     arrays = [*before, *after]
     if any(array.shape != arrays[0].shape for array in arrays) or not np.issubdtype(arrays[0].dtype, np.number):
         return _same(before) and _same(after) and not _same(arrays)

@@ -1,4 +1,4 @@
-"""The noise of rounds without clients: its covariance, and whether it is drawn anew."""
+"""Checks the noise of rounds without clients: its covariance, and whether it is fresh."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from ._probe import Probe, Seen
 from ._result import CHANCE, UNDIVIDED, Findings
 
 _SEEN_AT_MOST = 2**22
-# A repeated state that adds less noise of its own than this part of a round's has none: float32 rounds.
+# Noise that differs by less than this fraction of a round's noise does not differ, but for rounding in float32.
 _NOTHING = 0.01
-# Of so many coordinates hardly two are the same float32 by chance.
+# Among so many coordinates, hardly any two are the same float32 by chance.
 _COMPARED = 10**5
 _DISTINCT = 0.99
 
@@ -24,7 +24,7 @@ _AS_CLAIMED = (
 
 
 def rounds_without_clients(probe: Probe, rounds: int, samples: int) -> list[list[Seen]]:
-    """Returns runs of so many rounds, each from a state of its own, with `samples` coordinates a round or more."""
+    """Returns runs of `rounds` rounds, each from its own initial state, with `samples` coordinates a round in all."""
     return [probe.noise(rounds) for _ in range(max(2, math.ceil(samples / probe.dimension)))]
 
 
@@ -35,39 +35,41 @@ def rows_of(runs: Sequence[Sequence[Seen]]) -> np.ndarray:
 
 
 def is_seen(rows: np.ndarray, findings: Findings) -> bool:
-    """Returns whether rounds without clients have finite noise; notes it if not."""
+    """Returns whether rounds without clients have finite noise; adds a finding if not."""
     if not np.all(np.isfinite(rows)):
         findings.failed(
-            "divisor", "Without clients the model is not finite: it is divided by their number or weight.", UNDIVIDED
+            "divisor",
+            "Without clients, the model is not finite: the aggregate is divided by their number or weight.",
+            UNDIVIDED,
         )
-        text = "What clients' numbers divide cannot be told from noise."
+        text = "The aggregate is divided by the number or weight of clients, so that its noise cannot be measured."
         findings.unjudged(("noise", "fresh_noise"), text, UNDIVIDED)
         return False
     if not np.any(rows):
-        text = "A round without clients adds no noise, or what TFF takes for no update as it is not finite."
+        text = "A round without clients adds no noise, or a value that is not finite, which TFF replaces by zero."
         findings.failed("noise", text, f"Pass noise_multiplier > 0 to build_mf_aggregator. {UNDIVIDED}")
         findings.unjudged(("fresh_noise",), text, UNDIVIDED)
         return False
     none = float(np.mean(rows[0] == 0))
     if none > 1 - _DISTINCT:
-        findings.failed("noise", f"A part of {none:.2g} of the model has no noise.", _WHOLE)
+        findings.failed("noise", f"A fraction of {none:.2g} of the model has no noise.", _WHOLE)
     return True
 
 
 def is_normal(rows: np.ndarray) -> bool:
-    """Returns whether the noise of the first round is normal, as it is after a server's step in proportion to it."""
+    """Returns whether the noise of the first round is normal, as it is if the server's step is proportional to it."""
     first = rows[0] / np.sqrt(np.mean(rows[0] ** 2))
     return bool(stats.kstest(first, "norm").pvalue > CHANCE)
 
 
 def covariance(rows: np.ndarray, *, encoder: np.ndarray, room: float, findings: Findings) -> None:
-    """Tests that C·rows are independent standard normals: χ² of each round, and of the correlations.
+    """Tests that C·rows are independent standard normals: by χ² tests of each round and of the correlations.
 
     Args:
-        rows: Noise, divided by the claimed standard deviation of a coordinate of z.
+        rows: Noise divided by the claimed standard deviation of a coordinate of z.
         encoder: The claimed C.
         room: Relative error of that standard deviation.
-        findings: What was found is noted here.
+        findings: Receives the findings.
     """
     some = np.abs(rows[0, :_COMPARED])
     if np.unique(some).size < _DISTINCT * some.size:
@@ -105,9 +107,9 @@ def covariance(rows: np.ndarray, *, encoder: np.ndarray, room: float, findings: 
 
 
 def fresh(probe: Probe, runs: Sequence[Sequence[Seen]], findings: Findings) -> None:
-    """Checks that a state stepped twice, and two initial states, draw noise of their own."""
+    """Checks that a state stepped twice draws different noise, and that two initial states do."""
     remedy = (
-        "Pass model_aggregator=build_mf_aggregator(...) with insecure_seed=None: each round then draws its own key."
+        "Pass model_aggregator=build_mf_aggregator(...) with insecure_seed=None, so that each round draws its own key."
     )
     start, run = probe.fresh(0.0), runs[0]
     for round_number, state in ((1, start), (len(run), start._replace(aggregator=run[-1].state.aggregator))):

@@ -1,4 +1,4 @@
-"""A learning process seen from outside: what a round adds to the model, from a server that has never stepped."""
+"""Runs single rounds of a learning process, each as the first step of the server's optimizer."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a round shows.
+    """What can be seen of a round.
 
     Attributes:
-        change: What it added to the model's trainable weights, float64 `[dimension]`.
-        metrics: Its metrics.
-        state: The state after it.
+        change: The change of the model's trainable weights, float64 `[dimension]`.
+        metrics: The round's metrics.
+        state: The state after the round.
     """
 
     change: np.ndarray
@@ -29,17 +29,17 @@ class Seen:
 
 
 class Probe:
-    """Runs single rounds of a process, each with the server's optimizer at its start.
+    """Runs single rounds of a process, each with the server's optimizer in its initial state.
 
-    An optimizer that has not stepped yet has no momentum, so that its first step is in proportion to the aggregate,
-    for SGD with any momentum. Later rounds of the noise are seen by giving their aggregator's state to such a server.
+    An optimizer that has not stepped yet has no momentum, so that its first step is proportional to the aggregate, for
+    SGD with any momentum. Later rounds of the noise are observed by combining the aggregator's later state with it.
 
     Args:
         process: The process.
-        server_learning_rate: The rate of the first step; that which the process itself says if `None`.
+        server_learning_rate: The rate of the first step; if `None`, the one in the process's `get_hparams`.
 
     Raises:
-        InputTypeError: If the process is not put together as TFF's own are.
+        InputTypeError: If the process does not have the structure of TFF's own.
     """
 
     def __init__(self, process: tff.learning.templates.LearningProcess, server_learning_rate: float | None) -> None:
@@ -48,7 +48,7 @@ class Probe:
         missing = [name for name in ("global_model_weights", "aggregator", "finalizer") if not hasattr(start, name)]
         if missing:
             raise InputTypeError(
-                f"process has a state without {' and '.join(missing)}: pass what tff.learning.algorithms build, or "
+                f"process has a state without {' and '.join(missing)}: pass one from tff.learning.algorithms or "
                 "tff.learning.templates.compose_learning_process."
             )
         self.weights = _read(process.get_model_weights(start))
@@ -56,21 +56,21 @@ class Probe:
         self.dimension = sum(np.size(leaf) for leaf in _trainable(self.weights))
 
     def fresh(self, factor: float = 1.0) -> Any:
-        """Returns a state before the first round, its model the same one each time, times a factor."""
+        """Returns an initial state with always the same model, times a factor."""
         weights = tf.nest.map_structure(
             lambda leaf: leaf * np.asarray(factor, leaf.dtype) if _is_float(leaf) else leaf, self.weights
         )
         return self._process.set_model_weights(self._process.initialize(), weights)
 
     def step(self, state: Any, cohort: Sequence[Any]) -> Seen:
-        """Returns what a round of a cohort shows."""
+        """Runs a round with a cohort."""
         before = _flat(state.global_model_weights)
         output = self._process.next(state, list(cohort))
         change = _flat(output.state.global_model_weights) - before
         return Seen(change=change, metrics=output.metrics, state=output.state)
 
     def noise(self, rounds: int) -> list[Seen]:
-        """Returns what rounds without clients show, one after the other for the aggregator, each the server's first."""
+        """Runs rounds without clients: successive for the aggregator, each the first for the server's optimizer."""
         start, seen = self.fresh(0.0), []
         state = start
         for _ in range(rounds):

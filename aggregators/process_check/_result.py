@@ -1,4 +1,4 @@
-"""What a check of a process says."""
+"""Results of a check of a process."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,37 +6,37 @@ from collections.abc import Mapping
 PASSED, FAILED, UNJUDGED = "passed", "failed", "not judged"
 CRITICAL = "critical"
 
-# How likely a process that does what is claimed fails a statistical check.
+# Probability that a process that keeps its claims fails a statistical check.
 CHANCE = 1e-9
 
-# Remedies that several checks name.
+# Remedies shared by several checks.
 UNDIVIDED = (
-    "Pass the aggregator of build_mf_aggregator itself as model_aggregator, or in "
-    "tff.aggregators.as_weighted_aggregator, and in no factory that divides, such as MeanFactory."
+    "Pass the aggregator of build_mf_aggregator itself as model_aggregator, or wrapped in "
+    "tff.aggregators.as_weighted_aggregator, but not in a factory that divides, such as MeanFactory."
 )
-_FIRST = "Mend that first, and check again."
+_FIRST = "Correct that first, and check again."
 
-# What each check is about, in the order in which they are made.
+# Property that each check is about, in the order of the checks.
 CHECKS = {
-    "metrics": "no metric depends on clients, but through the noise",
+    "metrics": "metrics depend on clients only through the noised aggregate",
     "state": "one noised aggregate is released, and nothing else about clients is kept",
     "noise": "the noise has the claimed covariance",
-    "fresh_noise": "a state stepped twice draws other noise",
+    "fresh_noise": "a state stepped twice draws different noise",
     "clipping": "no client moves the aggregate further than clip_norm",
-    "divisor": "the divisor does not depend on who reports",
-    "weights": "a client with more examples weighs no more",
+    "divisor": "the divisor does not depend on the clients that report",
+    "weights": "a client with more examples has no more weight",
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessFinding:
-    """Something that the guarantee does not survive, or that could not be judged.
+    """An observation that voids the guarantee, or a property that could not be judged.
 
     Attributes:
         name: Name of the check.
         severity: `critical`: the guarantee is void; or `not judged`: this check cannot tell.
-        text: What was seen.
-        remedy: Which argument to change.
+        text: The observation.
+        remedy: The argument to change.
     """
 
     name: str
@@ -53,10 +53,10 @@ class ProcessCheck:
     """Result of `check_process`.
 
     Attributes:
-        statuses: Of each check `passed`, `failed` or `not judged`, in the order in which they were made.
-        findings: What did not pass, and why.
-        measured: What was measured, for the record.
-        error_probability: Chance that a process that does what is claimed fails a statistical check.
+        statuses: `passed`, `failed` or `not judged` for each check, in the order of the checks.
+        findings: Reasons for every check that did not pass.
+        measured: Measured values, for the record.
+        error_probability: Probability that a process that keeps its claims fails a statistical check.
     """
 
     statuses: Mapping[str, str]
@@ -78,7 +78,7 @@ class ProcessCheck:
 
 
 class Findings:
-    """Collects what the checks say. A check passes if it was made to its end, and nothing was noted of it."""
+    """Collects findings. A check passes if it was completed and has no finding."""
 
     def __init__(self) -> None:
         self._made: set[str] = set()
@@ -86,21 +86,23 @@ class Findings:
         self.measured: dict[str, float] = {}
 
     def made(self, *names: str) -> None:
-        """Notes that checks were made to their end."""
+        """Records that checks were completed."""
         self._made.update(names)
 
     def failed(self, name: str, text: str, remedy: str) -> None:
-        """Notes that a check failed."""
+        """Records that a check failed."""
         self._findings.append(ProcessFinding(name=name, severity=CRITICAL, text=text, remedy=remedy))
 
     def unjudged(self, names: tuple[str, ...], text: str, remedy: str) -> None:
-        """Notes that checks could not tell."""
+        """Records that checks could not be judged."""
         self._findings += [ProcessFinding(name=name, severity=UNJUDGED, text=text, remedy=remedy) for name in names]
 
     def result(self) -> ProcessCheck:
-        """Returns all that was noted."""
+        """Returns the result of all checks."""
         told = {finding.name for finding in self._findings} | self._made
-        self.unjudged(tuple(name for name in CHECKS if name not in told), "Not made, as another check failed.", _FIRST)
+        self.unjudged(
+            tuple(name for name in CHECKS if name not in told), "Not made, because another check failed.", _FIRST
+        )
         return ProcessCheck(
             statuses={name: self._status(name) for name in CHECKS},
             findings=tuple(self._findings),

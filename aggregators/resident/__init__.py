@@ -1,1 +1,4 @@
-"""Execution of TFF computations whose server state stays in the worker from round to round."""
+"""Execution contexts: one whose server state stays in the worker between rounds, and TFF's own for a block.
+
+Public modules: `context`, `session`, `values` and `connection`.
+"""

@@ -1,4 +1,4 @@
-"""How arguments reach a worker: what it has is passed by reference, and the rest is sent."""
+"""Passes arguments to a worker: by reference if the worker has them, and otherwise by value."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,17 +14,17 @@ from .values import ResidentValue, Source
 def ingest(connection: Connection, value: object, type_spec: tff.Type) -> Any:
     """Returns the worker's value for an argument.
 
-    A structure that is a whole part of one result (the state that a round returned, say) is passed
-    on as it is, whatever the number of its tensors. Of any other structure every tensor that the
-    worker has is passed by reference, and only the rest is sent.
+    A structure that is a complete part of one result (for example the state that a round returned) is passed as one
+    reference, whatever the number of its tensors. Of any other structure, tensors in the worker are passed by reference
+    and only the rest is sent.
 
     Args:
         connection: The worker.
-        value: The argument, of Python containers, arrays and references.
-        type_spec: Its type; placements of the server are left out.
+        value: The argument: Python containers of arrays and references.
+        type_spec: Its type; a placement at the server is ignored.
 
     Raises:
-        TypeError: If the value is not of the type.
+        TypeError: If the value does not have the type.
     """
     type_spec = forms.member(type_spec)
     known = _whereabouts(connection, value, type_spec)
@@ -44,7 +44,7 @@ def ingest(connection: Connection, value: object, type_spec: tff.Type) -> Any:
 def server_value(
     connection: Connection, arguments: Sequence[object], parameter: tff.Type, server: Sequence[int]
 ) -> Any:
-    """Returns the worker's structure of the server's arguments, a number if there are none."""
+    """Returns the worker's structure of the server's arguments, or a number if there are none."""
     if not server:
         return connection.create(0, forms.NOTHING)
     types = forms.argument_types(parameter)
@@ -53,7 +53,7 @@ def server_value(
 
 
 def arguments(argument: object, parameter: tff.Type) -> list[object]:
-    """Returns the arguments of a call, which TFF may have packed into one."""
+    """Returns the arguments of a call as a list; TFF may have packed them into one."""
     if isinstance(parameter, tff.StructType):
         return [element for _, element, _ in _elements(argument, parameter)]
     return [argument]
@@ -63,17 +63,17 @@ def clients(arguments: Sequence[object], indices: Sequence[int]) -> list[tff.str
     """Returns the arguments of each client.
 
     Raises:
-        TypeError: If an argument of the clients' is not a list.
-        ValueError: If two of them are of different lengths.
+        TypeError: If an argument placed at clients is not a list.
+        ValueError: If two of them have different lengths.
     """
     columns = [_list_of_clients(arguments[index]) for index in indices]
     if len({len(column) for column in columns}) > 1:
-        raise ValueError(f"Values of clients differ in their number: {[len(column) for column in columns]}.")
+        raise ValueError(f"Arguments placed at clients have different lengths: {[len(column) for column in columns]}.")
     return [tff.structure.Struct([(None, value) for value in row]) for row in zip(*columns, strict=True)]
 
 
 def placed(argument: object, parameter: tff.Type | None) -> tuple[object, int]:
-    """Returns an argument with every reference read, and the number of clients in it."""
+    """Returns an argument with every reference read, and its number of clients."""
     if parameter is None:
         return None, 0
     of_clients = [
@@ -86,22 +86,24 @@ def placed(argument: object, parameter: tff.Type | None) -> tuple[object, int]:
 
 def _list_of_clients(value: object) -> Sequence[object]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"Values of clients must be a list, one a client; found {type(value).__name__}.")
+        raise TypeError(
+            f"An argument placed at clients must be a list with one value per client; found {type(value).__name__}."
+        )
     return value
 
 
 def pair(first: Any, second: Any) -> tff.structure.Struct:
-    """Returns an unnamed structure of two."""
+    """Returns a structure of two unnamed elements."""
     return tff.structure.Struct([(None, first), (None, second)])
 
 
 def ingest_client(connection: Connection, value: object, type_spec: tff.Type) -> Any:
-    """Returns the worker's value for one client's argument, which is sent as a whole."""
+    """Sends one client's whole argument, and returns the worker's value of it."""
     return connection.create(_materialized(value, type_spec), type_spec)
 
 
 def _materialized(value: object, type_spec: tff.Type) -> Any:
-    """Returns an argument with every reference read: `tff.structure.Struct`s of what TFF sends."""
+    """Returns an argument with every reference read, as `tff.structure.Struct`s that TFF can send."""
     if isinstance(type_spec, tff.FederatedType) and not type_spec.all_equal:
         return [_materialized(element, type_spec.member) for element in _list_of_clients(value)]
     type_spec = forms.member(type_spec)
@@ -113,7 +115,7 @@ def _materialized(value: object, type_spec: tff.Type) -> Any:
 
 
 def _whereabouts(connection: Connection, value: object, type_spec: tff.Type) -> tuple[Source, tuple[int, ...]] | None:
-    """Returns the result, and where in it, that this value as a whole is; `None` if it is no such part."""
+    """Returns the result of which the whole value is one part, and the part's position; `None` if there is none."""
     if isinstance(value, ResidentValue):
         origin = value.origin
     elif isinstance(type_spec, tff.StructType):
@@ -156,7 +158,7 @@ def _elements(value: object, type_spec: tff.StructType) -> list[tuple[str | None
         name in (None, expected) for (name, _), (expected, _) in zip(elements, types, strict=True)
     )
     if not fits:
-        raise TypeError(f"A value of type {type_spec} is needed; this one is {value!r}.")
+        raise TypeError(f"A value of type {type_spec} is needed; found {value!r}.")
     return [(name, element, element_type) for (name, element_type), (_, element) in zip(types, elements, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Clients' datasets on their way to a worker, so that nothing of them stays there."""
+"""Rewrites clients' datasets before they are sent, so that a worker keeps no memory for them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from typing import Any
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 
-# TensorFlow gives the table of every serialized dataset a name of its own, and its resource, which is kept under that
-# name, lives as long as the worker: a vocabulary for each client of each round.
+# TensorFlow gives each lookup table of each serialized dataset a unique name, and keeps the table under that name as
+# long as the worker lives: one vocabulary for each client of each round.
 _TABLE, _IMPORT, _NAMED = "HashTableV2", "LookupTableImportV2", b"HashTableFromGraphDef"
-# What a dataset computes with (a function to map, say) is compiled for each client as if for several devices, and of
-# every such compilation the session keeps some 50 bytes, which split the memory that is freed around them. This
-# attribute, which says something of GPUs alone, has TensorFlow compile for the one device that datasets run on.
+# The functions of a dataset (for example in `map`) are compiled for each client as if for several devices, and the
+# session keeps some 50 bytes of each compilation, which fragment the memory that is freed around them. This attribute,
+# documented for GPUs only, makes TensorFlow compile for the one device that datasets run on.
 _ONE_DEVICE, _OF_DATASETS = "experimental_ints_on_device", "_tf_data_function"
 
 
 def lighten(value: Any) -> None:
-    """Changes all datasets in a value on its way to a worker as `lightened` does.
+    """Replaces every dataset in a value that is about to be sent to a worker by `lightened` of it.
 
     Args:
         value: TFF's `executor_pb2.Value`, changed in place.
@@ -33,7 +33,7 @@ def lighten(value: Any) -> None:
 
 
 def lightened(serialized: bytes) -> bytes:
-    """Returns a serialized dataset of the same elements, of which a worker that has read them keeps nothing."""
+    """Returns a serialized dataset with the same elements, of which a worker keeps nothing after reading it."""
     if _NAMED not in serialized and _OF_DATASETS.encode() not in serialized:
         return serialized
     graph = graph_pb2.GraphDef.FromString(serialized)
@@ -43,9 +43,9 @@ def lightened(serialized: bytes) -> bytes:
 
 
 def _share_tables(graph: graph_pb2.GraphDef) -> None:
-    """Gives static tables the same names wherever they hold the same.
+    """Gives static tables with equal content the same name, so that they become one table.
 
-    Whoever finds a table under its name takes it as it is. Tables that can be written to are left alone.
+    TensorFlow uses a table that exists under its name as it is. Mutable tables are left alone.
     """
     nodes = {node.name: node for node in graph.node}
     names: dict[str, str] = {}
@@ -64,7 +64,7 @@ def _share_tables(graph: graph_pb2.GraphDef) -> None:
 
 
 def _compile_for_one_device(graph: graph_pb2.GraphDef) -> None:
-    # TensorFlow refuses the attribute in functions that are called, and so in what those may call.
+    # TensorFlow refuses the attribute in functions that are called, and thus in functions that those may call.
     everything = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     called = {name for node in everything if not _is_dataset(node) for name in _functions_of(node)}
     computed = {name for node in graph.node if _is_dataset(node) for name in _functions_of(node)}
@@ -72,9 +72,9 @@ def _compile_for_one_device(graph: graph_pb2.GraphDef) -> None:
         if function.signature.name not in computed - called:
             continue
         function.attr[_ONE_DEVICE].b = True
-        # With the attribute, an int32 leaves a function by a node of another name than other numbers do. What optimizes
-        # pipelines tells by that name whether it sees a function, would take this one for a pipeline of two ends, and
-        # fail; unmarked it is left alone. No pipeline returns an int32, so that nothing is lost.
+        # With the attribute, an int32 is returned by a node of another name than other types. TensorFlow's optimizer of
+        # pipelines recognizes functions by that name, would take this one for a pipeline with two ends, and fail;
+        # without the mark it leaves the function alone. No pipeline returns an int32, so that nothing is lost.
         if any(output.type == types_pb2.DT_INT32 for output in function.signature.output_arg):
             function.attr.pop(_OF_DATASETS, None)
 
@@ -84,7 +84,7 @@ def _is_dataset(node: node_def_pb2.NodeDef) -> bool:
 
 
 def _functions_of(node: node_def_pb2.NodeDef) -> Iterator[str]:
-    """Yields the names of all functions that a node may run."""
+    """Yields the names of all functions that a node may call."""
     yield node.op
     for value in node.attr.values():
         for function in (value.func, *value.list.func):

@@ -1,4 +1,4 @@
-"""One round: clients spread over workers, their sum merged on the first, which then does the server's part."""
+"""Runs one round: clients on all workers, then merging of their sums and the server's part on the first."""
 
 import concurrent.futures
 import itertools
@@ -9,8 +9,9 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations.forms import RoundForm
+from ..workers.worker import WorkerLostError
 from . import _arguments
-from .connection import Connection, WorkerLostError
+from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,13 +19,12 @@ _LOG = logging.getLogger(__name__)
 def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: Sequence[object]) -> Any:
     """Returns the result of a round, a value of the first worker.
 
-    Nothing of the server's state but what clients are sent anyway leaves the first worker, and
-    nothing that clients return is released before the sum over all of them is in the first worker.
-    A worker other than the first that dies is struck off `workers`, and its clients are run again
-    on those that are left: no noise has been drawn by then.
+    Of the server's state, only what clients are sent leaves the first worker, and nothing that clients return is
+    released before the sum over all of them is in the first worker. If another worker dies, it is removed from
+    `workers` and its clients are run again on the others; no noise has been drawn by then.
 
     Args:
-        workers: The workers that are alive, the first of which holds the server's values.
+        workers: The live workers, the first of which holds the server's values.
         form: The round.
         server: The first worker's value of the server's arguments.
         clients: Arguments of each client.
@@ -50,7 +50,9 @@ def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: 
             try:
                 arrived = partial.result()
             except WorkerLostError:
-                _LOG.warning("The worker at %s is lost; its clients of this round run on the others.", worker.address)
+                _LOG.warning(
+                    "The worker at %s is lost; its clients of this round are run on the other workers.", worker.address
+                )
                 workers.remove(worker)
                 worker.close()
                 pending += share
@@ -59,7 +61,7 @@ def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: 
                 there = home.create(arrived, form.zero.type_signature.result)
                 total = home.call(form.merge, home.struct(_arguments.pair(total, there)))
     reported = home.call(form.report, total)
-    # The three places are those of secure sums, which TFF's worker does not run, in private or not.
+    # The three empty places belong to secure sums, which TFF's worker cannot compute.
     nothing = home.struct(tff.structure.Struct([]))
     aggregated = home.struct(tff.structure.Struct([(None, reported), *[(None, nothing)] * 3]))
     return home.select(home.call(form.update, home.struct(_arguments.pair(server, aggregated))), 1)
@@ -73,7 +75,7 @@ def _partial_sum(worker: Connection, form: RoundForm, message: object, clients: 
 
 
 def _sum(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
-    """Returns what the worker is adding up: every call returns at once, and clients run side by side."""
+    """Returns the worker's sum over clients. Every call returns at once, so that clients run concurrently."""
     total = start
     for client in clients:
         own = _arguments.ingest_client(worker, client, form.client_type)

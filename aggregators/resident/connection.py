@@ -9,6 +9,7 @@ import grpc
 import tensorflow_federated as tff
 
 from ..computations.clear_errors import cleared
+from ..workers.worker import WorkerLostError
 from . import _datasets
 
 _T = TypeVar("_T")
@@ -17,23 +18,8 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
 ]
-# TFF reports a worker that does not know an executor any more, as after a restart, as a failed precondition.
+# A worker that no longer knows an executor, for example after a restart, answers with a failed precondition.
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.CANCELLED)
-
-
-class WorkerLostError(RuntimeError):
-    """A worker has died or cannot be reached, and what it held is gone with it.
-
-    Attributes:
-        address: Host and port of the worker.
-    """
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"TFF's worker at {address} has died or cannot be reached (killed, out of memory, or the network), and the "
-            "state that it held is lost. Go on from the last checkpoint."
-        )
-        self.address = address
 
 
 class _Stub(tff.framework.RemoteExecutorGrpcStub):
@@ -42,30 +28,30 @@ class _Stub(tff.framework.RemoteExecutorGrpcStub):
         return super().create_value(request)
 
     def dispose(self, request: Any) -> Any:
-        # Runs when a reference is collected, where nobody can catch an error; the next call meets it again.
+        # Runs when a reference is collected, where no caller can catch an error; the next call raises it again.
         with contextlib.suppress(grpc.RpcError, ValueError):
             return super().dispose(request)
 
 
 class _UnwatchedChannel:
-    """A channel whose state nobody watches: the thread in which TFF's stub does so would outlive the channel."""
+    """A channel whose state is not watched: the thread in which TFF's stub watches it would outlive the channel."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
 
     def subscribe(self, callback: object, try_to_connect: bool = False) -> None:
-        """Does nothing: a call that fails says enough about the worker."""
+        """Does nothing: a failing call says enough about the worker."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
 
 
 class Connection:
-    """Values of one worker, without placements: which of them are on the server is our business.
+    """Values of one worker, without placements: the caller knows which of them are the server's.
 
     Args:
-        address: Host and port of a running worker.
-        wait_seconds: How long to wait for the worker's first answer.
+        address: Host and port, or Unix socket, of a running worker.
+        wait_seconds: Time to wait for the worker's first answer.
 
     Raises:
         WorkerLostError: If it does not answer.
@@ -81,7 +67,7 @@ class Connection:
             raise WorkerLostError(address) from None
         self._channel = channel
         self._stub = _Stub(_UnwatchedChannel(channel))
-        # Values go when their last reference goes: a state may be most of the memory.
+        # A value is released with its last reference: a state may take most of the memory.
         self._executor = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
         with self._translated():
             self._executor.set_cardinalities({tff.CLIENTS: 0})
@@ -89,18 +75,18 @@ class Connection:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Forgets every value, here and in the worker."""
+        """Releases every value, here and in the worker."""
         self._open = False
         self._computations.clear()
         self._executor.close()
         self._channel.close()
 
     def create(self, value: object, type_spec: tff.Type) -> Any:
-        """Returns a value of the worker, sent there."""
+        """Sends a value to the worker and returns the worker's value."""
         return self._run(self._executor.create_value(value, type_spec))
 
     def struct(self, elements: tff.structure.Struct) -> Any:
-        """Returns the structure of values that the worker has already."""
+        """Returns a structure of values that are in the worker already."""
         return self._run(self._executor.create_struct(elements))
 
     def select(self, source: Any, index: int) -> Any:
@@ -108,7 +94,7 @@ class Connection:
         return self._run(self._executor.create_selection(source, index))
 
     def call(self, computation: tff.Computation, argument: Any = None) -> Any:
-        """Returns the result of an unplaced computation, which the worker may still be working on."""
+        """Returns the result of an unplaced computation; the worker may still be computing it."""
         with self._lock:
             if id(computation) not in self._computations:
                 sent = self.create(computation, computation.type_signature)
@@ -117,11 +103,11 @@ class Connection:
         return self._run(self._executor.create_call(sent, argument))
 
     def read(self, value: Any) -> Any:
-        """Returns a value, brought here: arrays in `tff.structure.Struct`s. Waits until it is there."""
+        """Waits for a value and reads it from the worker: arrays in `tff.structure.Struct`s."""
         return self._run(value.compute())
 
     def run_placed(self, computation: tff.Computation, argument: object, cardinality: int) -> Any:
-        """Returns the result of a computation with placements, argument and result sent over the wire."""
+        """Returns the result of a computation with placements; argument and result are sent over the wire."""
         executor = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
         try:
             with self._translated():
@@ -135,20 +121,20 @@ class Connection:
             executor.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        # TFF's remote executor blocks in its coroutines, and never waits: no event loop is needed,
-        # and there may be one of the caller's in this thread already.
+        # Coroutines of TFF's remote executor block and never await anything, so that no event loop is needed; this
+        # thread may already run one of the caller's.
         with contextlib.closing(coroutine), self._translated():
             try:
                 coroutine.send(None)
             except StopIteration as end:
                 return end.value
-        raise AssertionError("A coroutine of TFF's remote executor waited, which it never does in TFF 0.87.")
+        raise AssertionError("A coroutine of TFF's remote executor awaited something, which none does in TFF 0.87.")
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         if not self._open:
             raise RuntimeError(
-                "The resident context has ended, and the values of its worker with it: read them in its block."
+                "The resident context has ended, and its worker's values are gone: read them inside its `with` block."
             )
         try:
             with cleared():

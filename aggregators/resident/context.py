@@ -1,4 +1,4 @@
-"""An execution context of TFF whose server values stay in the worker."""
+"""A TFF execution context whose server values stay in the worker."""
 
 import contextlib
 import functools
@@ -8,21 +8,21 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations import forms
-from . import _arguments, _rounds, values, worker
+from ..workers import worker
+from . import _arguments, _rounds, values
 from .connection import Connection
 
 
 class ResidentContext(tff.program.FederatedContext):
-    """Runs computations on workers, and leaves their results there; made by `resident_context`.
+    """Runs computations on workers, and leaves their results there; created by `resident_context`.
 
-    A result is the structure that the ordinary context returns, with a `ResidentValue` in the place
-    of every tensor. Passed on to a computation it is passed by reference: noise state, optimizer
-    and model never leave the worker unless they are read. Small tensors, such as metrics, are read
-    at once. `tff.program` and `tff.learning.programs` take this context as it is.
+    A result is the structure that the ordinary context returns, with a `ResidentValue` in place of every tensor.
+    Computations take such values by reference: noise state, optimizer and model never leave the worker unless they are
+    read. Small tensors, such as metrics, are read at once. `tff.program` and `tff.learning.programs` work with this
+    context.
 
-    A round is run as TFF's map-reduce form, so that the number of clients may differ from round to
-    round. A computation that has no such form is run as TFF's ordinary context runs it, its
-    arguments and results sent over the wire.
+    A round is run as TFF's map-reduce form, so that the number of clients may differ from round to round. A computation
+    without such a form is run as TFF's ordinary context runs it, with arguments and results sent over the wire.
 
     Args:
         workers: The workers. The first holds the server's values; clients are spread over all.
@@ -36,8 +36,8 @@ class ResidentContext(tff.program.FederatedContext):
         """Returns the result of a computation, once it has been computed.
 
         Raises:
-            ValueError: If the result is not of the server's structures and tensors alone.
-            WorkerLostError: If the worker with the server's values has died. They are lost.
+            ValueError: If the result has anything but structures and tensors of the server.
+            WorkerLostError: If the worker with the server's values has died; the values are lost.
         """
         form, signature, home = self._take_apart(comp), comp.type_signature, self._workers[0]
         if isinstance(form, forms.PlacedForm):
@@ -69,26 +69,25 @@ def resident_context(
     """Runs TFF with server values that stay in the worker, and ends the worker with the block.
 
     Inside the block a loop of `state = process.next(state, data).state`, `tff.program` and
-    `tff.learning.programs.train_model` work as they do with the ordinary context, and a round costs
-    the same however much noise state there is. What is read (metrics, a model that is evaluated, a
-    checkpoint) is sent to Python when it is read. See `docs/resident.md`.
+    `tff.learning.programs.train_model` work as with the ordinary context, and the time of a round does not depend on
+    the size of the noise state. A value (metrics, a model to evaluate, a checkpoint) is sent to Python when it is read.
+    See `docs/resident.md`.
 
     Args:
-        workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for
-            the server's values; one of its own on this machine if empty. Workers have no access
-            control and no encryption: see `docs/workers.md`.
-        max_concurrent_computation_calls: Computations (clients of a round, mostly) that the block's
-            own worker runs at once; no bound if not positive.
-        isolated: Whether this user of this machine alone reaches the block's own worker, which
-            otherwise listens on every interface; see `running_worker`.
+        workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for the server's values.
+            If empty, the block starts its own worker on this machine. Workers have no access control and no encryption:
+            see `docs/workers.md`.
+        max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the block's own worker
+            runs at once; unlimited if not positive.
+        isolated: Whether only this user of this machine can reach the block's own worker, which otherwise listens on
+            every interface; see `running_worker`.
 
     Yields:
         The execution context, which is TFF's default one inside the block.
 
     Raises:
-        InputValueError: If an address is not one, or the system does not allow an isolated worker.
-        WorkerLostError: If a worker does not answer; and, in the block, if the worker with the
-            server's values dies.
+        InputValueError: If an address is invalid, or the system does not allow an isolated worker.
+        WorkerLostError: If a worker does not answer; and, in the block, if the worker with the server's values dies.
 
     Example:
         >>> import numpy as np

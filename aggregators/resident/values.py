@@ -1,4 +1,4 @@
-"""Values that stay in a worker: references that are read when they are used, and not before."""
+"""References to tensors in a worker, which are read only when they are used."""
 
 import functools
 import weakref
@@ -15,7 +15,7 @@ _SMALL_ELEMENTS = 1024
 
 
 class Source:
-    """The result of a computation in a worker, which its references are parts of.
+    """The result of a computation in a worker; references point to its parts.
 
     Args:
         connection: The worker.
@@ -37,16 +37,15 @@ class Source:
 
 
 class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDArrayOperatorsMixin):
-    """A tensor of the server that is in the worker, and an array to whoever reads it.
+    """A tensor of the server that is in the worker and behaves like an array.
 
-    Passed to a computation it is passed by reference. NumPy, TensorFlow, arithmetic, `float` and
-    `numpy` read it; a small one (up to 1,024 elements) was read when its computation ended, so that
-    metrics can be read after the session. A large one can be read as long as the session lasts, and
-    keeps the result that it is part of in the worker's memory.
+    Computations take it by reference. NumPy, TensorFlow, arithmetic, `float` and `numpy` read it. A small one (up to
+    1,024 elements) is read when its computation ends, so that metrics can be read after the session. A large one can be
+    read as long as the session lasts, and keeps the result that it is part of in the worker's memory.
 
     Args:
         source: The result that it is part of.
-        path: Where in the result.
+        path: Its position in the result.
         type_spec: Type of the tensor.
         value: The tensor, if it has been read.
     """
@@ -57,7 +56,7 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
         self._type = type_spec
         self._value = value
         self._path = path
-        # A metric that somebody keeps must not keep its round's state in the worker.
+        # A metric that a program keeps must not keep the state of its round in the worker.
         self._source = (lambda: source) if value is None else weakref.ref(source)
 
     @property
@@ -67,7 +66,7 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
     @property
     def origin(self) -> tuple[Source, tuple[int, ...]] | None:
-        """The result that it is part of and where, or `None` if the worker has it no longer."""
+        """The result that it is part of and its position there, or `None` if the worker no longer has it."""
         source = self._source()
         return None if source is None else (source, self._path)
 
@@ -79,7 +78,7 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of an element."""
+        """NumPy type of its elements."""
         return np.dtype(self._type.dtype)
 
     def numpy(self) -> Any:
@@ -95,9 +94,9 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
         return source.connection.read(source.part(path))
 
     async def get_value(self) -> Any:
-        """Returns the tensor if it is small, and itself otherwise: `tff.program` reads results as a whole.
+        """Returns the tensor if it is small, and itself otherwise, since `tff.program` reads results as a whole.
 
-        What needs the numbers of a large one, such as a release manager that writes a file, reads them then.
+        A consumer that needs the numbers of a large one, such as a release manager that writes a file, reads it later.
         """
         return self if self._value is None else self._value
 
@@ -109,7 +108,7 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
         return getattr(ufunc, method)(*read, **arguments)
 
     def __getattr__(self, name: str) -> Any:
-        # What else an array can do, such as `ravel` or `tolist`; never a protocol, which would read it unasked.
+        # Other methods of arrays, such as `ravel` or `tolist`, but no protocols, which would read it implicitly.
         if name.startswith("_") or not hasattr(np.ndarray, name):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(np.asarray(self), name)
@@ -151,9 +150,9 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
 
 def references(connection: Connection, value: Any, result_type: tff.Type) -> Any:
-    """Returns the structure of references that a result is, in the containers of its type.
+    """Returns a result as references, in the containers of its type.
 
-    Waits until the result is there, so that errors are raised, and rounds do not pile up.
+    Waits for the result, so that errors are raised here and rounds do not pile up.
     """
     source = Source(connection, value, result_type)
     leaves = _leaves(result_type)
@@ -169,8 +168,8 @@ def references(connection: Connection, value: Any, result_type: tff.Type) -> Any
     return tff.types.type_to_py_container(_structure(source, (), result_type, read), result_type)
 
 
-# Not a function inside of the other one: one that calls itself is a cycle, and would keep the source until a
-# collection, which may be many rounds away.
+# Not nested in `references`: a nested recursive function is a reference cycle, and would keep the source until the next
+# garbage collection, which may be many rounds away.
 def _structure(source: Source, path: tuple[int, ...], type_spec: tff.Type, read: dict[tuple[int, ...], Any]) -> Any:
     type_spec = forms.member(type_spec)
     if not isinstance(type_spec, tff.StructType):
@@ -200,7 +199,7 @@ def _is_small(type_spec: tff.TensorType) -> bool:
 
 @functools.lru_cache(maxsize=128)
 def _selection(type_spec: tff.Type, paths: tuple[tuple[int, ...], ...]) -> tff.Computation:
-    """Returns the computation from a structure to some of its tensors: one call instead of one a tensor."""
+    """Returns the computation that selects some tensors of a structure in one call."""
     whole = tff.framework.Reference("whole", type_spec)
 
     def selected(path: tuple[int, ...]) -> tff.framework.ComputationBuildingBlock:

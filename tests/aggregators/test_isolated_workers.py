@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _isolated_worker, worker
+from tff_mf.aggregators.workers import _isolated_worker, worker
 from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000
@@ -223,9 +223,9 @@ def test_a_port_that_is_taken_is_refused(isolated):
             other.listen()
             port = other.getsockname()[1]
             taken = aggregators.running_worker(isolated=True, port=port)
-            with pytest.raises(tff_mf.InputError, match=f"port={port} is taken"), taken:
+            with pytest.raises(tff_mf.InputError, match=f"port={port} is already in use"), taken:
                 pass
-    with pytest.raises(tff_mf.InputError, match="is taken"), aggregators.running_worker(port=_port(isolated)):
+    with pytest.raises(tff_mf.InputError, match="is already in use"), aggregators.running_worker(port=_port(isolated)):
         pass
 
 
@@ -237,7 +237,7 @@ def test_where_namespaces_are_not_allowed_it_is_refused_and_says_what_helps(monk
     arguments = ["worker", "--port", str(_free_port())]
     result = click.testing.CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, tff_mf.InputError)
-    assert "allows none (unshare: No space left on device)" in str(result.exception)
+    assert "does not allow (unshare: No space left on device)" in str(result.exception)
     assert "--public" in str(result.exception)
     assert result.stdout == ""
 

@@ -164,7 +164,7 @@ def test_fed_sgd_passes_and_so_do_wrappers_that_change_nothing():
 def test_constant_zeroing_and_weights_that_no_client_changes_pass(normalized_process):
     result = beside_the_model(normalized_process, ours())
     assert result.statuses["metrics"] == result.statuses["state"] == "passed", str(result)
-    assert told(result, "noise")[0].text == "Not made, as another check failed."
+    assert told(result, "noise")[0].text == "Not made, because another check failed."
 
 
 def test_the_rate_is_found_where_the_process_does_not_say_it():

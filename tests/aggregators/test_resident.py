@@ -169,7 +169,7 @@ def test_kinds_of_computations_and_arguments(resident):
 
     result = several([1, 2], 7, second=[3, 4])
     assert (result["total"], result["number"], *result["other"]) == (3, 7, 7, 2)
-    with pytest.raises(ValueError, match="differ in their number"):
+    with pytest.raises(ValueError, match="have different lengths"):
         several([1, 2], 7, [3])
     with pytest.raises(TypeError, match="must be a list"):
         several(1, 7, 2)

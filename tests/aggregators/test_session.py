@@ -1,4 +1,4 @@
-"""No process of ours outlives the program, also when its output is piped."""
+"""No worker outlives the program that started it, even if the program's output is piped."""
 
 import os
 import pathlib
@@ -22,6 +22,10 @@ PROGRAMS = {
     "resident": RESIDENT,
     "session": IN_A_SESSION,
     "exit in the session": IN_A_SESSION + "    raise SystemExit(0)\n",
+    "exception in the session": IN_A_SESSION.replace("with", "import contextlib\nwith contextlib.suppress(ValueError),")
+    + "    raise ValueError\n",
+    "session that is never left": SUM
+    + "session = aggregators.tff_session()\nsession.__enter__()\nprint(total([1, 2]))\n",
     "in the background of a script": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + IN_A_SESSION,
     "two sessions": IN_A_SESSION + "with aggregators.tff_session():\n    print(total([1, 2]))\n",
 }
@@ -47,11 +51,29 @@ def output_of(forks):
     return run
 
 
-def test_a_program_of_its_own_without_a_session_leaves_no_worker(processes_left):
-    """TFF's own context is one of the process that imports TFF, and so no fork's."""
-    command = [sys.executable, "-c", SUM + "print(total([1, 2]))\n"]
+WITHOUT_A_SESSION = """
+import atexit
+registered, register = [], atexit.register
+def recorded(function, *arguments, **named):
+    registered.append(function.__module__)
+    return register(function, *arguments, **named)
+atexit.register = recorded
+import numpy as np, tensorflow_federated as tff, tff_mf
+from tff_mf import aggregators
+ours = [name for name in registered if name.startswith("tff_mf")]
+process = aggregators.build_mf_aggregator(
+    tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2
+).create(tff.TensorType(np.float32, [2]))
+process.next(process.initialize(), [np.ones(2, np.float32)] * 2)
+print("at import", ours, "then", [name for name in registered if name.startswith("tff_mf")])
+"""
+
+
+def test_importing_registers_nothing_and_an_aggregator_in_tffs_own_context_leaves_no_worker(processes_left):
+    """TFF's own context belongs to the process that imports TFF, so that no fork can run this."""
+    command = [sys.executable, "-c", WITHOUT_A_SESSION]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True)
-    assert done.stdout.split()[-1] == b"3"
+    assert done.stdout.decode().splitlines()[-1] == "at import [] then ['tff_mf.aggregators.workers.processes']"
     assert processes_left() == set()
 
 

@@ -111,7 +111,10 @@ def test_noise_is_added_once_and_fresh(regression, two_workers):
 
 def test_addresses_and_ports_are_checked(two_workers):
     port = int(two_workers[0].address.rpartition(":")[2])
-    with pytest.raises(tff_mf.InputError, match=f"port={port} is taken"), aggregators.running_worker(port=port):
+    with (
+        pytest.raises(tff_mf.InputError, match=f"port={port} is already in use"),
+        aggregators.running_worker(port=port),
+    ):
         pass
     for wrong in ("localhost", "localhost:", ":80", "localhost:70000"):
         with pytest.raises(tff_mf.InputError, match="host:port"), aggregators.resident_context(workers=(wrong,)):

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 
 import numpy as np
 import safetensors
 
+from tff_mf import files
 from tff_mf.artifacts import _manifest
 from tff_mf.errors import InputTypeError, InputValueError
 
@@ -102,22 +102,11 @@ def write(path: str, data: bytes, *, overwrite: bool) -> None:
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         raise InputValueError("it is not a regular file")
-    temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.tff-mf.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if overwrite:
-            os.replace(temporary, target)
-        else:
-            # Unlike a look before the leap, this cannot lose a race.
-            os.link(temporary, target)
-    finally:
-        # Also after Ctrl-C. A file that was moved into place is no longer here.
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(temporary)
-    _sync_folder(os.path.dirname(target))
+    with files.atomic_file(target, overwrite=overwrite) as file:
+        file.write(data)
+    # Not every system has that for folders.
+    with contextlib.suppress(OSError):
+        files.sync_folder(os.path.dirname(target))
 
 
 def _tensor(name: str, entry: Mapping) -> np.ndarray:
@@ -126,13 +115,3 @@ def _tensor(name: str, entry: Mapping) -> np.ndarray:
     if 0 in entry["shape"]:
         raise InputValueError(f"its tensor {name!r} has the shape {entry['shape']}: it is empty")
     return np.frombuffer(entry["data"], dtype="<f8").reshape(entry["shape"])
-
-
-def _sync_folder(folder: str) -> None:
-    # Makes the new name last through a power cut, where the file system has such a thing.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

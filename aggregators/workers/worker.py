@@ -1,4 +1,4 @@
-"""Starts TFF's own worker binary, whose life ends with ours."""
+"""Starts TFF's own worker binary as a process that ends with this one."""
 
 import contextlib
 import dataclasses
@@ -15,8 +15,7 @@ import tensorflow_federated as tff
 
 from tff_mf.errors import InputValueError
 
-from . import session
-from .connection import WorkerLostError
+from .processes import ending_workers
 
 _BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
 _ISOLATED = pathlib.Path(__file__).with_name("_isolated_worker.py")
@@ -27,10 +26,25 @@ _STDERR = 2
 _LOOPBACK = "localhost"
 _UNIX = "unix:"
 _REFUSED = (
-    "A worker that only its user reaches needs a network namespace, and this system allows none ({reason}). Allow user "
-    "namespaces, or start it with isolated=False (tff-mf worker: --public) where nobody else reaches its port: in a "
-    "container or a network of its own, or behind a firewall."
+    "An isolated worker needs a network namespace, which this system does not allow ({reason}). Allow user namespaces, "
+    "or pass isolated=False (tff-mf worker: --public) where nobody else can reach the worker's port: in a container or "
+    "a network of its own, or behind a firewall."
 )
+
+
+class WorkerLostError(RuntimeError):
+    """A worker has died or cannot be reached, and the values that it held are lost.
+
+    Attributes:
+        address: Host and port of the worker, or its Unix socket.
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"TFF's worker at {address} has died or cannot be reached (killed, out of memory, or a network failure), "
+            "and the state that it held is lost. Continue from the last checkpoint."
+        )
+        self.address = address
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,25 +66,23 @@ def running_worker(
 ) -> Iterator[Worker]:
     """Runs a worker of TFF on this machine for a block, and yields it once it answers.
 
-    What the worker prints goes to standard error: standard output belongs to the program. The system
-    ends the worker when the thread that started it ends, however it ends, SIGKILL included: one that
-    is not isolated where util-linux is installed.
+    The worker prints to standard error, since standard output belongs to the program. The system ends it when the
+    thread that started it ends, even by SIGKILL; for a worker that is not isolated, this needs util-linux.
 
-    TFF's worker listens on every interface, without access control and without encryption. An
-    isolated one runs in a network namespace that has loopback alone, and is reached through a
-    process that forwards to it for this user of this machine and nobody else (but root). It reaches
-    no network itself, so that it reads files and nothing else.
+    TFF's worker listens on every interface, without access control and without encryption. An isolated worker runs in
+    a network namespace with loopback only, and is reached through a process that forwards connections of this user (and
+    of root) on this machine, and no others. It has no network access itself and can only read files.
 
     Args:
         port: Port to listen on. If `None`, a free one, or for an isolated worker a Unix socket in a
             folder that is closed to others.
-        max_concurrent_computation_calls: Computations (clients of a round, mostly) that the worker
-            runs at once; no bound if not positive.
-        isolated: Whether this user of this machine alone reaches the worker. Needs Linux, and
-            namespaces that the user may make.
+        max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the worker runs at
+            once; unlimited if not positive.
+        isolated: Whether only this user of this machine can reach the worker. Needs Linux, and permission to create
+            namespaces.
 
     Yields:
-        The worker; of an isolated one, the process is that which forwards to it, and both end together.
+        The worker; `process` of an isolated one is the forwarding process, and both end together.
 
     Example:
         >>> with running_worker() as worker:
@@ -94,7 +106,7 @@ def running_worker(
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
-    with session.ending_workers():
+    with ending_workers():
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR)
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(port):
@@ -130,19 +142,19 @@ def _running_isolated(command: list[str], port: int | None) -> Iterator[Worker]:
             process.kill()
             process.wait()
         if address.startswith(_UNIX):
-            # It is still there if the process was killed.
+            # The folder is still there if the process was killed.
             shutil.rmtree(pathlib.Path(address.removeprefix(_UNIX)).parent, ignore_errors=True)
 
 
 def _taken(port: int) -> InputValueError:
-    return InputValueError(f"port={port} is taken: name another one.")
+    return InputValueError(f"port={port} is already in use: choose another one.")
 
 
 def check_address(address: str) -> str:
-    """Returns an address of the form `host:port`, or `unix:/path` of a Unix socket.
+    """Returns an address of the form `host:port`, or `unix:/path` for a Unix socket.
 
     Raises:
-        InputValueError: If it is of another form.
+        InputValueError: If it has neither form.
     """
     if address.startswith(f"{_UNIX}/"):
         return address

@@ -1,12 +1,12 @@
-"""Runs TFF's worker in a network of its own, which the user who started it alone reaches.
+"""A program that runs TFF's worker in its own network namespace, reachable only by the user who started it.
 
-TFF's worker listens on every interface, and has no option for another address. So this program, which `worker.py`
-starts, moves into a network namespace that has loopback and nothing else, starts the worker there, and forwards to it
-from sockets that it made before: they stay where it came from. They are on loopback, where the system says whose a
-connection is, or in a folder that is closed to others.
+TFF's worker listens on every interface, and has no option for another address. This program, which `worker.py` starts,
+therefore opens its listening sockets, moves into a network namespace with nothing but loopback, starts the worker
+there, and forwards connections to it; the sockets stay in the namespace in which they were opened. They are either on
+loopback, where the system tells the user of each connection, or in a folder that is closed to others.
 
-It is a program of its own, of the standard library alone, because only a process without threads may make a user
-namespace, and TensorFlow starts some when it is imported.
+It is a separate program in one file, and uses only the standard library, because a process with threads may not create
+a user namespace, and importing TensorFlow starts threads.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-# Of linux/sched.h, linux/prctl.h and linux/if.h.
+# From linux/sched.h, linux/prctl.h and linux/if.h.
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
@@ -39,7 +39,7 @@ _NO_INODE = b"0"
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _NO_SUCH_LOOPBACK = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-# Inside, where every port is free.
+# Inside the namespace, where every port is free.
 _INSIDE = ("127.0.0.1", 7000)
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.05
@@ -51,18 +51,18 @@ _Listeners = list[tuple[socket.socket, _Allows]]
 
 
 def main(parent: int, port: int, command: Sequence[str]) -> None:
-    """Runs a worker until it or the process that wanted it ends.
+    """Runs a worker until it or the process that started this one ends.
 
-    The first line on standard output is `ready` and the address, or `taken`, or `refused` and why the system does not
-    allow it; an end without a line says that the worker has not answered.
+    The first line on standard output is `ready` and the address; `taken` if the port is in use; or `refused` and the
+    reason why the system does not allow isolation. No line at all means that the worker did not answer.
 
     Args:
-        parent: The process that started this one, and with which it ends.
+        parent: Process id of the process that started this one; this one ends with it.
         port: Port on loopback to forward from; 0 for a Unix socket in a temporary folder.
-        command: The worker's command line, but for its port.
+        command: The worker's command line, without its port.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # A terminal interrupts all that it runs; what started this one ends it, in its order.
+    # A terminal interrupts every process it runs; this one is ended by the process that started it, in due order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.ExitStack() as ends:
         try:
@@ -75,7 +75,7 @@ def main(parent: int, port: int, command: Sequence[str]) -> None:
             _end(f"refused {error.strerror}")
         except AttributeError:
             _end("refused unshare: not on this system")
-        # Only now: what makes a user namespace loses the wish to end with its parent.
+        # Only now, since creating a user namespace clears the parent-death signal.
         _end_with(parent, signal.SIGTERM)
         worker = _started(command)
         ends.callback(worker.wait)
@@ -98,7 +98,7 @@ def _end(said: str) -> NoReturn:
 
 
 def _on_loopback(port: int, ends: contextlib.ExitStack) -> tuple[_Listeners, str]:
-    """Returns sockets at a port of this machine's loopback addresses, and the first address."""
+    """Returns sockets on a port of this machine's loopback addresses, and the first address."""
     listeners: _Listeners = []
     allows = _OwnUser(ends)
     for family, host in _LOOPBACKS:
@@ -124,10 +124,10 @@ def _in_a_folder(ends: contextlib.ExitStack) -> tuple[_Listeners, str]:
 
 
 class _OwnUser:
-    """Whether a connection on loopback is of the user who runs this, as the system's tables of connections have it."""
+    """Tells whether a loopback connection belongs to this user, by the system's tables of connections."""
 
     def __init__(self, ends: contextlib.ExitStack) -> None:
-        # Opened here, so that they are about this network for good.
+        # Opened before the namespace changes, so that they keep describing this network.
         self._tables = [ends.enter_context(io.FileIO(name)) for name in _TABLES if os.path.exists(name)]
         self._lock = threading.Lock()
         self._user = str(os.getuid()).encode()
@@ -136,11 +136,11 @@ class _OwnUser:
         peer, own = (end[:2] for end in (connection.getpeername(), connection.getsockname()))
         ends = [[_as_in_table(*end) for end in (peer, own)]]
         if connection.family == socket.AF_INET:
-            # A socket of IPv6 can have called an address of IPv4, as gRPC's do.
+            # An IPv6 socket can connect to an IPv4 address, as those of gRPC do.
             ends.append([_as_in_table(f"::ffff:{host}", port) for host, port in (peer, own)])
         with self._lock:
             rows = [line.split() for table in self._tables for line in _lines(table)]
-        # A socket that its owner has closed already is said to be root's: by then it is neither established nor a file.
+        # A socket that its owner has closed is listed as root's; it is then no longer established and has no inode.
         return any(
             row[1:3] in ends and row[3] == _ESTABLISHED and row[7] == self._user and row[9] != _NO_INODE for row in rows
         )
@@ -158,7 +158,7 @@ def _as_in_table(host: str, port: int) -> bytes:
 
 
 def _leave_the_network() -> None:
-    """Moves this process into a new network, with loopback alone.
+    """Moves this process into a new network namespace, with nothing but loopback.
 
     Raises:
         OSError: If the system does not allow it.
@@ -169,7 +169,7 @@ def _leave_the_network() -> None:
         _system("unshare", _CLONE_NEWNET)
     except PermissionError:
         _system("unshare", _CLONE_NEWUSER | _CLONE_NEWNET)
-        # Inside, users and files stay what they were.
+        # Users and groups keep their numbers inside.
         for name, content in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -200,13 +200,13 @@ def _system(name: str, *arguments: int) -> None:
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen:
-    """Returns the worker, which answers, and whose life ends with this process; ends this process if it does not."""
+    """Returns the worker once it answers, or exits if it never does. The worker ends with this process."""
     here = os.getpid()
     worker = subprocess.Popen(
         [*command, f"--port={_INSIDE[1]}"],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR,
-        # There are no threads yet, with which this would not be safe.
+        # Safe, since this process has no threads yet.
         preexec_fn=lambda: _end_with(here, signal.SIGKILL),
     )
     deadline = time.monotonic() + _START_SECONDS
@@ -233,7 +233,7 @@ def _serve(listener: socket.socket, allows: _Allows) -> None:
         try:
             connection, _ = listener.accept()
         except OSError:
-            # Too many files, say, until some of them are closed.
+            # For example too many open files, until some are closed.
             time.sleep(_POLL_SECONDS)
             continue
         try:
@@ -245,7 +245,7 @@ def _serve(listener: socket.socket, allows: _Allows) -> None:
             continue
         for each in (connection, inside):
             if each.family != socket.AF_UNIX:
-                # As in gRPC itself: what is small must not wait.
+                # As gRPC itself does: small messages must not wait.
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for source, sink in ((connection, inside), (inside, connection)):
             threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
@@ -257,7 +257,7 @@ def _forward(source: socket.socket, sink: socket.socket) -> None:
         while length := source.recv_into(buffer):
             sink.sendall(buffer[:length])
     for end in (source, sink):
-        # Either end's going ends both directions, as it does without anybody in between.
+        # When either end closes, both directions end, as without a forwarder.
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
 

@@ -1,0 +1,71 @@
+"""Ends TFF's worker processes, which would otherwise outlive Python and hold its output and memory."""
+
+import atexit
+import contextlib
+import functools
+import gc
+import time
+from collections.abc import Iterator
+
+import psutil
+import tensorflow_federated as tff
+
+_WORKER = "worker_binary"
+_PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+@contextlib.contextmanager
+def ending_workers() -> Iterator[None]:
+    """Ends every worker that was started in the block when the block ends, or at the latest with the program."""
+    end_with_program()
+    others = {worker.pid for worker in _workers()}
+    try:
+        yield
+    finally:
+        _end([worker for worker in _workers() if worker.pid not in others])
+
+
+@functools.cache
+def end_with_program() -> None:
+    """Registers, once, that every worker which this process has started ends with the program.
+
+    TFF's own context starts its worker with the first computation and reports that to nobody. What computes in that
+    context therefore calls this beforehand.
+    """
+    atexit.register(_end_all)
+
+
+def _workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if _runs(child)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    # A worker that has ended stays a zombie: TFF signals and reaps it when its context is collected, and would fail if
+    # it had been reaped already.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.name().startswith(_WORKER) and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _end(workers: list[psutil.Process]) -> None:
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                end(worker)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (workers := [worker for worker in workers if _runs(worker)]) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+
+class _Ended(tff.framework.SyncContext):
+    """Replaces TFF's default context at exit: destroyed later, during interpreter shutdown, that reports an error."""
+
+    def invoke(self, comp: object, arg: object) -> object:
+        raise RuntimeError("The program has ended, and TFF's context with it.")
+
+
+def _end_all() -> None:
+    _end(_workers())
+    tff.framework.get_context_stack().set_default_context(_Ended())
+    gc.collect()
