@@ -2,12 +2,15 @@
 
 import collections
 import contextlib
+import functools
 import importlib.util
 import itertools
+import json
 import os
 import pathlib
 import signal
 import sys
+import tarfile
 import uuid
 
 import hypothesis
@@ -36,6 +39,7 @@ LONGEST_FIRST = (
     "test_docs.py",
     "test_coordination.py",
     "test_first_run_screens.py",
+    "test_stored_files.py",
     "test_export.py",
     "test_tampered_bundles.py",
     "test_runner.py",
@@ -103,6 +107,37 @@ def sample(cases, together=1):
         chosen.append(min(fresh, key=lambda case: sum(taken[each] for each in (*groups[case], *values[case]))))
         taken.update((*groups[chosen[-1]], *values[chosen[-1]]))
     return chosen
+
+
+class Stored:
+    """Files that an earlier version wrote: see tests/stored/README.md.
+
+    Attributes:
+        folder: Where they are.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    @functools.cached_property
+    def about(self):
+        """The version that wrote them, and the command lines of the runs that were stopped."""
+        return json.loads((self.folder / "about.json").read_text())
+
+    def unpack(self, name, to):
+        """Writes a stored folder or file into another folder, with its modes, and returns it."""
+        with tarfile.open(self.folder / f"{name}.tar.gz") as archive:
+            archive.extractall(to, filter="tar")
+        return to / name
+
+
+STORED = [Stored(path.parent) for path in sorted((pathlib.Path(__file__).parent / "stored").glob("*/about.json"))]
+
+
+@pytest.fixture(scope="session", params=STORED, ids=lambda each: each.folder.name)
+def stored(request):
+    """The files of one earlier version."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
-from typing import Any
-
 from tff_mf import _checkout, _renamed, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
@@ -74,7 +72,7 @@ _RENAMED = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Returns `__version__`, for which a checkout has to ask git, only on request, or what a former name stands for."""
     if name == "__version__":
         return _version.current()

@@ -3,10 +3,9 @@
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 
-def found(module: str, name: str, renamed: Mapping[str, str]) -> Any:
+def found(module: str, name: str, renamed: Mapping[str, str]) -> object:
     """Returns the object that a former name of a module stands for, and warns.
 
     Args:

@@ -213,7 +213,9 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     # A later version of this package may check a report that an earlier one wrote.
     differing = reports.differences(stored, expected)
     if differing:
-        return [Refusal(file=PLANNED, reason=f"says another {differing[0]} than follows from the artifact")]
+        other = reports.other_version(stored)
+        more = f". It says that {other} wrote it: if only the wording differs, export the bundle anew" if other else ""
+        return [Refusal(file=PLANNED, reason=f"says another {differing[0]} than follows from the artifact{more}")]
     # Part of its page, too: no text may stand there that follows from nothing.
     if stored["digest"] != reports.digest(stored):
         return [Refusal(file=PLANNED, reason="was edited: its digest is not that of what it says")]

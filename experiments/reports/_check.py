@@ -10,7 +10,7 @@ from ..output import strict_json
 from ..run_folder.ledger import LEDGER
 from ..run_folder.participation_log import PARTICIPATION
 from ._build import build, digest
-from ._earlier import differences, of_its_time, other_than_held, other_version
+from ._earlier import differences, of_its_time, other_than_held, other_version, perhaps_reworded
 from ._evidence import METRICS
 from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
@@ -117,7 +117,7 @@ def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool
     anew = "tff-mf report writes it anew"
     if earlier is None:
         return [_critical(f"{as_json} is no report of this release: {anew}")]
-    text = "than the run's files: it was edited, or they were"
+    text = f"than the run's files: it was edited, or they were{perhaps_reworded(stored)}"
     if earlier.differing:
         return [_critical(f"{as_json} says another {name} {text}") for name in earlier.differing]
     if earlier.answered_otherwise:
@@ -147,10 +147,8 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     if earlier.answered_otherwise:
         other = earlier.answered_otherwise[0]
         return [_critical(f"{as_json} has another answer to {other} than there is now: write it anew (--planned)")]
-    return [
-        _critical(f"{as_json} says another {name} than the run was set to: it was edited, or is of another run")
-        for name in earlier.differing
-    ]
+    text = f"than the run was set to: it was edited, or is of another run{perhaps_reworded(stored)}"
+    return [_critical(f"{as_json} says another {name} {text}") for name in earlier.differing]
 
 
 def _stored(path: pathlib.Path) -> tuple[Any, str]:

@@ -83,6 +83,16 @@ def other_version(stored: Mapping[str, Any]) -> str:
     return str(version) if there and version != f"tff-mf {tff_mf.__version__}" else ""
 
 
+def perhaps_reworded(stored: Any) -> str:
+    """Returns what to add where a report by another release differs, perhaps in its wording; else an empty text."""
+    other = other_version(stored) if isinstance(stored, Mapping) else ""
+    return (
+        f". It says that {other} wrote it: if only the wording differs, write it anew with tff-mf report"
+        if other
+        else ""
+    )
+
+
 def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, Any], held: str) -> list[Finding]:
     """Returns what is wrong if the report, or what follows from the files, is not the one whose digest was kept.
 
@@ -109,6 +119,8 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
                 f"the digest that was held is of the report before {AUDIT} was there; all else is as it was: hold the "
                 "digest that tff-mf audit printed"
             )
+            return [Finding(severity=CRITICAL, field="digest", text=text)]
+    text += perhaps_reworded(stored)
     return [Finding(severity=CRITICAL, field="digest", text=text)]
 
 

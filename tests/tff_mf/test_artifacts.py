@@ -239,12 +239,12 @@ def test_every_search_says_in_the_artifact_how_it_ended(kind, file):
         ("_descent", "banded_toeplitz", "_STATIONARY"),
         ("_descent", "banded_inverse", "_STATIONARY"),
         ("dense", "dense", "_GAP"),
-        ("structured", "structured", "_STATIONARY"),
+        ("banded_plus_low_rank", "structured", "_STATIONARY"),
     ],
 )
-def test_a_search_that_did_not_converge_says_so(module, kind, max_participations, monkeypatch):
+def test_a_search_that_did_not_converge_says_so(module, kind, limit, monkeypatch):
     searched = importlib.import_module(f"tff_mf.optimize.{module}")
-    monkeypatch.setattr(searched, max_participations, -1.0)
+    monkeypatch.setattr(searched, limit, -1.0)
     if module == "_descent":
         monkeypatch.setattr(searched, "_STATIONARY_IF_ENDED", -1.0)
     result = SEARCHES[kind]()
@@ -451,9 +451,9 @@ def claim(**entries):
         (setting(duality_gap=-1.0), "duality_gap=-1.0"),
         (without("made_for"), "keys"),
         (without("sensitivity"), "keys"),
-        (changed(optimized_for=None), "no setting"),
+        (changed(made_for=None), "no setting"),
         (changed(sensitivity=None), "sensitivity"),
-        (changed(optimized_for=[]), "made_for"),
+        (changed(made_for=[]), "made_for"),
         (setting(rounds=4), "needs 5 rounds"),
         (setting(rounds=8.0), "rounds=8.0"),
         (setting(rounds=0), "rounds=0"),

@@ -172,7 +172,7 @@ def test_dead_buffers_are_pruned_and_reported():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("buffers", [1, 3, None])
 @pytest.mark.parametrize(
-    "made_for",
+    "optimized_for",
     [
         *(setting(1, 1, 1), setting(2, 1, 1), setting(2, 1, 2), setting(3, 1, 1), setting(3, 1, 2), setting(3, 2, 2)),
         *(setting(30, 1, 30), setting(30, 1, 1), setting(30, 10**15, 1), setting(16, 2, 6), setting(36, 6, 6)),
@@ -208,7 +208,7 @@ def test_the_exact_rule_holds_also_for_the_cast_parameters(optimized_for, object
         assert tff_mf.explain_sensitivity(each, optimized_for.rounds, optimized_for.participation).exact
 
 
-@pytest.mark.parametrize("limit", [1, 2, 6])
+@pytest.mark.parametrize("max_participations", [1, 2, 6])
 @pytest.mark.parametrize("rounds", [100, 2052, 10**6])
 def test_casting_the_parameters_costs_nothing_up_to_a_million_rounds(rounds, max_participations):
     optimized_for = setting(rounds, rounds // max_participations, max_participations)

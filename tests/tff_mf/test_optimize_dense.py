@@ -91,7 +91,7 @@ def test_every_round_again_is_the_best_diagonal():
     assert result.loss**2 * 30 == pytest.approx(counts.sum() ** 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("separation", [3, 7, 20])
+@pytest.mark.parametrize("min_sep", [3, 7, 20])
 def test_two_epochs_of_which_the_last_is_cut_off(min_sep):
     rounds = min_sep + min_sep // 2 + 1
     result = found(rounds, epochs(rounds, min_sep))
@@ -100,7 +100,7 @@ def test_two_epochs_of_which_the_last_is_cut_off(min_sep):
     assert single.loss <= result.loss <= 2 * single.loss
 
 
-@pytest.mark.parametrize("separation", [4, 10, 31])
+@pytest.mark.parametrize("min_sep", [4, 10, 31])
 def test_min_sep_has_equal_norms_and_a_larger_bound(min_sep):
     schema = tff_mf.MinSep(min_sep=min_sep, max_participations=119 // min_sep + 1)
     result = found(120, schema)

@@ -57,9 +57,9 @@ def test_made_for_checks_that_the_participations_fit():
 
 
 def test_a_mechanism_takes_nothing_else_as_its_setting():
-    with pytest.raises(InputTypeError, match="made_for="):
+    with pytest.raises(InputTypeError, match="optimized_for="):
         tff_mf.Identity(optimized_for=5)
-    with pytest.raises(InputTypeError, match="made_for="):
+    with pytest.raises(InputTypeError, match="optimized_for="):
         tff_mf.BLT(theta=[0.5], omega=[0.1], optimized_for="b400")
 
 

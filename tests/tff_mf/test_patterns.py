@@ -29,7 +29,7 @@ def largest(values, min_sep, max_participations):
 @given(cases())
 def test_largest_sums_against_brute_force(case):
     values, min_sep, max_participations = case
-    arguments = {"separation": min_sep, "limit": max_participations}
+    arguments = {"min_sep": min_sep, "max_participations": max_participations}
     expected = largest(values, min_sep, max_participations)
     assert _patterns.largest_sum(values, **arguments) == pytest.approx(expected, rel=1e-14)
     rows = np.stack([values, values[::-1], 2 * values])
@@ -45,10 +45,10 @@ def test_a_price_bounds_the_sum_from_above_and_closely(case):
     assert expected * (1 - 1e-13) <= bound <= expected * (1 + 1e-3) + 1e-300
 
 
-@pytest.mark.parametrize(("separation", "limit"), [(2, 40), (3, 30), (2, 25), (2, 50)])
+@pytest.mark.parametrize(("min_sep", "max_participations"), [(2, 40), (3, 30), (2, 25), (2, 50)])
 def test_large_limits_go_by_price(min_sep, max_participations):
     rows = np.random.default_rng(0).exponential(size=(20, 100))
-    arguments = {"separation": min_sep, "limit": max_participations}
+    arguments = {"min_sep": min_sep, "max_participations": max_participations}
     exact = [_patterns.largest_sum(row, **arguments) for row in rows]
     bounds = _patterns.largest_sums(rows, **arguments)
     assert np.all(bounds >= np.multiply(exact, 1 - 1e-13))

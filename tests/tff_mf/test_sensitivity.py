@@ -166,7 +166,7 @@ def test_bands_no_wider_than_the_separation_are_exact_whatever_their_signs():
     assert result.value == pytest.approx(brute_force(mechanism.encoder(8), schema), rel=1e-14)
 
 
-@pytest.mark.parametrize(("min_sep", "limit", "rounds"), [(1, 1, 1), (1, 16, 16), (400, 9, 10**6)])
+@pytest.mark.parametrize(("min_sep", "max_participations", "rounds"), [(1, 1, 1), (1, 16, 16), (400, 9, 10**6)])
 def test_identity_is_the_root_of_the_participations(min_sep, max_participations, rounds):
     result = tff_mf.explain_sensitivity(
         tff_mf.Identity(), rounds, tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)

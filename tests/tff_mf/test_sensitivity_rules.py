@@ -181,7 +181,7 @@ def test_the_bound_is_no_larger_than_algorithm_3(setting):
     assert _min_sep.upper_bound(matrix, schema).value <= printed * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("separation", "limit"), [(1, 9), (2, 5), (2, 4), (3, 3), (4, 2)])
+@pytest.mark.parametrize(("min_sep", "max_participations"), [(1, 9), (2, 5), (2, 4), (3, 3), (4, 2)])
 def test_the_bound_is_reached_where_all_columns_are_the_same(min_sep, max_participations):
     matrix = np.zeros((9, 9))
     matrix[-1] = 1
@@ -189,7 +189,7 @@ def test_the_bound_is_reached_where_all_columns_are_the_same(min_sep, max_partic
     assert check(Any(matrix=matrix), schema).value == pytest.approx(max_participations, rel=1e-14)
 
 
-@pytest.mark.parametrize("limit", [24, 25, 26, 27, 40])
+@pytest.mark.parametrize("max_participations", [24, 25, 26, 27, 40])
 def test_large_limits_reach_it_too(max_participations):
     matrix = np.zeros((100, 100))
     matrix[-1] = 1

@@ -24,7 +24,7 @@ MECHANISMS = {
     "BLTQuery": tff_mf.BLT.production("b400"),
     "DenseQuery": tff_mf.Dense(matrix=np.tril(np.ones((ROUNDS, ROUNDS))) / 2 + np.eye(ROUNDS) / 2),
     "IdentityQuery": tff_mf.Identity(),
-    "StructuredQuery": tff_mf.BandedPlusLowRank(
+    "BandedPlusLowRankQuery": tff_mf.BandedPlusLowRank(
         diagonals=[[1.0] * ROUNDS], left=[[0.5]] * ROUNDS, right=[[0.5]] * ROUNDS
     ),
     "TreeQuery": tff_mf.Tree(ROUNDS, variant="online"),

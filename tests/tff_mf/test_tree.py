@@ -150,7 +150,7 @@ def test_no_client_is_above_it_whatever_its_signs(variant, rounds, fewer, min_se
         assert result.value == pytest.approx(largest, rel=1e-13)
 
 
-@pytest.mark.parametrize("separation", [1, 3, 20, 63])
+@pytest.mark.parametrize("min_sep", [1, 3, 20, 63])
 def test_node_counts_at_sizes_where_the_program_branches(min_sep):
     """Against a dense quadratic form over random patterns: never below any of them."""
     rounds, generator = 203, np.random.default_rng(min_sep)
@@ -166,7 +166,7 @@ def test_node_counts_at_sizes_where_the_program_branches(min_sep):
 
 
 @pytest.mark.parametrize(
-    ("limit", "free", "rounds", "expected"),
+    ("max_participations", "free", "rounds", "expected"),
     [(1, 7, 8, 4), (3, 3, 9, 11), (3, 2, 7, 9), (8, 2, 24, 88), (4, 127, 512, 56)],
 )
 def test_it_agrees_with_the_accountant_of_tensorflow_privacy(max_participations, free, rounds, expected):
@@ -190,7 +190,7 @@ def test_the_online_tree_of_one_participation(rounds, expected):
     assert round(loss * rounds**0.5, 1) == expected
 
 
-@pytest.mark.parametrize(("rounds", "separation", "limit"), [(2052, 342, 6), (2000, 314, 6), (2052, 1, 2052)])
+@pytest.mark.parametrize(("rounds", "min_sep", "max_participations"), [(2052, 342, 6), (2000, 314, 6), (2052, 1, 2052)])
 def test_sensitivity_takes_no_time(rounds, min_sep, max_participations):
     began = time.process_time()
     _tree_nodes.min_sep(rounds, min_sep, max_participations)

@@ -1,7 +1,5 @@
 """TensorFlow Privacy queries that add a mechanism's correlated noise to a sum of clipped records."""
 
-from typing import Any
-
 from tff_mf import _renamed, _requires
 
 _requires.packages("A query", "tensorflow", "tensorflow_privacy")
@@ -24,5 +22,5 @@ from tff_mf.queries._restarts import RestartedQuery as RestartedQuery  # noqa: E
 from tff_mf.queries._variables import VariableQuery as VariableQuery  # noqa: E402
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     return _renamed.found(__name__, name, {"StructuredQuery": "BandedPlusLowRankQuery"})
