@@ -215,7 +215,7 @@ def broken_by_a_log_of_format_1(good, folder):
 
 
 def broken_by_clients_of_an_attempt_that_was_given_up(good, folder):
-    """They came back two rounds later: too soon, if anybody saw the attempt."""
+    """They came back two rounds later: too soon, if the attempt was observed."""
     finished(folder, planned=[], killed=[4])
     lines = run_folders.read_log(folder)
     late = [client for n, _, client in lines if n == 6]

@@ -72,7 +72,7 @@ def _artifacts() -> list[Reader]:
         parts.append((json.loads(text), tensors))
 
     def forged(generator: random.Random) -> bytes:
-        """As somebody writes it who knows how the hash is made."""
+        """As an attacker writes it who knows how the hash is computed."""
         manifest, tensors = generator.choice(parts)
         tensors = dict(tensors)
         if generator.random() < 0.6:

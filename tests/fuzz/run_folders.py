@@ -1,4 +1,4 @@
-"""Folders of finished runs, and forgeries of them: what somebody can write who knows every format and every hash."""
+"""Folders of finished runs, and forgeries of them by an attacker who knows every format and every hash."""
 
 import csv
 import dataclasses

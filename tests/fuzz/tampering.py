@@ -29,7 +29,7 @@ class Material:
         other: A bundle of the same shapes, with less noise, a larger clip norm, and other words, divisor and seed.
         insecure: The bundle once more, with repeatable noise.
         signer: The SSH key that signed the bundle. A forger has it only to sign something that is no bundle.
-        stranger: An SSH key that nobody believes.
+        stranger: An SSH key that no file of signers lists.
     """
 
     base: pathlib.Path
@@ -72,7 +72,7 @@ class Way:
 
 
 def listed(folder: pathlib.Path) -> None:
-    """Makes the manifest fit the files, as somebody would who changed a bundle on purpose."""
+    """Makes the manifest match the files, as an attacker would who changed the bundle."""
     content = json.loads((folder / "manifest.json").read_text())
     # With no look at whether it would be read again.
     signed(folder, {**content, "files": _manifest.file_entries(folder)})
