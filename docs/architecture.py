@@ -4,20 +4,22 @@ Run `python docs/architecture.py` in the root of a checkout. A test compares the
 """
 
 import ast
+import itertools
 import pathlib
+import statistics
 from collections.abc import Iterator, Sequence
 
 ROOT = pathlib.Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "architecture.svg"
-# From the top; a layer imports those below it only.
+# From the top; a layer imports only those below it.
 LAYERS = {"experiments": "tff_mf.experiments", "aggregators": "tff_mf.aggregators", "tff_mf": "tff_mf"}
 _TITLES = {
     "experiments": "tff_mf.experiments — TensorFlow Federated, the command line",
     "aggregators": "tff_mf.aggregators — TensorFlow Federated",
     "tff_mf": "tff_mf — NumPy and SciPy; TensorFlow in noise and queries only",
 }
-_WIDTH, _BOX, _ROW, _MARGIN, _TITLE = 1180, 30, 72, 16, 34
-_LETTER = 7.4
+_WIDTH, _BOX, _ROW, _MARGIN, _TITLE, _GAP = 1180, 30, 72, 16, 34, 26
+_LETTER, _PASSING = 7.4, 10
 
 Graph = dict[str, set[str]]
 
@@ -81,15 +83,18 @@ def drawn() -> str:
     """Returns the picture."""
     parts, top = [], _MARGIN
     for layer in LAYERS:
+        if parts:
+            parts.append(f'<path d="M{_WIDTH // 2},{top - _GAP}V{top}" class="arrow" marker-end="url(#head)"/>')
         found = graph(layer)
-        rows = _ordered(levels(found), found)
+        rows, paths = _rows_and_paths(found)
         height = _TITLE + _ROW * (len(rows) - 1) + _BOX + _MARGIN
         parts.append(f'<rect x="4" y="{top}" width="{_WIDTH - 8}" height="{height}" class="layer"/>')
         parts.append(f'<text x="16" y="{top + 21}" class="title">{_TITLES[layer]}</text>')
-        places = _places(rows, top + _TITLE)
-        parts.extend(_line(places[unit], places[other]) for unit, other in arrows(found))
-        parts.extend(_box(unit, place) for unit, place in places.items())
-        top += height + _MARGIN
+        places = _places(_ordered(rows, paths), top + _TITLE)
+        parts.extend(_line([places[name] for name in path]) for path in paths)
+        parts.extend(_box(unit, places[unit]) for unit in places if unit in found)
+        top += height + _GAP
+    top += _MARGIN - _GAP
     style = (
         ".layer{fill:#f6f8fa;stroke:#d0d7de}.box{fill:#fff;stroke:#57606a}.arrow{stroke:#8c959f;fill:none}"
         "text{font:13px sans-serif;fill:#24292f;text-anchor:middle}.title{font-weight:bold;text-anchor:start}"
@@ -128,37 +133,55 @@ def _is_within(name: str, layer: str) -> bool:
     return inside and not any(name == other or name.startswith(f"{other}.") for other in deeper)
 
 
-def _ordered(rows: Sequence[Sequence[str]], found: Graph) -> list[list[str]]:
-    """Returns the rows with each unit near those that import it."""
+def _rows_and_paths(found: Graph) -> tuple[list[list[str]], list[list[str]]]:
+    """Returns the rows of the picture, and the names on the path of each arrow: one of its own in each row between."""
+    rows = [list(row) for row in levels(found)]
+    at = {unit: index for index, row in enumerate(rows) for unit in row}
+    paths = []
+    for unit, other in arrows(found):
+        between = {index: f"{unit} {other} {index}" for index in range(at[unit] + 1, at[other])}
+        for index, name in between.items():
+            rows[index].append(name)
+        paths.append([unit, *between.values(), other])
+    return rows, paths
+
+
+def _ordered(rows: Sequence[Sequence[str]], paths: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns the rows with each name below those from which an arrow leads to it."""
+    above: dict[str, list[str]] = {}
+    for path in paths:
+        for upper, lower in itertools.pairwise(path):
+            above.setdefault(lower, []).append(upper)
     at: dict[str, float] = {}
     ordered = []
     for row in rows:
-        mean = {unit: [at[other] for other in at if unit in found[other]] for unit in row}
-        places = sorted(row, key=lambda unit: (sum(mean[unit]) / len(mean[unit]) if mean[unit] else 0.5, unit))
-        at |= {unit: (index + 0.5) / len(places) for index, unit in enumerate(places)}
-        ordered.append(places)
+        mean = {name: statistics.fmean([at[upper] for upper in above.get(name, [])] or [0.5]) for name in row}
+        names = sorted(row, key=lambda name: (mean[name], name))
+        at |= {name: (index + 0.5) / len(names) for index, name in enumerate(names)}
+        ordered.append(names)
     return ordered
 
 
 def _places(rows: Sequence[Sequence[str]], top: int) -> dict[str, tuple[float, float, float]]:
-    """Returns the center, the upper edge and the width of each box."""
+    """Returns the center, the upper edge and the width of each box, and of the space for each passing arrow."""
     places = {}
     for index, row in enumerate(rows):
-        widths = [_LETTER * len(unit) + 18 for unit in row]
+        widths = [_PASSING if " " in name else _LETTER * len(name) + 18 for name in row]
         gap = (_WIDTH - 40 - sum(widths)) / (len(row) + 1)
         left = 20 + gap
-        for unit, width in zip(row, widths, strict=True):
-            places[unit] = (left + width / 2, top + _ROW * index, width)
+        for name, width in zip(row, widths, strict=True):
+            places[name] = (left + width / 2, top + _ROW * index, width)
             left += width + gap
     return places
 
 
-def _line(upper: tuple[float, float, float], lower: tuple[float, float, float]) -> str:
-    start, end = upper[1] + _BOX, lower[1]
-    middle = (start + end) / 2
-    path = (
-        f"M{upper[0]:.0f},{start:.0f}C{upper[0]:.0f},{middle:.0f} {lower[0]:.0f},{middle:.0f} {lower[0]:.0f},{end:.0f}"
-    )
+def _line(places: Sequence[tuple[float, float, float]]) -> str:
+    path = f"M{places[0][0]:.0f},{places[0][1] + _BOX:.0f}"
+    for upper, lower in itertools.pairwise(places):
+        start, end = upper[1] + _BOX, lower[1]
+        middle = (start + end) / 2
+        path += f"C{upper[0]:.0f},{middle:.0f} {lower[0]:.0f},{middle:.0f} {lower[0]:.0f},{end:.0f}"
+        path += "" if lower is places[-1] else f"V{end + _BOX:.0f}"
     return f'<path d="{path}" class="arrow" marker-end="url(#head)"/>'
 
 
