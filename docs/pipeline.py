@@ -1,6 +1,6 @@
-"""A pipeline of somebody's own, with a privacy report: sampler, guard, training, checkpoint, report, check.
+"""Your own pipeline, with a privacy report: sampler, guard, training, checkpoint, report, check.
 
-python docs/pipeline.py {resident,session,default} FOLDER [--stop-after ROUND]: stopped, it goes on where it was.
+python docs/pipeline.py {resident,session,default} FOLDER [--stop-after ROUND]: run again, it resumes where it stopped.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CONTEXTS = {
 }
 ROUNDS, CLIENTS, CLIP_NORM = 6, 3, 1.0
 ANSWERS = {
-    "trusted": "whoever runs the server",
+    "trusted": "the operator of the server",
     "unit": "one client with 32 examples",
     "clients_of_one_person": 1,
     "population": 20,
@@ -82,7 +82,7 @@ process = tff.learning.algorithms.build_unweighted_fed_avg(
 
 
 def sampler(guarded):
-    """Anybody's: here uniform, of those that may come."""
+    """Any sampler will do: this one draws uniformly from the allowed clients."""
     while True:
         yield random.sample(guarded.allowed(clients), CLIENTS)
 
@@ -98,11 +98,11 @@ with (
     saved, last = asyncio.run(checkpoints.load_latest({"state": start, "run": ""}))
     state, run = (start, None) if saved is None else (saved["state"], saved["run"])
     guarded.goes_on_after(last, state, run=run)
-    for round_number, cohort in guarded.cohorts(sampler(guarded)):  # on disk before anybody trains
+    for round_number, cohort in guarded.cohorts(sampler(guarded)):  # on disk before anyone trains
         state = process.next(state, [clients[client] for client in cohort]).state
-        asyncio.run(checkpoints.save({"state": state, "run": guarded.run}, round_number))  # first: the state survives
-        guarded.released(round_number, state)  # then: the round is one that may be seen, if its noise is of this round
-        model = process.get_model_weights(state)  # only now anything of it leaves the server
+        asyncio.run(checkpoints.save({"state": state, "run": guarded.run}, round_number))  # first: the state is on disk
+        guarded.released(round_number, state)  # then: checks its noise, and records the release
+        model = process.get_model_weights(state)  # only now release anything of the round
         print(f"round {round_number}: {', '.join(cohort)}; bias {np.asarray(model.trainable[1])[0]:.3f}")
         if round_number == given.stop_after < ROUNDS:
             raise SystemExit(f"stopped after round {round_number}")
@@ -112,6 +112,6 @@ with (
     asyncio.run(checkpoints.remove_all())
 
 print(report["headline"])
-print(f"digest: {report['digest']}")  # kept elsewhere, it finds whatever is changed from now on
+print(f"digest: {report['digest']}")  # stored elsewhere, it detects every later change
 for finding in reports.check(given.folder, held=report["digest"]):
     print(f"{finding.severity}: {finding.field}: {finding.text}")

@@ -1,6 +1,6 @@
-"""Swaps each mechanism into one existing TFF pipeline: the argument `model_aggregator=` is all that changes.
+"""Swaps each mechanism into one existing TFF pipeline: only the argument `model_aggregator=` changes.
 
-With it goes `metrics_aggregator=`: TFF's own would release exact metrics of the clients that train.
+`metrics_aggregator=` is set too: TFF's default releases exact metrics of the clients that train.
 """
 
 import numpy as np

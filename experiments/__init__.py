@@ -5,7 +5,11 @@ import warnings
 from types import ModuleType
 
 # Documented modules that moved; each old name works for one release.
-_MOVED = {"guarded_source": "guard.guarded_source"}
+_MOVED = {
+    "guarded_source": "guard.guarded_source",
+    "ledger": "run_folder.ledger",
+    "run_log": "run_folder.run_log",
+}
 
 
 def __getattr__(name: str) -> ModuleType:

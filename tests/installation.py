@@ -1,9 +1,9 @@
-"""Installs as README says, line by line, with each Python that is here, and tests floor 1 where it was installed.
+"""Installs as README says, line by line, with each Python on this machine, and tests the `tff_mf` layer there.
 
     python tests/installation.py [--quick] [--with-tff] [--results FOLDER]
 
-All Pythons from 3.11 on run all tests of floor 1; quick is the newest of them, if it is not 3.11, and a few tests. With
-TFF, Python 3.11 runs the lines for it instead of the tests. What is not here is skipped, and said to be.
+Every Python from 3.11 on runs all tests of that layer; `--quick` runs a few tests on the newest, unless it is 3.11.
+`--with-tff` makes Python 3.11 run README's lines for TFF instead of the tests. Missing versions are skipped and named.
 """
 
 import argparse
@@ -32,7 +32,7 @@ QUICK = (
 
 
 def interpreters() -> dict[str, str]:
-    """Returns an executable of every version that is here and starts: a name on the path may be a mere promise."""
+    """Returns an executable of every version that starts: a name on the path may belong to a missing version."""
     found = {}
     others = sorted(pathlib.Path.home().glob(".pyenv/versions/*/bin/python"))
     for version in VERSIONS:
@@ -43,7 +43,7 @@ def interpreters() -> dict[str, str]:
 
 
 def lines(*, with_tff: bool) -> list[str]:
-    """Returns the commands of README's section on installing; those for TFF only if they are wanted."""
+    """Returns the commands of README's section on installing; those for TFF only on request."""
     section = (HERE / "README.md").read_text(encoding="utf-8").split("## Install\n")[1].split("\n## ")[0]
     (block,) = re.findall(r"^```bash\n(.*?)^```", section, re.S | re.M)
     return [line for line in block.splitlines() if with_tff or "# Python 3.11:" not in line]
@@ -83,7 +83,7 @@ def _install_and_test(version: str, python: str, folder: pathlib.Path, options: 
         )
         last = (finished.stdout.strip() or finished.stderr.strip()).splitlines()[-1:]
         print(*(f"    {each}" for each in last), sep="\n", flush=True)
-        # Without TFF, doctor's status is its answer.
+        # Without TFF, doctor reports what is missing by its exit status.
         if finished.returncode and not (line.startswith("tff-mf doctor") and not with_tff):
             print(finished.stdout[-4000:], finished.stderr[-4000:], file=sys.stderr)
             return False

@@ -1,7 +1,7 @@
-"""Every command line of README and docs is run as a shell runs it, by somebody who has just installed the package.
+"""Every command line of README and docs runs in a shell, as for a reader who has just installed the package.
 
-The pages are gone through in order, in a copy of the checkout, with the wheel installed into an environment of its own
-by README's own line. `command_lines.toml` says what is run in place of lines that take too long, and which lines are
+The pages are run in order, in a copy of the checkout, with the wheel installed into a separate environment by README's
+own line. `command_lines.toml` says what is run in place of lines that take too long, and which lines are
 left to `make check-long`.
 """
 
@@ -27,7 +27,7 @@ pytest.importorskip("tensorflow_federated")
 import psutil
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-# What a page makes the pages after it may use.
+# A page may use what the pages before it make.
 PAGES = ("README", "docs/report", "docs/resident", "docs/deployment", "docs/own-pipeline", "docs/experiments")
 LINE_SECONDS = 240
 STARTS_IN_SECONDS = 60
@@ -81,7 +81,7 @@ def test_each_substitution_belongs_to_a_line_and_says_why():
 
 
 class _Shell:
-    """A shell of somebody who has nothing of ours but a copy of the checkout."""
+    """A shell of a reader who has only a copy of the checkout."""
 
     def __init__(self, root: pathlib.Path):
         self.folder = root / "checkout"
@@ -114,7 +114,7 @@ class _Shell:
             self._digest = found
 
     def end(self) -> None:
-        """Terminates what serves; each ends by itself, and takes what it started with it."""
+        """Terminates the servers; each ends the processes that it started."""
         for served in self._served:
             served.send_signal(signal.SIGTERM)
             assert served.wait(STARTS_IN_SECONDS) in (0, 128 + signal.SIGTERM)
@@ -150,12 +150,12 @@ class _Shell:
         printed = self._log.read_text()
         assert started.returncode == status, f"{command}\n{printed}"
         assert "Traceback" not in printed, f"{command}\n{printed}"
-        # TensorFlow's own log, as of cuDNN, is for people who asked for it.
+        # TensorFlow's own log, as of cuDNN, is shown on request only.
         assert not command.startswith("tff-mf ") or "tensorflow/" not in printed, f"{command}\n{printed}"
         return printed
 
     def _started(self, command: str, typed: str = "") -> subprocess.Popen:
-        """Starts a line in a process group of its own, as a terminal does; something is typed into one."""
+        """Starts a line in a process group of its own, as a terminal does; `typed` is typed into it."""
         keyboard, screen = os.openpty() if typed else (-1, os.open(os.devnull, os.O_RDONLY))
         if typed:
             # Open as long as this process is: a closed terminal would hang up on the line.
@@ -201,9 +201,9 @@ def _copy_checkout(folder: pathlib.Path) -> None:
 
 
 def _make_environment(folder: pathlib.Path) -> None:
-    """Makes an environment with all that we need installed, and nothing of ours."""
+    """Makes an environment with all dependencies and without this package."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    # Those of the pins are found in place of the one that every environment begins with.
+    # The pinned version is found instead of the one that every environment begins with.
     subprocess.run([folder / "bin" / "pip", "uninstall", "--quiet", "--yes", "setuptools"], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # A path in a .pth file is searched, but the .pth files in it are not read: our editable installation stays out.

@@ -1,4 +1,4 @@
-"""What the docs show runs, and what is public is in the docs."""
+"""The examples of the docs run, every public name is in the docs, and links lead to existing headings."""
 
 import ast
 import asyncio
@@ -22,7 +22,7 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, queries
+from tff_mf import aggregators, experiments, queries
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
@@ -59,7 +59,7 @@ def test_cells_of_notebooks_run_where_a_loop_runs(language, block, tmp_path, mon
 
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "bash"])
 def test_commands_exist_with_their_flags(language, block):
-    """Parsed, not run: a run takes minutes. The command line's own tests run each command."""
+    """The lines are only parsed, since a run takes minutes; `test_command_lines.py` runs them."""
     commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
     for words in commands:
         if not words or words[0] != "tff-mf":
@@ -81,6 +81,13 @@ def test_every_public_name_is_in_the_docs():
             if not name.startswith("_") and not inspect.ismodule(value) and ours and value.__module__ != "typing":
                 exported = library == "tff_mf" or value.__module__.startswith(module.__name__)
                 assert not exported or f"`{name}" in text, f"{library}.{name} is missing in docs/api.md"
+
+
+@pytest.mark.parametrize("name", ["guarded_source", "ledger", "run_log"])
+def test_documented_modules_that_moved_keep_their_names_for_a_release(name):
+    with pytest.warns(DeprecationWarning, match="old name will be removed in the next release"):
+        module = getattr(experiments, name)
+    assert f"`{module.__name__}`" in (HERE / "docs" / "api.md").read_text()
 
 
 TENSORFLOW_MODULES = [
@@ -163,8 +170,8 @@ def test_the_script_that_swaps_each_mechanism_runs(names, capfd):
 
 
 @pytest.mark.parametrize("context", ["resident", "session", "default"])
-def test_a_pipeline_of_somebodys_own_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
-    """The one in TFF's own context is stopped, and goes on in a new process."""
+def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
+    """In TFF's own context it is stopped, and resumes in a new process."""
     script = HERE / "docs" / "pipeline.py"
     arguments = [str(script), context, str(tmp_path / "run")]
     if context != "default":
@@ -189,6 +196,28 @@ def check_pipeline(run, printed):
     done = CliRunner().invoke(cli, ["report", str(run), "--check", "--digest", digest.split()[1]])
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "0 critical of 0 findings")
     assert json.loads((run / "report.json").read_text())["files"]["model.safetensors"]
+
+
+def headings(page):
+    """Returns the anchors of a page's headings, as they are made of the text on the page."""
+    text = re.sub(r"^(```|~~~).*?^\1$", "", page.read_text(), flags=re.S | re.M)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)
+    }
+
+
+LINKING = [HERE / "CONTRIBUTING.md", HERE / "SECURITY.md", HERE / "README.md", *(HERE / "docs").rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(HERE)))
+def test_links_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
 
 
 def test_every_preset_and_kind_of_sampling_is_in_the_docs():

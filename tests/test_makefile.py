@@ -1,4 +1,4 @@
-"""The Makefile refuses a Python that TFF does not run on, before it makes anything; what runs where."""
+"""The Makefile: it refuses a Python without TFF before it makes anything, and its targets run the right parts."""
 
 import os
 import pathlib
@@ -8,11 +8,11 @@ import subprocess
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-# These tests may be part of what `make` runs, which tells those that it calls what it was asked.
+# `make` may run these tests, and passes its target on in ASKED.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "ASKED" and not name.startswith("MAKE")}
 
 
-def test_all_texts_say_the_same_of_how_long_the_demo_takes():
+def test_all_texts_give_the_same_duration_of_the_demo():
     for path in ("Makefile", "README.md", "docs/demo.md", "experiments/cli/demo.py"):
         text = " ".join((HERE / path).read_text().split())
         assert text.count("about 4 minutes on 2 cores after installation") == 1, path
@@ -40,14 +40,14 @@ def test_an_unsupported_python_is_named_in_one_line(target, tmp_path):
 
 
 def commands(target):
-    """What a target would run, were everything to be made."""
+    """Returns what a target would run if nothing were up to date."""
     done = subprocess.run(
         ["make", "-nB", "PYTHON=python3", target], cwd=HERE, env=ENVIRONMENT, capture_output=True, text=True, check=True
     )
     return done.stdout
 
 
-def test_the_long_check_is_all_of_the_check_without_its_sample():
+def test_the_long_check_runs_all_parts_without_sampling():
     short, long = commands("check"), commands("check-long")
     for part in ("ruff format --check", "ruff check", "pyrefly check", "tests.xml", "floor1.xml"):
         assert part in short

@@ -1,4 +1,4 @@
-"""What is built of a commit: an sdist that builds the same wheel, metadata that is true, a version of its own."""
+"""Builds of a commit: the sdist builds the same wheel, the metadata is correct, the version names the commit."""
 
 import email.parser
 import os
@@ -30,7 +30,7 @@ NOT_OURS = (
     ".hypothesis",
     "PKG-INFO",
 )
-# Read by CI and git alone.
+# Read by CI and git only.
 NOT_SHIPPED = {".ci/run", ".gitignore"}
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_sdist('out'); build_meta.build_wheel('out')"
 LAYERS = """
@@ -62,7 +62,7 @@ def commit(folder):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A commit of all that is here."""
+    """A repository with one commit of the whole checkout."""
     folder = tmp_path_factory.mktemp("packaging") / "checkout"
     shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns(*NOT_OURS))
     git(folder.parent, "init", "--quiet", folder)
@@ -79,7 +79,7 @@ def build(folder):
 
 @pytest.fixture(scope="module")
 def built(checkout):
-    """The sdist and the wheel of a clone of it."""
+    """The sdist and the wheel of a clone of the checkout."""
     clone = checkout.parent / "clone"
     git(checkout.parent, "clone", "--quiet", checkout, clone)
     return build(clone)
@@ -109,7 +109,7 @@ def test_two_builds_are_equal_to_the_byte_wherever_and_whenever(checkout, built,
     for path in (other / "LICENSE", *(other / "tff_mf").rglob("*.py")):
         os.utime(path, (10**9, 10**9))
         path.chmod(0o600)
-    # What an earlier build left, of a module that is gone by now.
+    # Left by an earlier build: a module that no longer exists.
     (other / "build" / "lib" / "tff_mf").mkdir(parents=True)
     (other / "build" / "lib" / "tff_mf" / "gone.py").touch()
     git(other, "config", "core.fileMode", "false")
@@ -140,7 +140,7 @@ def test_only_pythons_that_are_tested_are_claimed(metadata):
     assert "Typing :: Typed" in classifiers
 
 
-def test_the_description_has_no_link_that_leads_nowhere(metadata, checkout):
+def test_the_links_of_the_description_are_valid(metadata, checkout):
     text = metadata.get_payload()
     assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https://")] == []
     named = re.findall(r"\]\(([^)]+)\)", (checkout / "README.md").read_text())
@@ -153,7 +153,7 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata, checkout):
     assert ".md#" not in text
 
 
-def test_the_citation_has_what_its_format_demands_and_the_papers_of_the_metadata():
+def test_the_citation_has_the_required_fields_and_the_papers_of_the_metadata():
     text = (HERE / "CITATION.cff").read_text()
     keys = dict(re.findall(r"^([a-z-]+):(.*)$", text, re.M))
     assert {"cff-version", "message", "title", "authors"} <= set(keys)
@@ -163,7 +163,7 @@ def test_the_citation_has_what_its_format_demands_and_the_papers_of_the_metadata
     assert text.count("\n    year: ") == text.count("\n  - type: ") == len(urls)
 
 
-def test_a_version_tells_commits_apart_and_marks_what_was_changed(checkout, built, tmp_path):
+def test_versions_differ_between_commits_and_mark_changes(checkout, built, tmp_path):
     folder = tmp_path / "checkout"
     git(tmp_path, "clone", "--quiet", checkout, folder)
     first = _version.of_sources(folder)
@@ -182,7 +182,7 @@ def test_a_version_tells_commits_apart_and_marks_what_was_changed(checkout, buil
     assert _version.of_sources(folder) == f"{_version.RELEASE}.dev2+g{second}.dirty"
 
 
-def test_no_version_is_taken_from_a_repository_that_sources_only_lie_in(checkout, tmp_path, monkeypatch):
+def test_no_version_is_taken_from_an_enclosing_repository(checkout, tmp_path, monkeypatch):
     inner = checkout / "tests"
     assert _version.of_sources(inner) == f"{_version.RELEASE}.dev0+unknown"
     monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))  # As in a hook.
@@ -191,7 +191,7 @@ def test_no_version_is_taken_from_a_repository_that_sources_only_lie_in(checkout
 
 @pytest.fixture(scope="module")
 def installed(built):
-    """A folder that the wheel is installed in."""
+    """A folder with the wheel installed."""
     folder = built[1].parent.parent.parent / "installed"
     with zipfile.ZipFile(built[1]) as wheel:
         wheel.extractall(folder)
@@ -199,7 +199,7 @@ def installed(built):
 
 
 def run(code, folder, installed):
-    """Returns what Python prints in a folder, where the wheel is installed and, in this environment, this checkout."""
+    """Returns the output of Python in a folder, with the wheel installed beside this checkout."""
     surroundings = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     finished = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=surroundings, capture_output=True, text=True, check=False
@@ -217,7 +217,7 @@ def test_in_the_root_of_a_checkout_all_layers_are_those_of_the_checkout(checkout
     assert more == "[]"
 
 
-def test_elsewhere_all_layers_are_those_that_are_installed(built, installed, tmp_path):
+def test_elsewhere_all_layers_are_the_installed_ones(built, installed, tmp_path):
     files, version, more = run(LAYERS, tmp_path, installed)
     inner = ("__init__.py", "experiments/__init__.py", "aggregators/__init__.py")
     assert files.split() == [str(installed / "tff_mf" / path) for path in inner]

@@ -1,4 +1,4 @@
-"""Millions of inputs for the readers: `make fuzz`. Prints a table, and the inputs that were taken badly."""
+"""Millions of inputs for the readers: `make fuzz`. Prints a table, and the inputs that were handled wrongly."""
 
 import argparse
 import base64
@@ -32,7 +32,7 @@ def main() -> None:
         start_all = time.perf_counter()
         rates = [_rate(reader) for reader in readers]
         for reader, rate in zip(readers, rates, strict=True):
-            # Half of all inputs in equal parts, half where they are read the fastest.
+            # Half of all inputs in equal parts, half for the fastest readers.
             share = given.inputs // 2 // len(readers) + round(given.inputs / 2 * rate / sum(rates)) + 1
             generator = random.Random(f"{given.seed} {reader.name}")
             counts, slowest, seen = {"read": 0, "refused": 0}, 0.0, set()

@@ -1,4 +1,4 @@
-"""Values that look wrong and are right, each with why."""
+"""Values that look wrong and are valid, each with a reason."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Every public function of floor 1, and the classes of its arguments, with a strategy for each argument."""
+"""Every public function of `tff_mf`, and the classes of its arguments, with a strategy for each argument."""
 
 import dataclasses
 import inspect

@@ -36,7 +36,7 @@ _LOADS_TENSORFLOW = 99
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a case.
+    """The outcome of a case.
 
     Attributes:
         case: It.
@@ -52,7 +52,7 @@ class Outcome:
 
 
 class _NoTensorFlow:
-    """Finds TensorFlow, and ends the process where it would be loaded."""
+    """An import hook that ends the process when TensorFlow would be loaded."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> machinery.ModuleSpec | None:
         del path, target
@@ -60,7 +60,7 @@ class _NoTensorFlow:
         return machinery.ModuleSpec(name, self) if heavy else None  # type: ignore[arg-type]
 
     def create_module(self, spec: machinery.ModuleSpec) -> None:
-        # That a package is there is asked without importing it.
+        # Code asks whether a package exists without importing it.
         if sys._getframe(2).f_code.co_name != "find_spec":
             sys.stderr.flush()
             os._exit(_LOADS_TENSORFLOW)
@@ -125,7 +125,7 @@ def _become(case: Case, folder: pathlib.Path, out: pathlib.Path, err: pathlib.Pa
 
 
 def _no_process(*arguments: object, **more: object) -> None:
-    """Ends a comparison where it would begin to train."""
+    """Ends a comparison before it trains."""
     os._exit(_LOADS_TENSORFLOW)
 
 
@@ -144,7 +144,7 @@ def _fault(case: Case, status: int, out: str, err: str) -> str:
         return f"exit status {status}"
     if out:
         return "something on stdout"
-    # Not `splitlines`, for which other characters end lines too: none of them may be there.
+    # Not `splitlines`, which also splits at other characters; none of them may occur.
     line = err.removesuffix("\n")
     if not line.startswith("tff-mf: ") or not err.endswith("\n") or "\n" in line:
         return f"{len(err.splitlines())} lines on stderr"
@@ -156,7 +156,7 @@ def _fault(case: Case, status: int, out: str, err: str) -> str:
 
 
 def _names(case: Case, line: str) -> bool:
-    """Returns whether a line names the option, or what was typed for an argument; a key and its file."""
+    """Returns whether a line names the option, or the text of an argument; a key and its file."""
     if case.settings is not None:
         return "settings.toml" in line and (case.parameter in ("tables", "grid") or case.parameter in line)
     if case.environment:
@@ -167,7 +167,7 @@ def _names(case: Case, line: str) -> bool:
 
 
 def outcomes(chosen: Iterable[Case]) -> Iterator[Outcome]:
-    """Runs cases, and yields what came of each."""
+    """Runs cases, and yields their outcomes."""
     for _, command in leaves():
         assert command.callback is not None
     # Loaded once, for all forks.
@@ -179,7 +179,7 @@ def outcomes(chosen: Iterable[Case]) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as scratch:
         template = pathlib.Path(scratch)
         prepare(template)
-        # What is loaded here would not be seen to be loaded there.
+        # A module that is loaded here would count as loaded in every fork.
         assert "tensorflow" not in sys.modules
         for case in chosen:
             yield run(case, template)
@@ -198,7 +198,7 @@ def _kind(case: Case) -> str:
 
 
 def main(commands: Sequence[str], every: int = 1) -> int:
-    """Runs cases, prints those that did not end as they must, and returns how many those are.
+    """Runs cases, prints those with a wrong outcome, and returns their number.
 
     Args:
         commands: Those to try; all, if none is named.

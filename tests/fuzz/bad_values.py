@@ -1,4 +1,4 @@
-"""Lines of the command with one wrong value each, and files of settings with one; those that are right after all."""
+"""Lines of the command with one wrong value each, and files of settings with one; those that are valid after all."""
 
 import dataclasses
 import os
@@ -25,7 +25,7 @@ _INPUTS += ("x" * 5000, "empty/x", "loop")
 _OUTPUTS = (*_NO_TEXT, "empty/x", "/proc/none/x", "x" * 300, "x" * 5000, "/dev/full/x", "loop/x")
 _OPTIMIZED = [*_SCHEMA, "--out", "out.safetensors"]
 
-# A line that works, but for what each command would do: a base of which one value at a time is changed.
+# Valid lines; each case changes one value.
 BASES: Mapping[str, Sequence[str]] = {
     "account": ["blt.safetensors", "--noise-multiplier", "3", *_SCHEMA, "--delta", "1e-6"],
     "audit": ["blt.safetensors", *_SCHEMA],
@@ -55,7 +55,7 @@ BASES: Mapping[str, Sequence[str]] = {
     "verify": ["bundle", "--files-only"],
     "worker": ["--port", "7000"],
 }
-# Options that say something only beside others.
+# Options that have a meaning only together with others.
 _BESIDE: Mapping[tuple[str, str], Sequence[str]] = {
     ("report", "--digest"): ["--check"],
     ("report", "--out"): ["--questions"],
@@ -126,7 +126,7 @@ class Case:
 
 
 def leaves(group: click.Group | None = None, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yields each subcommand that does something, with its name."""
+    """Yields each subcommand that is not a group, with its name."""
     group = group or cli.cli
     context = click.Context(group)
     for name in group.list_commands(context):

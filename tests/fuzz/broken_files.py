@@ -1,4 +1,4 @@
-"""Runs of which a file was forged beside the logs, each a function that writes one into a folder."""
+"""Runs with a forged file other than the logs, each a function that writes one into a folder."""
 
 import shutil
 
@@ -99,7 +99,7 @@ def broken_by_another_model(good, folder):
 
 
 def broken_by_what_is_gone(good, folder):
-    """What is left looks like a run that never began."""
+    """The remaining files look like a run that never began."""
     copied(good, folder)
     for name in ("ledger.jsonl", "report.json", "report.md"):
         (folder / name).unlink()

@@ -13,7 +13,7 @@ RUN = {"rounds", "divisors", "clip_norms", "restarts", "twice", "killed", "ended
 
 
 def finished(folder, **more):
-    """Writes a whole run and its report, and returns the report."""
+    """Writes a complete run and its report, and returns the report."""
     start(folder, **{name: more.pop(name) for name in list(more) if name not in RUN})
     run(folder, **more)
     return reports.write(folder, realised=True)
@@ -25,7 +25,7 @@ def copied(good, folder):
 
 
 def change(index, clients):
-    """Returns the cohorts with one that is another."""
+    """Returns the cohorts with one of them replaced."""
     several = cohorts()
     several[index] = clients
     return several
@@ -174,7 +174,7 @@ def broken_by_order(good, folder):
 
 
 def broken_by_an_attempt_that_was_given_up(good, folder):
-    """Attempt 1 of round 5 was followed by attempt 2, and released all the same."""
+    """Attempt 1 of round 5 was followed by attempt 2, and released nevertheless."""
 
     def forge(entries):
         entries[place(entries, "released", 5)]["attempt"] = 1
@@ -202,7 +202,7 @@ def broken_by_a_hidden_attempt(good, folder):
 
 
 def broken_by_a_log_of_format_1(good, folder):
-    """It lists the last attempt alone, and the first one had others."""
+    """It lists the last attempt only, and the first attempt had other clients."""
     copied(good, folder)
     lines = [
         (n, a, "c7" if (n, a, client) == (5, 1, client) else client) for n, a, client in run_folders.read_log(folder)
@@ -215,7 +215,7 @@ def broken_by_a_log_of_format_1(good, folder):
 
 
 def broken_by_clients_of_an_attempt_that_was_given_up(good, folder):
-    """They came back two rounds later: too soon, if anybody saw the attempt."""
+    """They came back two rounds later: too soon, if the attempt was observed."""
     finished(folder, planned=[], killed=[4])
     lines = run_folders.read_log(folder)
     late = [client for n, _, client in lines if n == 6]
@@ -239,7 +239,7 @@ def broken_by_a_ledger_of_nothing(good, folder):
 
 
 def broken_by_metrics_of_what_was_not_released(good, folder):
-    """The model of the last round was evaluated, and its metrics are there to be seen."""
+    """The model of the last round was evaluated, and its metrics are in the folder."""
 
     def unreleased(entries):
         return [each for each in entries if (each["kind"], each.get("round")) != ("released", 9)]

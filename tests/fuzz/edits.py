@@ -1,4 +1,4 @@
-"""Random edits of the folder of a finished run that make its stated ε smaller than it is, or try to."""
+"""Random edits of the folder of a finished run that try to make its stated ε smaller."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ REPORTS = ("report.json", "report.md", "planned.json", "planned.md")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One way to lie.
+    """One way to forge.
 
     Attributes:
         name: In words.
@@ -36,7 +36,7 @@ class Kind:
 
 
 def _scaled(text: str, generator: random.Random) -> str:
-    """Returns a text with every ε of it made smaller."""
+    """Returns a text with every ε made smaller."""
     factor = generator.uniform(0.01, 0.9)
     return re.sub(r"ε≤(\d+\.\d+)", lambda found: f"ε≤{float(found[1]) * factor:.3f}", text)
 
@@ -60,7 +60,7 @@ def _text(folder: pathlib.Path, generator: random.Random) -> bool:
 
 
 def _figures(folder: pathlib.Path, generator: random.Random) -> bool:
-    """Makes every figure of privacy in a report smaller, and its digest and Markdown right."""
+    """Makes every privacy figure in a report smaller, with matching digest and Markdown."""
     from tff_mf.experiments.reports._build import digest
 
     stem = generator.choice(("report", "planned"))
@@ -88,7 +88,7 @@ def _summary(folder: pathlib.Path, generator: random.Random) -> bool:
 
     def change(found: dict[str, Any]) -> None:
         value = found[name]
-        # A run that broke its schema has none.
+        # A run that broke its schema states no ε.
         found[name] = value.replace("ε=", "ε=0.") if isinstance(value, str) else (value or 1.0) * factor
 
     run_folders.change_json(folder / "summary.json", change)
@@ -144,7 +144,7 @@ def _one_attempt(lines: list[Any], generator: random.Random) -> list[Any]:
 
 
 def _moved(lines: list[Any], generator: random.Random) -> list[Any]:
-    """Exchanges clients of rounds, so that some come back later than they did."""
+    """Exchanges clients of rounds, so that some return later than they did."""
     for _ in range(generator.randint(1, 5)):
         one, other = generator.sample(range(len(lines)), 2)
         (a, b, first), (c, d, second) = lines[one], lines[other]
@@ -153,7 +153,7 @@ def _moved(lines: list[Any], generator: random.Random) -> list[Any]:
 
 
 def _entries(folder: pathlib.Path, generator: random.Random) -> bool:
-    """Leaves out, doubles, exchanges or changes lines of the ledger, and chains it anew."""
+    """Leaves out, doubles, exchanges or changes lines of the ledger, and computes the chain again."""
     entries = run_folders.read_entries(folder)
     before = json.dumps(entries)
     for _ in range(generator.randint(1, 3)):
@@ -174,7 +174,7 @@ def _entries(folder: pathlib.Path, generator: random.Random) -> bool:
 
 
 def _shorter(folder: pathlib.Path, generator: random.Random) -> bool:
-    """Makes the run end earlier, in all of its logs, and be set to."""
+    """Makes the run end earlier, in its settings and all of its logs."""
     last = generator.randint(7, 8)
     entries = [each for each in run_folders.read_entries(folder) if each.get("round", 0) <= last]
     entries = [{**each, "rounds": last} if each["kind"] == "ended" else each for each in entries]
@@ -234,7 +234,7 @@ def _gone(folder: pathlib.Path, generator: random.Random) -> bool:
 
 
 def kinds(other: pathlib.Path) -> list[Kind]:
-    """Returns all ways to lie; `other` is the folder of another run, with more noise."""
+    """Returns all ways to forge; `other` is the folder of another run, with more noise."""
 
     def larger(value: float, generator: random.Random) -> float:
         return value * generator.uniform(1.05, 100)

@@ -1,4 +1,4 @@
-"""Runs that may state no ε, or a large one, each with the edit that strikes out why."""
+"""Runs that may state no ε, or a large one, each with the edit that removes the reason."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,7 @@ Strike = Callable[[pathlib.Path], object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is wrong with a run, and how a forger strikes it out.
+    """A fault of a run, and how a forger removes it.
 
     Attributes:
         name: The edit, in words.
@@ -42,7 +42,7 @@ class Fault:
         run_folders.consistent(folder)
 
     def edit(self, folder: pathlib.Path, generator: random.Random) -> bool:
-        """Strikes it out; whether there was anything to strike."""
+        """Removes the fault, and returns whether there was anything to remove."""
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         self.strike(folder)
         return before != {path.name: path.read_bytes() for path in folder.iterdir()}

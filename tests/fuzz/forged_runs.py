@@ -1,7 +1,7 @@
-"""Ten thousand forged folders of runs: `python tests/fuzz/forged_runs.py`. None may pass with the digest that was held.
+"""Ten thousand forged folders of runs: `python tests/fuzz/forged_runs.py`. None may pass with the original digest.
 
-Each is a finished run whose files were edited to state a smaller ε, with the hashes that follow written anew or not. It
-prints what passed without the digest, by kind of edit: what only somebody who holds it can find out.
+Each is a finished run whose files were edited to state a smaller ε, with dependent hashes rewritten or not. It
+prints, by kind of edit, the forgeries that passed without the digest: only the digest detects them.
 """
 
 import argparse
@@ -30,13 +30,13 @@ from tff_mf.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import files
 
-# How much a forger writes anew after an edit.
+# How much a forger rewrites after an edit.
 LEVELS = ("nothing", "the ledger", "all that follows", "all that follows, and no cohorts planned")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Base:
-    """A run as it was.
+    """An unedited run.
 
     Attributes:
         name: In words.
@@ -53,7 +53,7 @@ class Base:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one forgery.
+    """The outcome of one forgery.
 
     Attributes:
         base: The run that was forged.
@@ -76,7 +76,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def remembered() -> Iterator[None]:
-    """Computes each ε once: the same ones are asked for again and again."""
+    """Computes each ε once: the same ones are needed many times."""
     with contextlib.ExitStack() as patches:
         for name in ("epsilon", "epsilon_by_pld"):
             cached = functools.lru_cache(maxsize=100_000)(getattr(tff_mf.Guarantee, name))
@@ -124,7 +124,7 @@ def _digest(folder: pathlib.Path) -> str:
 
 
 def stated(folder: pathlib.Path) -> dict[str, float]:
-    """Returns every ε that a folder states, by the place; infinity where it states none."""
+    """Returns every ε that a folder states, by place; infinity where it states none."""
     found: dict[str, float] = {}
     for name in edits.REPORTS:
         path = folder / name
@@ -213,7 +213,7 @@ def _write_anew(folder: pathlib.Path, level: int) -> None:
 
 
 def forgeries(made: list[Base], other: pathlib.Path, work: pathlib.Path, inputs: int, seed: int) -> Iterator[Outcome]:
-    """Yields what came of so many forgeries."""
+    """Yields the outcomes of a number of forgeries."""
     ways, generator = edits.kinds(other), random.Random(f"forged {seed}")
     count = 0
     while count < inputs:

@@ -1,4 +1,4 @@
-"""Fuzzing that looks for inputs which reach new code: atheris, an extra (`pip install .[fuzz]`) and no requirement.
+"""Fuzzing that looks for inputs which reach new code: atheris, an optional extra (`pip install .[fuzz]`).
 
     .venv/bin/python tests/fuzz/guided.py all -runs=100000
     .venv/bin/python tests/fuzz/guided.py artifact -runs=100000

@@ -1,4 +1,4 @@
-"""Inputs made from valid ones: bytes that changed, and values that changed in a structure that stays readable."""
+"""Inputs made from valid ones: changed bytes, and changed values in structures that stay readable."""
 
 import copy
 import random
@@ -46,7 +46,7 @@ def of_bytes(data: bytes, generator: random.Random) -> bytes:
             start = generator.randrange(len(found) + 1)
             found[place:place] = found[start : start + generator.randint(1, 64)]
         else:
-            # As numbers in headers are: sizes and offsets of eight bytes.
+            # Like the numbers in headers: sizes and offsets of eight bytes.
             found[place : place + 8] = generator.choice((0, 1, 2**31, 2**63 - 1, 2**64 - 1)).to_bytes(8, "little")
     return bytes(found)
 
@@ -93,5 +93,5 @@ def _changed(value: Any, generator: random.Random, choices: list[Any]) -> Any:
                 value / 2 if abs(value) < 2**53 else 0.5,
             )
         )
-    # A copy: what is changed next must not be everybody's.
+    # A copy, since later mutations change it in place.
     return copy.deepcopy(generator.choice(choices))

@@ -1,4 +1,4 @@
-"""Everything that reads a file, each with valid inputs to start from and a function from an input to what it reads."""
+"""Everything that reads a file, each with valid inputs to start from and a function that reads an input."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ from tff_mf.experiments.run_folder import ledger, participation_log
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reader:
-    """Something that reads.
+    """A reader of files.
 
     Attributes:
         name: What it reads.
@@ -73,7 +73,7 @@ def _artifacts() -> list[Reader]:
         parts.append((json.loads(text), tensors))
 
     def forged(generator: random.Random) -> bytes:
-        """As somebody writes it who knows how the hash is made."""
+        """As an attacker writes it who knows how the hash is computed."""
         manifest, tensors = generator.choice(parts)
         tensors = dict(tensors)
         if generator.random() < 0.6:
@@ -100,7 +100,7 @@ def _artifacts() -> list[Reader]:
 
 
 def _load(data: bytes) -> tff_mf.Mechanism:
-    # In place of the system's own, which every other input would have to be written to a disk for.
+    # Replaces the system's own, for which every input would have to be written to disk.
     _file.read = lambda path: data
     try:
         return tff_mf.load("artifact.safetensors")
@@ -160,7 +160,7 @@ def _matrices() -> list[Reader]:
 
 
 class _HeldPath(pathlib.PosixPath):
-    """A path whose content is held in memory, as are those made from it: no disk is written to two million times."""
+    """A path, and the paths made from it, whose content is held in memory: no disk is written two million times."""
 
     content: bytes = b""
 
@@ -168,7 +168,7 @@ class _HeldPath(pathlib.PosixPath):
         return self.content
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
-        # As a file that is opened as text: every kind of line end is one.
+        # As in a file that is opened as text: all kinds of line ends are equal.
         return io.TextIOWrapper(io.BytesIO(self.content), encoding=encoding, errors=errors).read()
 
     def open(self, mode: str = "r", **more: Any) -> Any:  # type: ignore[override]
@@ -180,7 +180,7 @@ class _HeldPath(pathlib.PosixPath):
 
 
 class _Folder(pathlib.PosixPath):
-    """A folder that has files of some names."""
+    """A folder that has files with given names."""
 
     names: Collection[str] = ()
 
@@ -194,7 +194,7 @@ class _Folder(pathlib.PosixPath):
 
 
 class _OneFile:
-    """From the content of a file to what a function reads from it."""
+    """Returns a function that reads the content of a file as a given reader does."""
 
     def __init__(self, read: Callable[[pathlib.Path], Any]) -> None:
         self._read = read
@@ -233,7 +233,7 @@ def _settings() -> list[Reader]:
     files = [path.read_bytes() for path in sorted(presets._FOLDER.glob("*.toml"))]
 
     def preset(path: pathlib.Path) -> Any:
-        # Other presets, which one may extend, are not what is fuzzed.
+        # Other presets, which a preset may extend, are not fuzzed.
         return presets._parsed("input", path)
 
     return [
@@ -403,7 +403,7 @@ def _bundles() -> list[Reader]:
     def signed(content: Any) -> bytes:
         if isinstance(content, dict):
             content = {**content, "digest": _bundle_manifest._digest(content)}
-            # Written as export writes it, or nothing of it would be looked at.
+            # Written as export writes it; otherwise it would be refused unread.
             return _bundle_manifest._text(content).encode(errors="surrogatepass")
         return json.dumps(content).encode()
 

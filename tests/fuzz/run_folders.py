@@ -1,4 +1,4 @@
-"""Folders of finished runs, and forgeries of them: what somebody can write who knows every format and every hash."""
+"""Folders of finished runs, and forgeries of them by an attacker who knows every format and every hash."""
 
 import csv
 import dataclasses
@@ -39,7 +39,7 @@ Entry = dict[str, Any]
 
 
 def plan(**changes: Any) -> PrivacyPlan:
-    """Returns what the runs are to guarantee."""
+    """Returns the planned guarantee of the runs."""
     arguments: dict[str, Any] = {
         "mechanism": tff_mf.BLT.production("b100"),
         "rounds": 9,
@@ -52,7 +52,7 @@ def plan(**changes: Any) -> PrivacyPlan:
 
 
 def cohorts(rounds: int = 9) -> list[list[str]]:
-    """Returns the cohorts that were planned."""
+    """Returns the planned cohorts."""
     drawn = sampling.plan_cohorts(
         client_ids=[f"c{index}" for index in range(8)],
         clients_per_round=2,
@@ -71,7 +71,7 @@ def start(
     planned: Cohorts | None = None,
     **more: Any,
 ) -> None:
-    """Writes what a run writes before its first round."""
+    """Writes the files that a run writes before its first round."""
     folder.mkdir(exist_ok=True)
     fields = {
         "clip_norm": 1.0,
@@ -96,7 +96,7 @@ def run(
     killed: Iterable[int] = (),
     ended: bool = True,
 ) -> None:
-    """Writes what a run writes round by round, as a forger would: nothing is refused.
+    """Writes the files that a run writes round by round, as a forger would: nothing is refused.
 
     Args:
         folder: The run's folder.
@@ -132,7 +132,7 @@ def run(
 
 
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
-    """Returns the first entry of a ledger, bound to the configuration as it is."""
+    """Returns the first entry of a ledger, bound to the current configuration."""
     about = files.file_hash(folder / names.RUN_JSON)
     return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, **changes}
 
@@ -181,7 +181,7 @@ def write_log(folder: pathlib.Path, lines: Iterable[Sequence[object]]) -> None:
 
 
 def metrics(folder: pathlib.Path, rounds: int, columns: Sequence[str] = COLUMNS) -> None:
-    """Writes metrics of so many rounds."""
+    """Writes metrics of a number of rounds."""
     with (folder / "metrics.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -189,14 +189,14 @@ def metrics(folder: pathlib.Path, rounds: int, columns: Sequence[str] = COLUMNS)
 
 
 def change_json(path: pathlib.Path, change: Callable[[Any], Any]) -> None:
-    """Rewrites a JSON file, as the file was written."""
+    """Rewrites a JSON file in its original format."""
     found = json.loads(path.read_text())
     changed = change(found)
     path.write_text(json.dumps(found if changed is None else changed, indent=1, ensure_ascii=False) + "\n")
 
 
 def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
-    """Writes anew everything that follows from the other files, as a forger does who knows all formats.
+    """Rewrites everything that follows from the other files, as a forger does who knows all formats.
 
     Args:
         folder: The run's folder.
@@ -220,7 +220,7 @@ def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
 
 
 def summarise(folder: pathlib.Path) -> None:
-    """Writes the summary of a run, as what the other files say would be summed up, and a model."""
+    """Writes the summary of a run that matches the other files, and a model."""
     model = safetensors.numpy.save({"0": np.arange(3.0)})
     (folder / "model.safetensors").write_bytes(model)
     of = reports.read_configuration(folder)

@@ -1,4 +1,4 @@
-"""Inputs that were taken badly when they were found, by reader. They must be refused, or read."""
+"""Inputs that were once handled wrongly, by reader. They must be refused, or read."""
 
 from tff_mf.artifacts import _file
 from tff_mf.experiments.run_folder import ledger
@@ -15,7 +15,7 @@ def _chained(*entries: dict[str, object]) -> bytes:
 _OPENED = {"kind": "opened", "version": 1, "run": "x", "configuration": None}
 
 SEEDS: dict[str, list[object]] = {
-    # A number of the manifest that is an infinity once it is read: a ValueError of json that named nothing.
+    # A number of the manifest that is an infinity once it is read: a ValueError of json without a name.
     "artifact": [_file.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
     # A RecursionError of tomllib.
     "run settings (TOML)": [

@@ -51,7 +51,7 @@ _OTHER = {"cohort": 2, "noise_multiplier": 2.0, "clip_norm": 3.0, "words": 60, "
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one way.
+    """The outcome of one way.
 
     Attributes:
         way: The way.
@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def as_expected(self) -> bool:
-        """Whether it was found, or is one that only the digest or a signature finds; and by these in any case."""
+        """Whether it was detected, if possible without the digest or a signature, and by these in any case."""
         found = (bool(self.reason), bool(self.with_digest), bool(self.with_signers))
         if self.way.signature_only:
             return found == (False, False, True) and not self.executed
@@ -85,7 +85,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def built_once(material: Material, again: pathlib.Path, work: pathlib.Path) -> Iterator[list[str]]:
-    """Exports again once for all bundles that are made of the same files; yields what else was built.
+    """Exports again once for all bundles made from the same files; yields what else was built.
 
     Args:
         material: The bundles.
@@ -128,7 +128,7 @@ def _watched() -> Iterator[list[pathlib.Path]]:
 def outcomes(
     material: Material, digest: str, trust: signatures.Trust, ways: Iterable[Way], work: pathlib.Path
 ) -> Iterator[Outcome]:
-    """Tampers with copies of a bundle, and yields what `verify` says of each: alone, with the digest, with the signers.
+    """Tampers with copies of a bundle, and yields the answers of `verify`: alone, with the digest, with the signers.
 
     Args:
         material: The bundles.
@@ -144,7 +144,7 @@ def outcomes(
         shutil.copytree(material.base, folder)
         way.apply(folder, material)
         start = time.perf_counter()
-        # Files that are the base's need no second look at what they make.
+        # Files equal to those of the base need not be exported again.
         look = _of_files if way.signature_only else _verified
         with _watched() as ran:
             reason = refused(folder, look())
@@ -170,7 +170,7 @@ def _of_files(digest: str | None = None) -> Callable[[pathlib.Path], list[bundle
 
 
 def _signed(trust: signatures.Trust) -> Callable[[pathlib.Path], list[bundles.Refusal]]:
-    """As the command does it."""
+    """Verifies as the command does."""
     return lambda folder: _verified(signatures.check(folder, trust).digest)(folder)
 
 

@@ -1,4 +1,4 @@
-"""Ways to tamper with a bundle that need no TensorFlow: files exchanged or edited, with a manifest that fits them."""
+"""Ways to tamper with a bundle that need no TensorFlow: files exchanged or edited, with a manifest that matches."""
 
 import contextlib
 import dataclasses
@@ -22,14 +22,14 @@ WEIGHTS = "server/initial.safetensors"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Material:
-    """What a forger has.
+    """The material of a forger.
 
     Attributes:
         base: The bundle.
         other: A bundle of the same shapes, with less noise, a larger clip norm, and other words, divisor and seed.
         insecure: The bundle once more, with repeatable noise.
         signer: The SSH key that signed the bundle. A forger has it only to sign something that is no bundle.
-        stranger: An SSH key that nobody believes.
+        stranger: An SSH key that no file of signers lists.
     """
 
     base: pathlib.Path
@@ -72,14 +72,14 @@ class Way:
 
 
 def listed(folder: pathlib.Path) -> None:
-    """Makes the manifest fit the files, as somebody would who changed a bundle on purpose."""
+    """Makes the manifest match the files, as an attacker would who changed the bundle."""
     content = json.loads((folder / "manifest.json").read_text())
-    # With no look at whether it would be read again.
+    # Without checking whether it could be read again.
     signed(folder, {**content, "files": _manifest.file_entries(folder)})
 
 
 def signed(folder: pathlib.Path, content: dict) -> None:
-    """Writes a manifest with the digest of what it says."""
+    """Writes a manifest with the digest of its content."""
     content = {name: value for name, value in content.items() if name != "digest"}
     text = _manifest._text({**content, "digest": _manifest._digest(content)})
     (folder / "manifest.json").write_text(text)
@@ -97,7 +97,7 @@ def edited(name: str, change: Callable[[dict], object]) -> Change:
 
 
 def manifested(change: Callable[[dict], object]) -> Change:
-    """Edits the manifest, and gives it the digest that fits."""
+    """Edits the manifest, and updates its digest."""
 
     def edit(folder: pathlib.Path, material: Material) -> None:
         content = json.loads((folder / "manifest.json").read_text())
@@ -108,9 +108,9 @@ def manifested(change: Callable[[dict], object]) -> Change:
 
 
 def devices_told(folder: pathlib.Path, material: Material) -> None:
-    """Writes the devices' policy anew, to fit what it follows from; its task keeps its name."""
+    """Rewrites the device policy to match its inputs; its task keeps its name."""
     name = _device_file.read_device_policy(folder).task_name
-    # A forgery may have no policy that follows: the one that is there is then as good as any.
+    # No policy may follow from a forgery: the present one is then as good as any.
     with contextlib.suppress(InputError):
         _device_file.write_device_policy(folder, task_name=name)
 
@@ -121,7 +121,7 @@ def renamed(name: str) -> Change:
 
 
 def replaced(name: str, old: str, new: str) -> Change:
-    """Exchanges a part of a text, which has to be in it once."""
+    """Replaces a part of a text, which must occur once."""
 
     def edit(folder: pathlib.Path, material: Material) -> None:
         text = (folder / name).read_text()
@@ -143,7 +143,7 @@ def asked(name: str, value: object) -> Change:
 
 
 def together(*changes: Change) -> Change:
-    """Does several things."""
+    """Does several edits."""
 
     def edit(folder: pathlib.Path, material: Material) -> None:
         for change in changes:
@@ -185,12 +185,12 @@ def written(name: str, change: Callable[[bytes], bytes]) -> Change:
 
 
 def placed(make: Callable[[pathlib.Path], object]) -> Change:
-    """Does something to the folder."""
+    """Applies a function to the folder."""
     return lambda folder, material: make(folder)
 
 
 def linked(name: str, to: str) -> Change:
-    """Puts a link in the place of a file or folder, which is moved to `to` beside the bundle."""
+    """Replaces a file or folder by a link to it, after moving it to `to` beside the bundle."""
 
     def edit(folder: pathlib.Path, material: Material) -> None:
         target = folder.parent / to

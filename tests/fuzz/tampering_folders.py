@@ -11,7 +11,7 @@ def _way(name: str, change: Change, **more) -> Way:
 
 
 def _unsigned(folder: pathlib.Path) -> pathlib.Path:
-    """Takes the signature out of a bundle, and returns where it was."""
+    """Removes the signature from a bundle, and returns its former path."""
     (folder / "manifest.json.sig").unlink(missing_ok=True)
     return folder / "manifest.json.sig"
 

@@ -1,4 +1,4 @@
-"""Graphs that do something else: each one works, has the types of the one in whose place it is, and is saved anew."""
+"""Graphs with another function: each one runs, has the types of the graph it replaces, and is saved again."""
 
 import pathlib
 import shutil
@@ -42,7 +42,7 @@ def instead(stage: str, do: Do, fed: Callable[[Any, Tensors], Tensors] = lambda 
 
 
 def only_lite(do: Do) -> Change:
-    """Converts a work that does something else for TensorFlow Lite, and leaves the other one as it was."""
+    """Converts a modified work for TensorFlow Lite, and leaves the SavedModel unchanged."""
 
     def edit(folder: pathlib.Path, material: Material) -> None:
         from tff_mf import aggregators
@@ -93,7 +93,7 @@ def _no_noise(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]
 
 
 def _leaks(source: str, to: str) -> Do:
-    """Adds what is secret to a number that others see, where it is lost in rounding, or nearly."""
+    """Adds a secret to a public number, where rounding hides it, or nearly."""
 
     def do(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
         secret = tf.cast(tf.reduce_sum(tf.cast(given[_named(given, source)], tf.float64)), tf.float32) * 1e-30
@@ -117,7 +117,7 @@ def _scaled(factor: float) -> Do:
 
 
 def _writes(part: str, path: str) -> Do:
-    """Writes what is secret to a file of the server."""
+    """Writes a secret to a file of the server."""
 
     def do(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
         name = _named(result, part)
@@ -140,12 +140,12 @@ def _adds_text(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any
 
 
 def _without_clip(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
-    """Adds what a device sent as it is, and counts as if it had been clipped."""
+    """Adds a device's update unchanged, and counts as if it had been clipped."""
     return {name: given[name] + given[_of_device(name)] if _TOTAL in name else value for name, value in result.items()}
 
 
 def _without_zeroing(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
-    """Adds what is not finite, and clips what is."""
+    """Adds non-finite updates, and clips finite ones."""
     sent = [value for name, value in given.items() if name.startswith("update__")]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in sent])
     plain = _without_clip(tf, given, result)
@@ -157,7 +157,7 @@ def _of_device(name: str) -> str:
 
 
 def _as_before(part: str) -> Do:
-    """Returns a tensor as it was fed."""
+    """Returns a tensor unchanged."""
     return lambda tf, given, result: {name: given[name] if part in name else value for name, value in result.items()}
 
 
@@ -167,7 +167,7 @@ def _counts_in_report(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[s
 
 
 def _of_first_rounds(tf: Any, given: Tensors) -> Tensors:
-    """Lets a graph take each round after the first hundred for the hundredth."""
+    """Makes a graph treat each round after the hundredth as the hundredth."""
     name = next(name for name in given if name.endswith("noise__round"))
     return {**given, name: tf.minimum(given[name], 100)}
 

@@ -80,5 +80,5 @@ WAYS = (
     _of_file("a key more", lambda file: file.update(audited=True)),
     _of_file("nothing in it", lambda file: file.clear()),
 )
-# No weaker than what is needed: found where it is written anew.
+# No weaker than required: detected because it is rebuilt.
 STRONGER = {"devices' policy: a separation that is longer"}

@@ -1,4 +1,4 @@
-"""Signatures that must not be believed, by OpenSSH's `ssh-keygen`."""
+"""Signatures that must not be trusted, by OpenSSH's `ssh-keygen`."""
 
 import pathlib
 import shutil
@@ -20,13 +20,13 @@ def made_key(path: pathlib.Path) -> pathlib.Path:
 
 
 def sign(folder: pathlib.Path, key: pathlib.Path, namespace: str = signatures.NAMESPACE) -> None:
-    """Signs the manifest of a bundle, in the place of a signature that is there."""
+    """Signs the manifest of a bundle, replacing an existing signature."""
     (folder / _SIGNATURE).unlink(missing_ok=True)
     _run("-q", "-Y", "sign", "-f", key, "-n", namespace, folder / _MANIFEST)
 
 
 def trust(key: pathlib.Path) -> signatures.Trust:
-    """Returns the trust in one key, with the file of signers that says so beside it."""
+    """Returns the trust in one key, with its file of signers beside it."""
     signers = key.with_name("allowed_signers")
     signers.write_text(f'{NAME} namespaces="{signatures.NAMESPACE}" {key.with_suffix(".pub").read_text()}')
     return signatures.Trust(signers=signers, identity=NAME)

@@ -1,4 +1,4 @@
-"""Ways to let a bundle say something else of its run."""
+"""Ways to make false statements about the run of a bundle."""
 
 from tampering import (
     Change,

@@ -22,7 +22,7 @@ def _taken(name: str, *files: str, of: str = "other") -> Way:
 
 
 def _resized(change):
-    """Changes the size that a manifest has of the runner."""
+    """Changes the size of the runner in the manifest."""
     return lambda manifest: manifest["files"]["runner.py"].update(bytes=change(manifest["files"]["runner.py"]["bytes"]))
 
 
@@ -168,7 +168,7 @@ GROUPS = {
     "signatures": (*ANOTHER_SIGNER, *SIGNATURES),
 }
 
-# What is found without TensorFlow, and without any graph that is built anew.
+# Detected without TensorFlow and without rebuilding graphs.
 FOUND_IN_FILES = {
     "a file that is not listed",
     "a version of old",

@@ -1,4 +1,4 @@
-"""Wrong values in the place of right ones: a right answer, or an error that names the argument.
+"""Wrong values instead of valid ones: a valid answer, or an error that names the argument.
 
 `TFF_MF_FUZZ` multiplies the number of inputs; `make fuzz` sets it.
 """

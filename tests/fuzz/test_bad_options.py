@@ -21,12 +21,12 @@ STEP = 21
 
 
 def sample():
-    """Every so many cases: of each command, and each kind of value."""
+    """A sample of the cases, with each command and each kind of value."""
     return list(bad_values.cases())[::STEP]
 
 
 def in_a_process(*arguments, **environment):
-    """The outcome of a line; a process, since one that has loaded TensorFlow does not see it loaded."""
+    """Returns the outcome of a line in its own process, since this one may have loaded TensorFlow."""
     command = [sys.executable, str(pathlib.Path(bad_options.__file__)), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
 

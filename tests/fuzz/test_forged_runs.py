@@ -12,7 +12,7 @@ import forged_runs
 
 INPUTS = 60
 
-# What writes another run into the folder as a whole, or as much of it as nobody else has: see docs/reliability.md.
+# Forgeries that amount to another run, so that only the digest detects them: see docs/reliability.md.
 PASS_WITHOUT_DIGEST = {
     "a digit anywhere",
     "answers",
@@ -50,7 +50,7 @@ def test_kinds_that_pass_without_the_digest_are_known(forged):
 
 
 def test_more_noise_written_anew_is_one_that_only_the_digest_finds(forged):
-    """That the fuzz can see a forgery pass."""
+    """Shows that the fuzz would notice a forgery that passes."""
     _, made, other, folder = forged
     ways = {each.name: each for each in edits.kinds(other)}
     outcome = forged_runs.forge(
@@ -63,7 +63,7 @@ def test_more_noise_written_anew_is_one_that_only_the_digest_finds(forged):
 
 @pytest.mark.parametrize("fault", faulty_runs.FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_that_is_struck_out_is_found_by_the_digest(forged, fault):
-    """Alone by it, if all that follows is written anew; that no figure is left where all logs are gone."""
+    """Only the digest detects it if all dependent files are rewritten; without logs no figure is left."""
     _, made, other, folder = forged
     way = next(each for each in edits.kinds(other) if each.base == fault.name)
     base = next(each for each in made if each.name == fault.name)

@@ -1,4 +1,4 @@
-"""Damaged and forged files in every reader: read, or refused with an input error. `make fuzz` has millions of them."""
+"""Damaged and forged files in every reader: read, or refused with an input error. `make fuzz` tries millions."""
 
 import pathlib
 import random
@@ -25,7 +25,7 @@ def readers(tmp_path_factory):
 
 
 def outcome(reader, data):
-    """Returns how an input is taken; any error but an input error is raised."""
+    """Returns how a reader handles an input; any error but an input error is raised."""
     try:
         reader.read(data)
     except InputError:

@@ -1,0 +1,95 @@
+"""The code is laid out as docs/architecture.md says: layers, packages, levels, sizes."""
+
+import ast
+import importlib.util
+import pathlib
+import re
+import statistics
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+MOST = {"tff_mf": (18, 8), "aggregators": (7, 4), "experiments": (16, 6)}
+
+
+@pytest.fixture(scope="module")
+def architecture():
+    spec = importlib.util.spec_from_file_location("architecture", ROOT / "docs" / "architecture.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_is_drawn_from_this_code(architecture):
+    assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.drawn(), "run: python docs/architecture.py"
+
+
+@pytest.mark.parametrize("layer", MOST)
+def test_packages_import_lower_packages_only(architecture, layer):
+    found = architecture.graph(layer)
+    rows = architecture.levels(found)
+    packages, levels = MOST[layer]
+    assert len(found) <= packages
+    assert len(rows) <= levels
+    height = {unit: len(rows) - index for index, row in enumerate(rows) for unit in row}
+    assert all(height[other] < height[unit] for unit in found for other in found[unit])
+
+
+def test_a_circle_of_imports_is_named(architecture):
+    with pytest.raises(ValueError, match="a → b → a"):
+        architecture.levels({"a": {"b"}, "b": {"a"}})
+
+
+def test_imports_that_follow_from_others_are_not_drawn(architecture):
+    assert architecture.arrows({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == [("a", "b"), ("b", "c")]
+
+
+def test_layers_import_lower_layers_only(architecture):
+    layers = list(architecture.LAYERS)
+    for index, layer in enumerate(layers):
+        assert architecture.imported_layers(layer) == set(layers[index + 1 :])
+
+
+@pytest.mark.parametrize("layer", MOST)
+def test_every_package_is_on_the_page(architecture, layer):
+    heading = {"tff_mf": "tff_mf", "aggregators": "tff_mf.aggregators", "experiments": "tff_mf.experiments"}[layer]
+    section = PAGE.read_text(encoding="utf-8").split(f"## Packages of `{heading}`")[1].split("\n## ")[0]
+    named = {name for row in re.findall(r"^\| (.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)}
+    units = {unit.lstrip("_") for unit in architecture.graph(layer)}
+    assert units <= named
+    assert {name.lstrip("_") for name in named} <= units
+
+
+def test_every_file_of_the_page_exists():
+    text = PAGE.read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:tff_mf|aggregators|experiments|tests|docs)/[\w./]*)`", text)
+    assert len(paths) > 15
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def sizes():
+    """Yields the lines of each module and of each function, docstrings not counted."""
+    modules, functions = {}, {}
+    for layer in MOST:
+        for file in (ROOT / layer).rglob("*.py"):
+            text = file.read_text(encoding="utf-8")
+            documented = 0
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    docstring = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
+                    lines = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
+                    documented += lines
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                        functions[file, node.name, node.lineno] = node.end_lineno - node.lineno + 1 - lines
+            modules[file] = len(text.splitlines()) - documented
+    return modules, functions
+
+
+def test_modules_and_functions_are_small():
+    modules, functions = sizes()
+    assert len(modules) > 300
+    assert statistics.median(modules.values()) <= 110
+    assert statistics.median(functions.values()) <= 7
+    assert {str(file): lines for file, lines in modules.items() if lines > 350} == {}
+    assert {f"{file}:{name}": lines for (file, name, _), lines in functions.items() if lines > 60} == {}
