@@ -11,10 +11,6 @@ from ._device_file import read_device_policy as read_device_policy
 from ._device_policy import DevicePolicy as DevicePolicy
 from ._device_policy import check_task_name as check_task_name
 from ._folders import check_new_folder as check_new_folder
-from ._manifest import DEVICE_POLICY as DEVICE_POLICY
-from ._manifest import MANIFEST as MANIFEST
-from ._manifest import PLANNED as PLANNED
-from ._manifest import SIGNATURE as SIGNATURE
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
 from ._policy import ParticipationPolicy as ParticipationPolicy
@@ -24,3 +20,7 @@ from ._results import Verification as Verification
 from ._source import Source as Source
 from ._source import read_source as read_source
 from ._trained import check_trained as check_trained
+from .names import DEVICE_POLICY as DEVICE_POLICY
+from .names import MANIFEST as MANIFEST
+from .names import PLANNED as PLANNED
+from .names import SIGNATURE as SIGNATURE

@@ -19,21 +19,11 @@ from ..run_folder import names
 from ..run_folder.names import MECHANISM, RUN_JSON
 from ._device_file import device_policy_problem
 from ._entries import copied
-from ._manifest import (
-    DEVICE_POLICY,
-    MANIFEST,
-    MOST_MANIFEST_BYTES,
-    PLANNED,
-    PLANNED_TEXT,
-    POLICY,
-    SIGNATURE,
-    VOCABULARY,
-    Manifest,
-    manifest_file,
-)
+from ._manifest import MOST_MANIFEST_BYTES, Manifest, manifest_file
 from ._policy import read_policy
 from ._results import CHECKED, DIGEST, Refusal, Verification
 from ._source import deployed_again, read_source
+from .names import DEVICE_POLICY, MANIFEST, PLANNED, PLANNED_TEXT, POLICY, SIGNATURE, VOCABULARY
 
 _MOST_SIGNATURE_BYTES = 2**16
 # What both were calculated from the same settings: by another release of a library, perhaps.

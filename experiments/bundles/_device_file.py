@@ -17,8 +17,8 @@ from ..reports import _figures
 from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
 from ._device_texts import CLOCK, INDEX, requirements
-from ._manifest import DEVICE_POLICY
 from ._policy import ParticipationPolicy, read_policy
+from .names import DEVICE_POLICY
 
 _VERSION = 1
 _SCHEMA = pathlib.Path(__file__).with_name("device-policy.schema.json")

@@ -11,8 +11,8 @@ from tff_mf.errors import InputError
 
 from ... import aggregators
 from ..training import learning_process, task
-from ._manifest import TOKENIZE
 from ._source import deployed_again
+from .names import TOKENIZE
 
 
 class _Warnings(logging.Handler):

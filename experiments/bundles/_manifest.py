@@ -8,45 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import tff_mf
 from tff_mf.errors import InputValueError
 
 from ..output import strict_json
-from ..run_folder.names import MECHANISM, RUN_JSON
-from ..run_folder.names import SETTINGS_TOML as SETTINGS
 from . import _entries
+from .names import FILES, FORMS, LITE, MANIFEST, SIGNATURE, STAGES
+from .runner import MANIFEST_VERSION
 
-MANIFEST = "manifest.json"
-# A detached signature of the manifest: the one file that the manifest does not name.
-SIGNATURE = f"{MANIFEST}.sig"
-PLANNED = "planned.json"
-PLANNED_TEXT = "planned.md"
-POLICY = "participation.json"
-DEVICE_POLICY = "device-policy.json"
-VOCABULARY = "vocabulary.json"
-INITIAL = "server/initial.safetensors"
-TOKENIZE = "device/tokenize"
-LITE = "device/work.tflite"
-RUNNER = "runner.py"
-_SERVER = ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update", "replay")
-STAGES = {**{name: f"server/{name}" for name in _SERVER}, "work": "device/work"}
-FORMS = (
-    *(f"map_reduce/{name}" for name in ("prepare", "work", "zero", "accumulate", "merge", "report", "update")),
-    *("distribute_aggregate/server_prepare", "distribute_aggregate/server_to_client_broadcast"),
-    *("distribute_aggregate/client_work", "distribute_aggregate/client_to_server_aggregation"),
-    "distribute_aggregate/server_result",
-)
-# Every file of every bundle, but for the one of TensorFlow Lite, which some have.
-FILES = (
-    *(RUN_JSON, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
-    *(f"forms/{name}.pb" for name in FORMS),
-    *(
-        f"{folder}/{name}"
-        for folder in (*STAGES.values(), TOKENIZE)
-        for name in (*("saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"),)
-    ),
-)
-
-_VERSION = 2
 _SIGNATURE = ("inputs", "outputs")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9.+!_-]{1,64}")
 _DTYPE = re.compile(r"[a-z]+[0-9]*")
@@ -99,7 +68,7 @@ def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:
         InputValueError: If it is none that would be read again, such as one of a model that is too large.
     """
     _check(manifest)
-    content = {"version": _VERSION, **dataclasses.asdict(manifest)}
+    content = {"version": MANIFEST_VERSION, **dataclasses.asdict(manifest)}
     digest = _digest(content)
     (folder / MANIFEST).write_text(_text({**content, "digest": digest}), encoding="utf-8")
     return digest
@@ -136,7 +105,7 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
         content = strict_json.loads(text)
         if not isinstance(content, dict):
             raise ValueError("it is no object")
-        _check_version(content.get("version"))
+        _check_version(content)
         if text != _text(content):
             raise ValueError("it is not written as tff-mf export writes it")
         digest = content.pop("digest", None)
@@ -153,14 +122,18 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
     return manifest, digest
 
 
-def _check_version(version: object) -> None:
-    if type(version) is int and 0 < version < _VERSION:
-        raise InputValueError(
-            f"{MANIFEST} is of version {version} of the format, and this release reads version {_VERSION}: export the "
-            "bundle anew, with `tff-mf export`"
-        )
-    if version != _VERSION or type(version) is not int:
-        raise InputValueError(f"{MANIFEST} is of another version of this package: this one reads version {_VERSION}")
+def _check_version(content: Mapping[str, Any]) -> None:
+    """Raises unless a manifest is of this release's format, naming the release that wrote it if it says which."""
+    version, versions = content.get("version"), content.get("versions")
+    if type(version) is int and version == MANIFEST_VERSION:
+        return
+    wrote = versions.get("tff-mf") if isinstance(versions, dict) else None
+    known = isinstance(wrote, str) and _VERSION_NAME.fullmatch(wrote)
+    raise InputValueError(
+        f"{MANIFEST} has format version {version!r:.20}{f', of tff-mf {wrote}' if known else ''}, and tff-mf "
+        f"{tff_mf.__version__} reads version {MANIFEST_VERSION}: export the bundle again with `tff-mf export`, or use "
+        "the release that wrote it"
+    )
 
 
 def _check(manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
-from ._manifest import POLICY
+from .names import POLICY
 
 _MINUTES = 60
 

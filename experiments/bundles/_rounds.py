@@ -16,9 +16,10 @@ from tff_mf.noise import _keys
 from ... import aggregators
 from ..output import progress
 from ..training import learning_process
-from ._manifest import INITIAL, MANIFEST, Manifest, read_manifest
+from ._manifest import Manifest, read_manifest
 from ._results import Refusal
 from ._source import deployed_again
+from .names import INITIAL, MANIFEST
 from .stages import Stages, Tensors
 
 # Sums are in another order, and TensorFlow Lite has kernels of its own: relative to the largest number of a tensor.

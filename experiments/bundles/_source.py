@@ -16,7 +16,7 @@ from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder import folders, names
 from ..sampling.settings import SamplingSettings
-from ._manifest import VOCABULARY
+from .names import VOCABULARY
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

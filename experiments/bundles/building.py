@@ -15,14 +15,15 @@ from .. import reports
 from ..configuration import toml_file
 from ..output import progress
 from ..run_folder import versions as package_versions
-from . import runner
 from ._device_file import write_device_policy
 from ._device_policy import DevicePolicy
 from ._folders import new_folder, set_modes
-from ._manifest import RUNNER, VOCABULARY, Manifest, file_entries, write_manifest
+from ._manifest import Manifest, file_entries, write_manifest
 from ._own_process import graphs
 from ._policy import ParticipationPolicy, write_policy
+from ._runner_file import runner_file
 from ._source import Source
+from .names import RUNNER, VOCABULARY
 
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
 
@@ -93,7 +94,7 @@ def write(
     toml_file.write(source.configuration, folder)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
-    (folder / RUNNER).write_bytes(pathlib.Path(runner.__file__).read_bytes())
+    (folder / RUNNER).write_bytes(runner_file().encode())
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
     exported = graphs(folder)

@@ -13,9 +13,9 @@ from .. import reports
 from ..output import progress
 from ..training import program, task
 from ._folders import new_folder
-from ._manifest import VOCABULARY
 from ._source import deployed_again
 from ._trained import REPORT, REPORT_TEXT, check_trained
+from .names import VOCABULARY
 
 SAVED_MODEL = "model"
 LITE = "model.tflite"

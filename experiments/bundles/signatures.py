@@ -17,7 +17,8 @@ from tff_mf.errors import InputError, InputValueError
 
 from ..output import files as output_files
 from . import _entries, _ssh_keygen
-from ._manifest import MANIFEST, MOST_MANIFEST_BYTES, SIGNATURE
+from ._manifest import MOST_MANIFEST_BYTES
+from .names import MANIFEST, SIGNATURE
 
 NAMESPACE = "tff-mf-bundle"
 

@@ -12,7 +12,8 @@ from tff_mf.errors import InputValueError
 
 from ..output import native_output
 from . import runner
-from ._manifest import TOKENIZE, read_manifest
+from ._manifest import read_manifest
+from .names import TOKENIZE
 from .runner import Tensors as Tensors
 
 INITIAL = runner.INITIAL

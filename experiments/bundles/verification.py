@@ -15,10 +15,11 @@ from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML
 from . import building
 from ._checks import believed, checked_copy, resting
 from ._device_file import read_device_policy
-from ._manifest import MANIFEST, VOCABULARY, read_manifest
+from ._manifest import read_manifest
 from ._policy import ParticipationPolicy, read_policy
 from ._results import CHECKED, DIGEST, REBUILT, Refusal, Verification
 from ._source import Source, deployed_again
+from .names import MANIFEST, VOCABULARY
 
 # What everything else is made of.
 _GIVEN = {

@@ -17,7 +17,7 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
-from ..bundles._manifest import VOCABULARY
+from ..bundles.names import VOCABULARY
 from ..bundles.stages import Stages, Tensors
 from ..output import files, locks
 from ..run_folder import ledger, run_log

@@ -17,6 +17,7 @@ import pytest
 import safetensors.numpy
 
 from tff_mf.experiments import bundles
+from tff_mf.experiments.bundles import _runner_file
 from tff_mf.experiments.bundles import runner as packaged
 
 ROUNDS, COHORT = 3, 3
@@ -169,7 +170,7 @@ def test_a_server_that_is_killed_loses_nothing_and_releases_nothing_twice(bundle
 @pytest.fixture(scope="module")
 def runner(bundle):
     """The bundle's own runner as a module, which loads its graphs once."""
-    assert (bundle.folder / "runner.py").read_bytes() == pathlib.Path(packaged.__file__).read_bytes()
+    assert (bundle.folder / "runner.py").read_text() == _runner_file.runner_file()
     spec = importlib.util.spec_from_file_location("bundle_runner", bundle.folder / "runner.py")
     module = importlib.util.module_from_spec(spec)
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -396,8 +397,8 @@ def test_the_page_s_commands_run(call, tmp_path):
 
 def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
     folder, _, _ = begun
-    assert "is none" in call("status", folder=tmp_path / "none", status=2)
-    assert "holds something" in call("start", status=2)
+    assert "is not a deployment" in call("status", folder=tmp_path / "none", status=2)
+    assert "is not empty" in call("start", status=2)
     assert "--devices is missing" in call("prepare", status=2)
     assert "cannot be read" in call("prepare", "--devices", tmp_path / "none", status=2)
     assert "--minutes" in call("prepare", "--devices", tmp_path / "chosen", "--minutes", "nan", status=2)
@@ -467,11 +468,11 @@ def _replaced(name, make):
         (lambda copy: (copy / "server" / "more.py").touch(), "'server/more.py' is not named"),
         (lambda copy: (copy / "empty").mkdir(), "'empty' is not named"),
         (lambda copy: (copy / "run.json").unlink(), "'run.json' is missing"),
-        (_replaced("run.json", lambda path, kept: path.symlink_to(kept)), "run.json is no regular file"),
-        (_replaced("run.json", lambda path, kept: os.mkfifo(path)), "run.json is no regular file"),
-        (_replaced("run.json", lambda path, kept: path.mkdir()), "run.json is no regular file"),
+        (_replaced("run.json", lambda path, kept: path.symlink_to(kept)), "run.json is not a regular file"),
+        (_replaced("run.json", lambda path, kept: os.mkfifo(path)), "run.json is not a regular file"),
+        (_replaced("run.json", lambda path, kept: path.mkdir()), "run.json is not a regular file"),
         (_replaced("server", lambda path, kept: path.symlink_to(kept)), "'server' is not named"),
-        (_replaced("manifest.json.sig", lambda path, kept: os.mkfifo(path)), "manifest.json.sig is no regular file"),
+        (_replaced("manifest.json.sig", lambda path, kept: os.mkfifo(path)), "manifest.json.sig is not a regular file"),
         (_replaced("manifest.json", lambda path, kept: os.mkfifo(path)), "no intact manifest.json"),
         (lambda copy: (copy / "manifest.json").write_text("[" * 10**5), "no intact manifest.json"),
         (lambda copy: (copy / "manifest.json").write_text('{"stages": {}, "stages": {}}'), "no intact manifest.json"),
@@ -519,7 +520,7 @@ def test_a_signature_belongs_to_a_bundle(bundle, tmp_path):
     ],
 )
 def test_what_is_no_safetensors_file_is_refused(content):
-    with pytest.raises(packaged.RefusedError, match="no intact safetensors file"):
+    with pytest.raises(packaged.RefusedError, match="not an intact safetensors file"):
         packaged.decoded(content)
 
 

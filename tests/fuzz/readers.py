@@ -19,8 +19,9 @@ import numpy as np
 import tff_mf
 from tff_mf.artifacts import _codecs, _file, _manifest
 from tff_mf.experiments import reports
-from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy
+from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy, runner
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
+from tff_mf.experiments.bundles import names as bundle_names
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
@@ -382,20 +383,18 @@ def _bundles() -> list[Reader]:
     }
     stages = {
         name: {"path": path, "graph_bytes": 1000, "inputs": types, "outputs": types}
-        for name, path in _bundle_manifest.STAGES.items()
+        for name, path in bundle_names.STAGES.items()
     }
     manifest = {
-        "version": _bundle_manifest._VERSION,
+        "version": runner.MANIFEST_VERSION,
         "process": "( -> int32)",
         "stages": stages,
-        "forms": dict.fromkeys(_bundle_manifest.FORMS, "(int32 -> int32)"),
-        "lite": {"path": _bundle_manifest.LITE, "reason": ""},
+        "forms": dict.fromkeys(bundle_names.FORMS, "(int32 -> int32)"),
+        "lite": {"path": bundle_names.LITE, "reason": ""},
         "local_data": {"batch_size": 4, "client_epochs": 1, "max_examples": None},
         "test_only": False,
         "versions": {"python": "3.11"},
-        "files": {
-            name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*_bundle_manifest.FILES, _bundle_manifest.LITE)
-        },
+        "files": {name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*bundle_names.FILES, bundle_names.LITE)},
     }
     jsonable = (type(None), bool, int, float, str, list, dict)
 
