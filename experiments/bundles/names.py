@@ -1,15 +1,13 @@
 """Names of the files of a bundle, and of its stages; those that the runner reads are the runner's."""
 
-from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML
+from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from .runner import INITIAL as INITIAL
 from .runner import MANIFEST as MANIFEST
 from .runner import MANIFEST_SIGNATURE
 
 # A detached signature of the manifest: the only file that the manifest does not name.
 SIGNATURE = MANIFEST_SIGNATURE
-PLANNED, PLANNED_TEXT = "planned.json", "planned.md"
 POLICY, DEVICE_POLICY = "participation.json", "device-policy.json"
-VOCABULARY = "vocabulary.json"
 TOKENIZE = "device/tokenize"
 LITE = "device/work.tflite"
 RUNNER = "runner.py"

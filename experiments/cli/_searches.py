@@ -1,4 +1,4 @@
-"""What the kinds of `tff-mf optimize` have in common: a search in the setting of the flags, and its results."""
+"""What the commands of `tff-mf optimize` share: a search in the setting of the flags, and its results."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ from ..configuration.mechanism_setting import MechanismSetting
 from . import _guarantees, _options
 from ._flags import Flags
 
-_FILE = "The file holds the mechanism of one restart, and the figures are those of the whole run."
+_FILE = "The file has the mechanism of one restart; the figures are those of the whole run."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         found: The mechanism, and how the search ended.
         setting: The setting of the whole run.
-        entries: The kind's own parameters.
+        entries: Parameters of the kind.
         assumed: Whether participation was not given.
         groups: Groups of clients of --sampling, if that was given.
     """
@@ -44,9 +44,9 @@ class Search:
 
 
 def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
-    """Returns the target of the flags; refuses half of one, flags that need one, and one for a schema that is assumed.
+    """Returns the target of the flags; refuses incomplete ones, flags that need one, and one for an assumed schema.
 
-    What is looked for may rest on a guess of how often clients come: at worst it is not the best. Noise may not.
+    A search may assume how often clients take part: at worst, the mechanism is not optimal. Noise must not.
     """
     if (epsilon is None) != (delta is None):
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
@@ -66,7 +66,7 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
         flags.sampled()
         raise click.UsageError(
             f"--sampling does not go with `optimize {name}`: it chooses the bands of `optimize banded`; account and "
-            "calibrate take it for any mechanism."
+            "calibrate accept it for any mechanism."
         )
     flags.sampled()
     schema = _participation(name, flags, own)
@@ -91,7 +91,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
     if flags.sampling == "poisson":
         raise click.UsageError(
-            "--sampling poisson amplifies one band only, which is `identity`: take --sampling cyclic_poisson."
+            "--sampling poisson amplifies one band only, which is `identity`: use --sampling cyclic_poisson."
         )
     sampled = flags.sampled()
     assert sampled is not None
@@ -129,7 +129,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
 def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
     if flags.sampling is not None:
-        raise click.UsageError("--sampling does not go with `optimize structured`: it has no bands; take banded.")
+        raise click.UsageError("--sampling does not go with `optimize structured`: it has no bands; use banded.")
     flags.sampled()
     schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
     setting = flags.setting(schema)
@@ -163,7 +163,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "rms_loss": exact.value * error.rms,
         "max_loss": exact.value * error.max,
         "sensitivity": exact.value,
-        # Of the parameters in float32, which noise runs with: what privacy is accounted for.
+        # That of the parameters in float32, with which the noise runs: the accounting uses it.
         "sensitivity_as_run": as_float32,
         **_guarantees.replace_one(setting, as_float32),
         **_noise(search, flags, target),
@@ -200,7 +200,7 @@ def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
 
 
 def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Participation:
-    """Returns the schema of the flags, or what the kind assumes without."""
+    """Returns the schema of the flags, or the one that the kind assumes."""
     if flags.says_participation:
         return flags.participation()
     if name != "banded":
@@ -212,19 +212,21 @@ def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Parti
 
 def _bands_given(own: dict[str, Any]) -> int:
     if own["bands"] is None:
-        raise click.UsageError("--bands is missing: give it, or --min-sep and --max-participations to take --min-sep.")
+        raise click.UsageError(
+            "--bands is missing: give it, or --min-sep and --max-participations, of which --min-sep is used."
+        )
     return own["bands"]
 
 
 def _bands(flags: Flags, setting: MechanismSetting) -> int:
-    """Returns as many bands as clients are rounds apart."""
+    """Returns `min_sep` as the number of bands."""
     if not flags.says_participation or flags.min_sep is None:
         _bands_given({"bands": None})
     return min(setting.participation.min_sep, setting.searched_rounds)
 
 
 def _ending(found: tff_mf.OptimizationResult) -> str:
-    """Returns how a search ended, without what SciPy says of one that ended well."""
+    """Returns how a search ended, without SciPy's message about success."""
     if not found.converged:
         return f"not converged: {found.message}"
     said_already = "CONVERGENCE" in found.message or found.message.startswith("Stationary")

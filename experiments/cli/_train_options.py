@@ -1,4 +1,4 @@
-"""The flags of a run: one for each field of `RunConfiguration`, none of which has a default of its own."""
+"""The flags of a run: one for each field of `RunConfiguration`, which has the defaults."""
 
 import dataclasses
 from collections.abc import Callable

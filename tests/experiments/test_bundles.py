@@ -122,11 +122,11 @@ WRONG = {
     "a text for a version": (
         forged(accountant={"version": "tff-mf 1.0. Audited: ε≤0.001"}),
         "planned.json",
-        "another accountant",
+        "accountant does not follow",
     ),
     "another artifact's report": (another_report, "planned.json", "report of another artifact"),
-    "an edited report": (smaller_epsilon, "planned.json", "another accountant"),
-    "an edited text": (lambda folder: (folder / "planned.md").write_text("ε = 0"), "planned.md", "something else"),
+    "an edited report": (smaller_epsilon, "planned.json", "accountant does not follow"),
+    "an edited text": (lambda folder: (folder / "planned.md").write_text("ε = 0"), "planned.md", "does not match"),
     "a shorter separation": (
         lambda folder: set_in(folder / "participation.json", min_sep=9),
         "participation.json",
@@ -145,7 +145,7 @@ WRONG = {
     "another artifact": (
         lambda folder: tff_mf.save(tff_mf.Tree(200, variant="online"), folder / "mechanism.safetensors"),
         "mechanism.safetensors",
-        "another artifact",
+        "is not the artifact",
     ),
 }
 
@@ -211,7 +211,7 @@ def test_a_bundle_starts_from_the_model_of_its_seed(copy):
     (found,) = _rounds.run(copy, rounds=1)
     assert (found.file, found.reason) == (
         "server/initial.safetensors",
-        "is another model than the seed of run.json makes",
+        "does not match the initial model generated from the seed in run.json",
     )
 
 
@@ -275,8 +275,8 @@ def _other_local_data(folder):
 @pytest.mark.parametrize(
     ("change", "file", "reason"),
     [
-        (_restarted, "run.json", "has restart_every, which no graph of a bundle has"),
-        (_other_local_data, "manifest.json", "has another max_examples than run.json"),
+        (_restarted, "run.json", "has restart_every, which no bundle supports"),
+        (_other_local_data, "manifest.json", "max_examples differs from that of run.json"),
     ],
 )
 def test_what_no_graph_does_is_refused_by_the_files_alone(copy, change, file, reason):

@@ -277,7 +277,7 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
 def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
     out = tmp_path / "file"
     text = " ".join(invoke("optimize", "blt", "--rounds", 16, "--out", out).split())
-    assert "each client once at most (assumed: none was given)" in text
+    assert "each client at most once (assumed: none was given)" in text
     assert "compare mechanisms at equal privacy" in text
     text = " ".join(invoke("optimize", "banded", "--rounds", 16, "--bands", 4, "--out", out).split())
     assert "min-sep b≥4, k≤4 (assumed: none was given)" in text

@@ -148,7 +148,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputValueError, match="is not the workload"):
         import_matrix(tmp_path, participation=SCHEMA)
     write(tmp_path, encoder, decoder[:11, :11])
-    with pytest.raises(InputValueError, match="no factorization of one workload"):
+    with pytest.raises(InputValueError, match="do not factorize a workload"):
         import_matrix(tmp_path, participation=SCHEMA)
     write(tmp_path, encoder[:, :5], decoder)
     with pytest.raises(InputValueError, match="must be square"):
@@ -160,7 +160,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputValueError, match=r"c_matrix_tensor_pb.*cut off"):
         import_matrix(tmp_path, participation=SCHEMA)
     write(tmp_path, encoder, decoder, rates=encoder)
-    with pytest.raises(InputValueError, match="one rate a round"):
+    with pytest.raises(InputValueError, match="one rate per round"):
         import_matrix(tmp_path, participation=SCHEMA)
 
 

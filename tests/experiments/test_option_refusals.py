@@ -41,12 +41,12 @@ REFUSED = [
     ([*ACCOUNT, *ONCE, "--adjacency", "add-one"], "'--adjacency': 'add-one' is none of"),
     ([*ACCOUNT, *SAMPLED, "--adjacency", "replace-one"], "proven for zero-out only"),
     ([*ACCOUNT, *SAMPLED, "--restart-every", 3], "leave one out"),
-    ([*ACCOUNT, *SAMPLED, *ONCE], "--max-participations 9 and by nothing else"),
+    ([*ACCOUNT, *SAMPLED, *ONCE], "--max-participations 9: leave both out"),
     ([*ACCOUNT, *SAMPLED, "--min-sep", 3], "take min_sep=1"),
     ([*ACCOUNT, *SAMPLED[:4]], "--clients-per-round is missing"),
     ([*ACCOUNT, *SAMPLED[:2], *SAMPLED[4:]], "--population is missing"),
     ([*ACCOUNT, *SAMPLED, "--sampling", "timer"], "'--sampling': 'timer' is none of poisson"),
-    ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may come in any round"),
+    ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may take part in any round"),
     (["account", "tree-full", *ACCOUNT[2:], *_poisson(SAMPLED)], "one band only"),
     (["account", "blt", *ACCOUNT[2:], *SAMPLED], "--min-sep is missing"),
     (["account", "blt", *ACCOUNT[2:], *ONCE, "--workload", "momentum", "--momentum", 0.5], "workload='momentum'"),
@@ -62,7 +62,7 @@ REFUSED = [
     (["optimize", "dense", *OPTIMIZE, "--population", 100], "--population goes with"),
     (["optimize", "dense", *OPTIMIZE, "--clients-per-round", 2], "--clients-per-round goes with --sampling"),
     (["optimize", "dense", *OPTIMIZE, *SAMPLED], "chooses the bands of `optimize banded`"),
-    (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "take banded"),
+    (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "use banded"),
     (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together more than rounds=9"),
     (
         [

@@ -283,5 +283,5 @@ def test_a_file_that_may_only_be_read_is_not_replaced(tmp_path, monkeypatch):
     path.chmod(stat.S_IREAD)
     # The tests may run as root, for whom every file may be written.
     monkeypatch.setattr(output_figures.os, "access", lambda path, mode: False)
-    with pytest.raises(tff_mf.InputError, match="may only be read"):
+    with pytest.raises(tff_mf.InputError, match="is read-only"):
         output_figures.checked_path(path)

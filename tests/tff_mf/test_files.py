@@ -1,0 +1,65 @@
+"""Files are written whole or not at all."""
+
+import os
+import stat
+
+import pytest
+
+from tff_mf import files
+
+
+@pytest.mark.parametrize("content", [b"\xff\x00", "σ = 7.379\n"])
+def test_a_file_replaces_the_one_that_was_there(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(b"an older and longer file")
+    files.write_atomically(path, content)
+    assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(TypeError), files.atomic_file(path) as file:
+        file.writelines([b"new", "no bytes"])
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_existing_file_is_not_replaced_where_that_is_forbidden(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(FileExistsError), files.atomic_file(path, overwrite=False) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_private_file_is_private_while_it_is_written(tmp_path):
+    before = os.umask(0)
+    try:
+        with files.atomic_file(tmp_path / "file", mode=0o600) as file:
+            assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+        files.write_atomically(tmp_path / "other", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o666
+
+
+def test_content_is_on_disk_before_the_name_and_the_name_before_the_return(tmp_path, monkeypatch):
+    path, steps = tmp_path / "file", []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(descriptor):
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    def renamed(source, target):
+        steps.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    files.write_atomically(path, b"12345")
+    assert steps == [5, "rename", "folder"]

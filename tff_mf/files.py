@@ -1,0 +1,97 @@
+"""Writes files atomically and durably: after a crash the old file or the new one is there, never a part of one."""
+
+import contextlib
+import os
+import pathlib
+import secrets
+from collections.abc import Iterator
+from typing import BinaryIO
+
+_SUFFIX = ".tff-mf.tmp"
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """Opens a file to write that gets its name when the block ends without an error.
+
+    Until then the content is in a hidden file in the same folder, which is deleted if the block raises. The content is
+    on disk before the file gets its name; call `sync_folder` to make the name itself survive a power cut.
+
+    Args:
+        path: The file.
+        mode: Permission bits of the new file, before the umask; those of an ordinary new file if `None`.
+        overwrite: Whether to replace an existing file.
+
+    Yields:
+        The file, opened to write bytes.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with atomic_file(os.path.join(folder, "rounds.txt")) as file:
+        ...         _ = file.write(b"2052")
+        ...         before = os.listdir(folder) == ["rounds.txt"]
+        ...     before, os.listdir(folder)
+        (False, ['rounds.txt'])
+
+    Raises:
+        FileExistsError: If the file exists and may not be overwritten.
+        OSError: If it cannot be written.
+    """
+    path = pathlib.Path(path)
+    temporary = path.with_name(f".{secrets.token_hex(8)}{_SUFFIX}")
+    bits = 0o666 if mode is None else mode
+    try:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, bits)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(temporary, path)
+        else:
+            # Fails if the file exists; to look first and rename then would leave a gap between the two.
+            os.link(temporary, path)
+    finally:
+        # Also after Ctrl-C. A file that was renamed is no longer here.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            temporary.unlink()
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Returns when the names of the files in a folder would survive a power cut.
+
+    Example:
+        >>> sync_folder(".")
+
+    Raises:
+        OSError: If the file system cannot do it, as on Windows.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes | str, *, mode: int | None = None) -> None:
+    """Writes a file, replacing an existing one, and returns when it would survive a power cut.
+
+    Args:
+        path: The file.
+        content: What to write; text is encoded as UTF-8.
+        mode: Permission bits of the new file, before the umask; those of an ordinary new file if `None`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_atomically(os.path.join(folder, "rounds.txt"), "2052")
+        ...     pathlib.Path(folder, "rounds.txt").read_text()
+        '2052'
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path = pathlib.Path(path)
+    with atomic_file(path, mode=mode) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    sync_folder(path.parent)
