@@ -202,7 +202,9 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     # A later version of this package may check a report that an earlier one wrote.
     differing = reports.differences(stored, expected)
     if differing:
-        return [Refusal(file=PLANNED, reason=f"{differing[0]} does not follow from the artifact")]
+        other = reports.other_version(stored)
+        more = f". It says that {other} wrote it: if only the wording differs, export the bundle again" if other else ""
+        return [Refusal(file=PLANNED, reason=f"{differing[0]} does not follow from the artifact{more}")]
     # The digest is on the report's page too, and no text there may be arbitrary.
     if stored["digest"] != reports.digest(stored):
         return [Refusal(file=PLANNED, reason="was edited: its digest does not match its content")]

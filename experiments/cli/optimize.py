@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..output import files
-from . import _options, _searches, _types
+from . import _options, _search_result, _searches, _types
 from ._flags import Flags
 from ._group import Group
 
@@ -34,7 +34,7 @@ def _kind(search: Callable[..., _searches.Search]) -> click.Command:
         start = time.perf_counter()
         found = search(flags, target=target, **own)
         seconds = time.perf_counter() - start
-        _searches.save(found, out, seconds, flags, target, as_json=as_json)
+        _search_result.save(found, out, seconds, flags, target, as_json=as_json)
 
     added: Callable[..., Any] = _options.as_json(_options.option("out", required=True)(command))
     added = _options.option("epsilon", help="Also print the smallest σ that keeps the whole run within this ε.")(added)

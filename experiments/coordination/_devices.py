@@ -130,7 +130,11 @@ class Fleet:
             report = Report(device=device, round_number=round_number, update=self._work(self._examples[device], sent))
             is_late = fate < self._settings.dropout + self._settings.late
             (self._late if is_late else arrived).append(report)
-        return arrived
+        return (sent for report in arrived for sent in self._sent(report))
+
+    def _sent(self, report: Report) -> Iterable[Report]:
+        """Returns the messages that a device sends for its report: the report, unless the device is hostile."""
+        return [report]
 
     def _may(self, device: str, round_number: int, hour: float) -> bool:
         past = self._past.get(device, [])

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,19 +66,10 @@ class HostileFleet(Fleet):
         self._hostile, self._files = hostile, files
         self._seen: dict[str, Report] = {}
 
-    def train(
-        self,
-        chosen: Sequence[str],
-        round_number: int,
-        hour: float,
-        sent: Mapping[str, Any],
-        chance: np.random.Generator,
-    ) -> Iterator[Report]:
-        """Yields the reports that arrive in a round."""
-        for report in super().train(chosen, round_number, hour, sent, chance):
-            yield from self._sent(report) if report.device in self._hostile else [report]
+    def _sent(self, report: Report) -> Iterable[Report]:
+        return self._hostile_reports(report) if report.device in self._hostile else [report]
 
-    def _sent(self, report: Report) -> Iterator[Report]:
+    def _hostile_reports(self, report: Report) -> Iterator[Report]:
         assert isinstance(report.update, Mapping)
         kind, update = self._hostile[report.device], {name: np.asarray(v) for name, v in report.update.items()}
         if kind in _CHANGED:

@@ -94,7 +94,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
-def test_what_means_nothing_together_is_refused_in_a_line(arguments, named, tmp_path, monkeypatch):
+def test_contradictory_options_are_refused_in_one_line(arguments, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
         invoke(*arguments)

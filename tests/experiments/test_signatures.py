@@ -82,7 +82,7 @@ def refused(*arguments):
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-def test_a_key_of_each_kind_signs_and_is_believed(kind, release, tmp_path):
+def test_keys_of_each_kind_sign_and_are_trusted(kind, release, tmp_path):
     release.keys = {**release.keys, kind: new_key(tmp_path / kind, kind=kind)}
     key = release.keys[kind]
     release.believe(f"{NAME} {public(key)}")
@@ -227,7 +227,7 @@ WRONG_MANIFESTS = {
 
 
 @pytest.mark.parametrize("case", [*FOOLED, *WRONG_MANIFESTS])
-def test_nothing_but_the_right_signature_is_believed(case, release):
+def test_other_signatures_are_refused(case, release):
     assert release.check().identity == NAME
     change, reason = {**FOOLED, **WRONG_MANIFESTS}[case]
     change(release)
@@ -243,7 +243,7 @@ def test_nothing_but_the_right_signature_is_believed(case, release):
     assert first.startswith(f"refused: {refusal['file']}: ")
 
 
-def test_what_cannot_decide_is_said_before_anything_is_believed(release, tmp_path):
+def test_unusable_trust_files_are_refused_first(release, tmp_path):
     """A key that may sign, in a file that the writer of the bundle has in hand, or everybody."""
     inside = release.folder / "allowed_signers"
     shutil.copyfile(release.signers, inside)
@@ -310,7 +310,7 @@ def test_a_signature_may_be_anywhere(release, tmp_path):
         release.check(signature=elsewhere)
 
 
-def test_a_signer_that_is_valid_now_is_believed_and_another_key_may_be_revoked(release):
+def test_a_valid_signer_is_trusted_while_another_key_is_revoked(release):
     own = public(release.keys["own"])
     release.believe(f'*@example.org valid-after="20200101",valid-before="{TOMORROW}",namespaces="tff-*" {own}')
     release.revoke(f"{public(release.keys['other'])}\n")
@@ -332,7 +332,7 @@ def signed_bundle(bundle, tmp_path, keys):
     return folder, ["--files-only", "--signers", tmp_path / "allowed_signers", "--identity", NAME]
 
 
-def test_the_first_line_says_what_the_bundle_rests_on(bundle, signed_bundle, monkeypatch):
+def test_the_first_line_says_what_protects_the_bundle(bundle, signed_bundle, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     folder, trusted = signed_bundle
     digest = ["--digest", bundle.digest]
@@ -365,7 +365,7 @@ def test_the_first_line_says_what_the_bundle_rests_on(bundle, signed_bundle, mon
     assert other[1].startswith("refused: manifest.json: ")
 
 
-def test_programs_read_the_same(bundle, signed_bundle):
+def test_json_has_the_same_content(bundle, signed_bundle):
     folder, trusted = signed_bundle
     found = json.loads(call("verify", folder, *trusted, "--digest", bundle.digest, "--json").stdout)
     assert found["verified"] is True
@@ -384,7 +384,7 @@ def test_the_digest_does_not_depend_on_the_signature(bundle, signed_bundle):
     assert (folder / "manifest.json.sig").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_file_that_was_exchanged_is_found_by_the_manifest_that_was_signed(signed_bundle):
+def test_the_signed_manifest_detects_a_replaced_file(signed_bundle):
     folder, trusted = signed_bundle
     (folder / "server" / "update" / "saved_model.pb").write_bytes(b"another graph")
     found = call("verify", folder, *trusted, "--json")
@@ -400,7 +400,7 @@ def test_no_file_but_one_of_its_name_may_be_beside_the_manifest(signed_bundle):
     assert "refused: manifest.json.sig.old: " in found.stdout
 
 
-def test_a_manifest_that_is_exchanged_after_its_signature_was_checked_is_refused(signed_bundle, monkeypatch):
+def test_a_manifest_replaced_after_the_signature_check_is_refused(signed_bundle, monkeypatch):
     """Somebody waits for the check, and then writes a whole bundle of their own, hashes included."""
     folder, trusted = signed_bundle
     checked = signatures.check

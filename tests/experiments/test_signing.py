@@ -182,7 +182,7 @@ def test_an_old_or_missing_program_is_named(tmp_path, monkeypatch):
             signatures.check_key(key)
 
 
-def test_a_program_that_never_ends_is_ended(tmp_path, monkeypatch):
+def test_a_program_that_hangs_is_ended(tmp_path, monkeypatch):
     key = new_key(tmp_path / "own")
     program(tmp_path / "slow", f"echo $$ > {tmp_path}/pid; exec sleep 600", monkeypatch)
     monkeypatch.setattr(_ssh_keygen, "_SECONDS_TO_ANSWER", 0.5)
@@ -196,7 +196,7 @@ def test_a_program_that_never_ends_is_ended(tmp_path, monkeypatch):
     "text",
     ["true", "echo yes", "exit 1", "echo 'Good \"tff-mf-bundle\" signature for x with ED25519 key SHA256:a'"],
 )
-def test_nothing_is_believed_of_a_program_that_says_something_else(text, tmp_path, folder, monkeypatch):
+def test_other_output_of_the_program_is_not_trusted(text, tmp_path, folder, monkeypatch):
     key = new_key(tmp_path / "own")
     signatures.sign(folder, key, digest=DIGEST)
     assert is_signed_by(folder, key)
@@ -228,7 +228,7 @@ def test_the_program_gets_what_it_needs_of_the_environment_and_no_more(tmp_path,
     assert "TOKEN" not in found
 
 
-def test_nothing_is_signed_but_what_was_written(tmp_path, folder):
+def test_only_the_written_manifest_is_signed(tmp_path, folder):
     key = new_key(tmp_path / "own")
     with pytest.raises(signatures.SignatureError, match=r"manifest\.json: was changed since it was written"):
         signatures.sign(folder, key, digest=64 * "b")
@@ -281,7 +281,7 @@ def test_a_key_is_tried_before_anything_is_made(exported, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_bundle_that_could_not_be_signed_is_whole_and_says_so(exported, bundle, tmp_path, monkeypatch):
+def test_a_bundle_that_could_not_be_signed_is_complete(exported, bundle, tmp_path, monkeypatch):
     """The key is taken away between the first signature, which tries it, and the second."""
     key = new_key(tmp_path / "own")
     tried = signatures.check_key
@@ -307,7 +307,7 @@ def test_a_bundle_that_could_not_be_signed_is_whole_and_says_so(exported, bundle
     assert signatures.check(tmp_path / "new", trust).digest == bundle.digest
 
 
-def test_a_disk_that_is_full_leaves_no_half_signature(folder, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_partial_signature(folder, tmp_path, monkeypatch):
     key = new_key(tmp_path / "own")
 
     def full(descriptor):
