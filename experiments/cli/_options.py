@@ -19,7 +19,7 @@ Command = Callable[..., Any]
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "rounds": {"type": int, "help": "Number of rounds n."},
-    "min_sep": {"type": int, "help": "Smallest difference b of two rounds in which one client takes part."},
+    "min_sep": {"type": int, "help": "Smallest difference b between two rounds in which one client takes part."},
     "max_participations": {"type": int, "help": "Largest number k of rounds in which one client takes part."},
     "fixed_epochs": {
         "is_flag": True,

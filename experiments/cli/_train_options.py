@@ -1,4 +1,4 @@
-"""The flags of a run: one for each field of `RunConfiguration`, which has the defaults."""
+"""The flags of a run: one for each field of `RunConfiguration`, none of which has a default of its own."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,8 +19,8 @@ _HELP = {
     "rounds": "Number of rounds n.",
     "clients_per_round": "Clients that train in a round.",
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
-    "min_sep": "Smallest separation b of two rounds that one client takes part in.",
-    "max_participations": "Largest number k of rounds that one client takes part in.",
+    "min_sep": "Smallest difference b between two rounds in which one client takes part.",
+    "max_participations": "Largest number k of rounds in which one client takes part.",
     "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",

@@ -11,13 +11,13 @@ from . import _options, _train_options, _types
 if TYPE_CHECKING:
     from ..privacy.plan import PrivacyPlan
 
-# Width of the column of values.
+# Of the values that the column of values is made for.
 _LONGEST_VALUE = 16
 
 
 @click.command()
 @click.option(
-    "--preset", type=_types.PRESET, help="Settings of a paper's experiment; files and flags override them, see --show."
+    "--preset", type=_types.PRESET, help="Settings of a paper's experiment, which files and flags override; see --show."
 )
 @click.option(
     "--config",
@@ -25,21 +25,21 @@ _LONGEST_VALUE = 16
     metavar="FILE",
     help="TOML file with a [run] table of settings, and `preset` if need be.",
 )
-@click.option("--show", is_flag=True, help="Print all settings and their sources, and do not train.")
+@click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
 @_train_options.flags
 @click.option("--tensorboard", is_flag=True, help="Write metrics for TensorBoard too.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a run with it has no privacy.")
 @click.option(
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
-@click.option("--resume", is_flag=True, help="Continue the run in --out; give the options with which it was started.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out, with the options that it was started with.")
 @click.option(
     "--workers",
     metavar="HOST:PORT[,…]",
     default="",
-    help="Addresses of running workers, host:port or unix:/path, separated by commas.",
+    help="Addresses of running workers, host:port or unix:/path, with commas between them.",
 )
-@click.option("--restarts", type=int, default=0, help="How often to continue automatically after a worker dies.")
+@click.option("--restarts", type=int, default=0, help="How often to go on by itself when a worker dies.")
 @click.option(
     "--out",
     metavar="FOLDER",
@@ -66,7 +66,7 @@ def train(
 
     Clients run SGD, the server SGD with momentum on the noised mean of their clipped updates. With --algorithm fed_sgd
     clients send one gradient each: FedSGD with momentum.
-    At the end, accuracy and the guarantee are printed; --out has the files of the run.
+    At the end accuracy and the guarantee are printed, and what ran is in the files of --out.
     """
     from ..configuration import toml_file
 
@@ -94,16 +94,16 @@ def train(
     else:
         configuration.check()
     path = pathlib.Path(out)
-    # Even a difference in the last digit would make the mechanism incompatible with the noise so far.
+    # A mechanism that differed in its last digit could not go on with the noise of the first.
     mechanism = folders.begun_mechanism(folders.resumable_folder(path)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     chosen_settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
     named_data.check_dataset(configuration.dataset)
     if not resume:
-        # First, so that wrong values are refused before a data set is made.
+        # First: what would be refused must not wait for a data set.
         folders.check_new(files.made_folder(path))
     if chosen and chosen.notes:
-        # After the checks, whose message is one line.
+        # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     data = named_data.data_file(configuration.dataset)
     _begin(layer, path, privacy, resume=resume)
@@ -134,12 +134,12 @@ def train(
 
 
 def _addresses(workers: str) -> tuple[str, ...]:
-    """Returns the addresses in a comma-separated list."""
+    """Returns the addresses in a list with commas."""
     return tuple(address.strip() for address in workers.split(",") if address.strip())
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
-    """Writes the settings of a run, or checks that a resumed run was started with the same ones."""
+    """Writes what a run is set to do, or checks that one that goes on was begun with the same."""
     from ..configuration import toml_file
     from ..output import locks
     from ..run_folder import folders
