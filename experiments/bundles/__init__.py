@@ -1,8 +1,9 @@
-"""Deployments as files: what is in a bundle, how it is made, run without TFF, and checked.
+"""Bundles: deployments as files, which are written, verified, signed, and run without TFF.
 
 Nothing here imports TensorFlow Federated before it is needed: a server that runs a bundle does not have it.
 """
 
+from ..output.folders import check_new_folder as check_new_folder
 from ._checks import check_files as check_files
 from ._checks import checked_copy as checked_copy
 from ._checks import refusals as refusals
@@ -10,17 +11,16 @@ from ._device_file import device_policy_schema as device_policy_schema
 from ._device_file import read_device_policy as read_device_policy
 from ._device_policy import DevicePolicy as DevicePolicy
 from ._device_policy import check_task_name as check_task_name
-from ._folders import check_new_folder as check_new_folder
-from ._manifest import DEVICE_POLICY as DEVICE_POLICY
-from ._manifest import MANIFEST as MANIFEST
-from ._manifest import PLANNED as PLANNED
-from ._manifest import SIGNATURE as SIGNATURE
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest
 from ._policy import ParticipationPolicy as ParticipationPolicy
 from ._policy import read_policy as read_policy
+from ._results import REBUILT as REBUILT
 from ._results import Refusal as Refusal
 from ._results import Verification as Verification
 from ._source import Source as Source
 from ._source import read_source as read_source
 from ._trained import check_trained as check_trained
+from .names import DEVICE_POLICY as DEVICE_POLICY
+from .names import MANIFEST as MANIFEST
+from .names import SIGNATURE as SIGNATURE

@@ -15,56 +15,45 @@ from .. import reports
 from ..configuration import toml_file
 from ..output import strict_json
 from ..output.files import file_hash
-from ..run_folder import names
-from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from ._device_file import device_policy_problem
 from ._entries import copied
-from ._manifest import (
-    DEVICE_POLICY,
-    MANIFEST,
-    MOST_MANIFEST_BYTES,
-    PLANNED,
-    PLANNED_TEXT,
-    POLICY,
-    SIGNATURE,
-    VOCABULARY,
-    Manifest,
-    manifest_file,
-)
+from ._manifest import MOST_MANIFEST_BYTES, Manifest, manifest_file
 from ._policy import read_policy
 from ._results import CHECKED, DIGEST, Refusal, Verification
 from ._source import deployed_again, read_source
+from .names import DEVICE_POLICY, MANIFEST, POLICY, SIGNATURE
 
 _MOST_SIGNATURE_BYTES = 2**16
-# What both were calculated from the same settings: by another release of a library, perhaps.
+# Relative difference of numbers computed from the same settings, perhaps by different releases of a library.
 _SAME_NUMBER = 1e-9
-# What a run may have, and no deployment has.
+# Settings of runs that no deployment can have.
 _NEVER = ("restart_every", "adaptive_count_stddev")
-# What follows from run.json and the artifact, and is compared with it here.
-_FOLLOWING = (MECHANISM, names.SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
+# Files that follow from run.json and the artifact, and are compared with them here.
+_FOLLOWING = (MECHANISM, SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
 
 
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
-    """Returns why the files of a bundle must not be deployed; nothing if they may.
+    """Returns the reasons why the files of a bundle must not be deployed; an empty list if they may be.
 
-    Formal guarantee: that of `checked_copy`. Whoever writes a whole bundle anew is found out by its `digest` alone,
-    which `tff-mf export` printed; graphs are not looked into.
+    Formal guarantee: that of `checked_copy`. That a whole bundle was rewritten is detected by its `digest`, which
+    `tff-mf export` printed, and by nothing else; graphs are not looked into.
 
     Args:
         folder: The bundle.
         digest: The bundle's digest, if it is known from elsewhere.
 
     Raises:
-        InputValueError: If the folder holds no bundle, or the digest is none.
+        InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     return check_files(folder, digest=digest).refused
 
 
 def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verification:
-    """Returns what `refusals` does, and what each file then rests on.
+    """Returns what `refusals` returns, with the evidence for each file if nothing is refused.
 
     Raises:
-        InputValueError: If the folder holds no bundle, or the digest is none.
+        InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     with checked_copy(folder, digest=digest) as (copy, refused):
         if copy is None:
@@ -76,29 +65,29 @@ def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verificat
 def checked_copy(
     folder: pathlib.Path, *, digest: str | None = None
 ) -> Iterator[tuple[pathlib.Path | None, list[Refusal]]]:
-    """Yields a copy of a bundle whose files were checked, in a temporary folder of the caller's own, or why not.
+    """Yields a checked copy of a bundle in a temporary folder, or None, and the reasons why it is refused.
 
-    Whoever reads the copy reads what was checked, whatever becomes of `folder` meanwhile.
+    A reader of the copy reads what was checked, even if `folder` changes meanwhile.
 
     Formal guarantee: if there is a copy, every file in it is the one that the manifest names by SHA-256 and size, and
-    there was no other file, no folder, no link and nothing that others may write; the report is the one that follows
-    from `run.json` and from the artifact beside it; `configuration.toml` asks for the same run; what the device's
-    policy allows is covered by the participation schema of that report; and `device-policy.json` is no weaker than that
-    policy, and says what it needs of the server.
+    there was no other file, no folder, no link and nothing that other users may write; the report follows from
+    `run.json` and from the artifact beside it; `configuration.toml` asks for the same run; what the device's
+    policy allows is covered by the participation schema of that report; and `device-policy.json` is at least as strict
+    as that policy, and states its requirements on the server.
 
     Args:
         folder: The bundle.
         digest: The bundle's digest, if it is known from elsewhere.
 
     Raises:
-        InputValueError: If the folder holds no bundle, or the digest is none.
+        InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     if digest is not None:
         _validate.digest("digest", digest)
     if not folder.is_dir():
-        raise InputValueError(f"bundle={str(folder)!r} is no folder: name the one that tff-mf export wrote.")
+        raise InputValueError(f"bundle={str(folder)!r} is not a folder: name the one that tff-mf export wrote.")
     if not os.path.lexists(folder / MANIFEST):
-        raise InputValueError(f"bundle={str(folder)!r} has no {MANIFEST}: it is no bundle of tff-mf export.")
+        raise InputValueError(f"bundle={str(folder)!r} is not a bundle of tff-mf export: {MANIFEST} is missing.")
     with tempfile.TemporaryDirectory(prefix="tff-mf-verify-") as own:
         copy = pathlib.Path(own) / "bundle"
         copy.mkdir()
@@ -115,24 +104,24 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
         return [Refusal(file=MANIFEST, reason=f"the bundle's digest is {found}, not the {digest} that was given")]
     known = {MANIFEST: MOST_MANIFEST_BYTES, SIGNATURE: _MOST_SIGNATURE_BYTES}
     changed = copied(folder, manifest.files, copy, known=known)
-    # As it was when its digest was compared.
+    # The content whose digest was compared.
     (copy / MANIFEST).write_bytes(content)
     return changed or [
-        # The copy will be gone when somebody reads this.
+        # The copy is deleted before anyone reads this.
         Refusal(file=each.file, reason=each.reason.replace(str(copy), str(folder)))
         for each in _inconsistent(copy, manifest)
     ]
 
 
 def believed(copy: pathlib.Path, rests_on: Mapping[str, str], *, rounds: int = 0) -> Verification:
-    """Returns what there is to say of a bundle of which nothing is refused, by the copy that was checked."""
+    """Returns the result for a bundle that is not refused, from its checked copy."""
     headline = strict_json.loads((copy / PLANNED).read_text(encoding="utf-8"))["headline"]
     digest = manifest_file(copy)[1]
     return Verification(refused=[], rests_on=rests_on, rounds=rounds, digest=digest, headline=headline)
 
 
 def resting(copy: pathlib.Path) -> dict[str, str]:
-    """Returns what each file of a bundle rests on if its graphs are not built again."""
+    """Returns the evidence for each file of a bundle if its graphs are not built again."""
     manifest, _, _ = manifest_file(copy)
     return {name: CHECKED if name in _FOLLOWING else DIGEST for name in (*sorted(manifest.files), MANIFEST)}
 
@@ -148,27 +137,27 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         return [Refusal(file=MECHANISM, reason=str(error))]
     found = []
     if file_hash(folder / MECHANISM) != configuration.mechanism_sha256:
-        reason = f"is another artifact than the one of {RUN_JSON}: its hash differs"
+        reason = f"is not the artifact that {RUN_JSON} names: its hash differs"
         found.append(Refusal(file=MECHANISM, reason=reason))
     for name in _NEVER:
         if getattr(configuration, name) is not None:
-            found.append(Refusal(file=RUN_JSON, reason=f"has {name}, which no graph of a bundle has"))
+            found.append(Refusal(file=RUN_JSON, reason=f"has {name}, which no bundle supports"))
     if manifest.test_only != (configuration.insecure_seed is not None):
-        found.append(Refusal(file=MANIFEST, reason=f"says another test_only than {RUN_JSON}"))
+        found.append(Refusal(file=MANIFEST, reason=f"test_only differs from that of {RUN_JSON}"))
     try:
         weaker = read_policy(folder).weaker_than(configuration.schema)
     except InputError as error:
         weaker = str(error)
     if weaker:
         found.append(Refusal(file=POLICY, reason=weaker))
-    # What it is compared with must be right itself.
+    # Only if the policy that it is compared with is right.
     elif problem := device_policy_problem(folder):
         found.append(Refusal(file=DEVICE_POLICY, reason=problem))
     return [*found, *_report(folder)] or _settings(folder, manifest)
 
 
 def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
-    """Compares the settings as they were given with what they became in `run.json`."""
+    """Compares the settings in `configuration.toml` with those in `run.json`."""
     try:
         settings, privacy, _ = deployed_again(folder)
     except InputError as error:
@@ -176,8 +165,8 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         return [Refusal(file=VOCABULARY if VOCABULARY in text else RUN_JSON, reason=text)]
     for name, value in manifest.local_data.items():
         if value != getattr(settings, name):
-            return [Refusal(file=MANIFEST, reason=f"has another {name} than {RUN_JSON}")]
-    file = folder / names.SETTINGS_TOML
+            return [Refusal(file=MANIFEST, reason=f"{name} differs from that of {RUN_JSON}")]
+    file = folder / SETTINGS_TOML
     try:
         given = read_source(folder, insecure_seed=privacy.insecure_seed)
         text = file.read_text(encoding="utf-8")
@@ -188,7 +177,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
         for name in vars(stated):
             if not _same(getattr(stated, name), getattr(asked, name)):
-                return [Refusal(file=file.name, reason=f"asks for another {name} than {RUN_JSON} has")]
+                return [Refusal(file=file.name, reason=f"{name} differs from that of {RUN_JSON}")]
     return []
 
 
@@ -206,7 +195,7 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     except (OSError, ValueError, RecursionError) as error:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
     if next(reports.problems(stored), None) is not None:
-        return [Refusal(file=PLANNED, reason=f"is no report: {next(reports.problems(stored))}")]
+        return [Refusal(file=PLANNED, reason=f"is not a report: {next(reports.problems(stored))}")]
     expected = reports.build(folder, realised=False)
     if stored["mechanism"]["sha256"] != expected["mechanism"]["sha256"]:
         return [Refusal(file=PLANNED, reason=f"is the report of another artifact than {MECHANISM}")]
@@ -214,13 +203,13 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     differing = reports.differences(stored, expected)
     if differing:
         other = reports.other_version(stored)
-        more = f". It says that {other} wrote it: if only the wording differs, export the bundle anew" if other else ""
-        return [Refusal(file=PLANNED, reason=f"says another {differing[0]} than follows from the artifact{more}")]
-    # Part of its page, too: no text may stand there that follows from nothing.
+        more = f". It says that {other} wrote it: if only the wording differs, export the bundle again" if other else ""
+        return [Refusal(file=PLANNED, reason=f"{differing[0]} does not follow from the artifact{more}")]
+    # The digest is on the report's page too, and no text there may be arbitrary.
     if stored["digest"] != reports.digest(stored):
-        return [Refusal(file=PLANNED, reason="was edited: its digest is not that of what it says")]
+        return [Refusal(file=PLANNED, reason="was edited: its digest does not match its content")]
     if shown != reports.markdown(stored):
         other = reports.other_version(stored)
-        more = f": it was worded by {other}, and cannot be checked by this release; export it anew" if other else ""
-        return [Refusal(file=PLANNED_TEXT, reason=f"says something else than {PLANNED}{more}")]
+        more = f": it was written by {other}, whose wording this release cannot check; export it again" if other else ""
+        return [Refusal(file=PLANNED_TEXT, reason=f"does not match {PLANNED}{more}")]
     return []

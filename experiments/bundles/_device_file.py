@@ -1,4 +1,4 @@
-"""`device-policy.json`: the clients' policy, what follows from it, and what it needs of the server."""
+"""`device-policy.json`: the policy of clients, the guarantee that it gives, and its requirements on the server."""
 
 import dataclasses
 import functools
@@ -13,20 +13,19 @@ from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
 from ..output import strict_json
-from ..reports import _figures
 from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
 from ._device_texts import CLOCK, INDEX, requirements
-from ._manifest import DEVICE_POLICY
 from ._policy import ParticipationPolicy, read_policy
+from .names import DEVICE_POLICY
 
 _VERSION = 1
 _SCHEMA = pathlib.Path(__file__).with_name("device-policy.schema.json")
 _DAY_SECONDS = 86400
-# What a client keeps its history for unless told otherwise.
+# Days for which a client keeps its history by default.
 _USUAL_DAYS = 30
 _NAME_DIGITS = 12
-# What is said of a run, and decides nothing.
+# Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 
 
@@ -37,21 +36,21 @@ def device_policy_schema() -> dict[str, Any]:
 
 
 def default_task_name(configuration: reports.Configuration) -> str:
-    """Returns a name that two deployments share only if the guarantee, and all else that they do, is the same."""
+    """Returns a name that two deployments share only if they have the same guarantee and do the same."""
     content = {name: value for name, value in dataclasses.asdict(configuration).items() if name not in _SAID}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"tff-mf-{digest[:_NAME_DIGITS]}"
 
 
 def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
-    """Writes the clients' policy of a bundle, which follows from its `run.json`, artifact and `participation.json`.
+    """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`.
 
     Args:
         folder: The bundle.
-        task_name: Name of the task; one that follows from the settings if it is not given.
+        task_name: Name of the task; derived from the settings if it is not given.
 
     Raises:
-        InputError: If the name is none, or a file that is needed is missing or damaged.
+        InputError: If the name is malformed, or a file that is needed is missing or damaged.
     """
     configuration, policy = reports.read_configuration(folder), read_policy(folder)
     name = default_task_name(configuration) if task_name is None else task_name
@@ -61,19 +60,19 @@ def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -
 
 
 def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
-    """Returns the clients' policy of a bundle.
+    """Returns the policy of clients of a bundle.
 
     Raises:
-        InputValueError: If there is none, it is not as its schema says, or its parts contradict each other.
+        InputValueError: If it is missing, does not match its schema, or its parts contradict each other.
     """
     return _device_of(_read(folder))
 
 
 def device_policy_problem(folder: pathlib.Path) -> str:
-    """Returns why the clients' policy of a bundle must not be deployed, or an empty text.
+    """Returns the reason why the policy of clients must not be deployed, or an empty text.
 
-    Formal guarantee: if the text is empty, the policy is no weaker than `participation.json`, and all else in the file,
-    such as ε and the requirements on the server, is what follows from the bundle's other files.
+    Formal guarantee: if the text is empty, the policy is at least as strict as `participation.json`, and all else in
+    the file, such as ε and the requirements on the server, follows from the bundle's other files.
     """
     try:
         stored = _read(folder)
@@ -86,9 +85,7 @@ def device_policy_problem(folder: pathlib.Path) -> str:
         return str(error)
     differing = [name for name in expected if _plain(stored[name]) != _plain(expected[name])]
     if differing:
-        return (
-            f"says another {differing[0]} than follows from the other files; if another release wrote it, export anew"
-        )
+        return f"{differing[0]} does not follow from the other files; if another release wrote it, export again"
     return ""
 
 
@@ -99,7 +96,7 @@ def _read(folder: pathlib.Path) -> dict[str, Any]:
         raise InputValueError(f"{DEVICE_POLICY} is missing or damaged: {error}") from error
     problem = next(_problems(stored), None)
     if problem is not None:
-        raise InputValueError(f"{DEVICE_POLICY} is not as its schema says: {problem}")
+        raise InputValueError(f"{DEVICE_POLICY} does not match its schema: {problem}")
     return stored
 
 
@@ -119,18 +116,18 @@ def _device_of(stored: Mapping[str, Any]) -> DevicePolicy:
             timer_seconds=_whole_seconds(timer["swor_policy"]["min_period"]),
         )
     except (KeyError, IndexError, ValueError) as error:
-        raise InputValueError(f"{DEVICE_POLICY} has no policy of both kinds: {error}") from error
-    # Versions, names and indices decide whether a client checks anything at all.
+        raise InputValueError(f"{DEVICE_POLICY} lacks a min_sep policy or a timer policy: {error}") from error
+    # Whether a client checks anything at all depends on versions, names and indices.
     if _plain(specification) != _plain(device.specification()):
         raise InputValueError(f"{DEVICE_POLICY}: population_eligibility_spec is not as tff-mf export writes it")
     return device
 
 
 def _whole_seconds(text: str) -> int:
-    """Returns the seconds of a protobuf `Duration` in JSON, as they are written here: whole ones."""
+    """Returns the seconds of a protobuf `Duration` in JSON; only whole seconds are written here."""
     digits = text.removesuffix("s")
     if not (digits.isascii() and digits.isdecimal() and text == f"{int(digits)}s"):
-        raise ValueError(f"{text!r} is no number of whole seconds")
+        raise ValueError(f"{text!r} is not a whole number of seconds")
     return int(digits)
 
 
@@ -154,10 +151,10 @@ def _document(
 def _guarantee(
     policy: ParticipationPolicy, configuration: reports.Configuration, mechanism: tff_mf.Mechanism
 ) -> dict[str, Any]:
-    """Returns the schema that is claimed, and what of it clients alone keep.
+    """Returns the claimed schema, and the one that clients enforce without the server.
 
-    Formal guarantee: `devices_alone_suffice` says whether every pattern that clients keep is one of the claimed schema;
-    else `by_devices_alone` has the ε of the patterns that they do keep.
+    Formal guarantee: `devices_alone_suffice` is whether every pattern that clients allow is one of the claimed schema;
+    if not, `by_devices_alone` has the ε of the patterns that they do allow.
     """
     alone = of_devices_alone(policy, configuration.rounds)
     suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(configuration.schema)
@@ -168,7 +165,7 @@ def _guarantee(
         "claimed": claimed,
         "by_devices_alone": kept,
         "devices_alone_suffice": suffice,
-        # What an operator would get who shortens the separation to min_sep.
+        # The guarantee if an operator shortens the separation on clients to min_sep.
         "by_min_sep_alone": None if plain == alone else _claim(configuration, plain, mechanism),
     }
 
@@ -178,8 +175,7 @@ def _claim(
 ) -> dict[str, Any]:
     named = _named(schema)
     other = dataclasses.replace(configuration, **named)
-    epsilon = _figures.planned(other, mechanism).guarantee.epsilon(configuration.delta)
-    return {**named, "epsilon": _figures.finite(epsilon), "delta": configuration.delta}
+    return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
 
 
 def _named(schema: tff_mf.Participation) -> dict[str, Any]:
@@ -191,5 +187,5 @@ def _named(schema: tff_mf.Participation) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str:
-    """Returns a value as text, in which 1, 1.0 and true are three."""
+    """Returns a value as text that distinguishes 1, 1.0 and true."""
     return json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The policy of a bundle in the form that a federated-compute client enforces."""
+"""The participation policy in the form that a federated-compute client enforces."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from ._policy import ParticipationPolicy
 
 FIRST_INDEX = 1
 
-# Clients of earlier versions look for the index of a contribution where they did not write it, and find none.
+# Clients of earlier versions look for the index of a contribution in a place where they did not write it.
 _MIN_SEP_VERSION = 3
 _TIMER_VERSION = 1
 
@@ -25,30 +25,29 @@ _MINUTE_SECONDS, _HOUR_SECONDS = 60, 3600
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DevicePolicy:
-    """What a federated-compute client is given to keep to. It has no bound on participations, only separations.
+    """The policy of a federated-compute client, which bounds separations and not the number of participations.
 
-    Formal guarantee: if every requirement on the server in `device-policy.json` is met, the rounds in whose sums
-    contributions of one device are form a pattern of `of_devices_alone`. The number of participations is bounded by the
+    Formal guarantee: if every requirement on the server in `device-policy.json` is met, the rounds whose sums contain
+    contributions of one device form a pattern of `of_devices_alone`. The number of participations is bounded by the
     length of the run: of n rounds, at most ⌈n / b⌉ are b or more apart.
 
     Attributes:
-        task_name: Name of the task, the same in all rounds of a run: a client's history is one of tasks by their names.
+        task_name: Name of the task, the same in all rounds of a run: clients keep their history by task names.
         minimum_separation: Rounds that must lie *between* two contributions: b − 1 for a difference of b.
-        trust_seconds: Seconds that a client's history must reach back. After the history was lost the client waits for
-            as long.
-        timer_seconds: Seconds by the device's clock that must pass after a contribution.
+        trust_seconds: Seconds that a client's history must reach back; a client that lost its history waits as long.
+        timer_seconds: Seconds, by the device's clock, that must pass after a contribution.
 
     Example:
         >>> policy = ParticipationPolicy.of(tff_mf.MinSep(min_sep=8, max_participations=2), round_minutes=30.0)
         >>> DevicePolicy.of(policy, rounds=16, task_name="words").minimum_separation
         7
-        >>> # Three contributions fit into 20 rounds 8 apart, and two are allowed: a longer separation keeps to two.
+        >>> # Three contributions 8 rounds apart fit into 20 rounds, and two are allowed: clients wait longer.
         >>> DevicePolicy.of(policy, rounds=20, task_name="words").minimum_separation
         9
 
     Raises:
         InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the name holds other characters than letters, digits and ._/-
+        InputValueError: If a field is out of range, or the name has other characters than letters, digits and ._/-
     """
 
     task_name: str
@@ -64,14 +63,16 @@ class DevicePolicy:
         for name in ("minimum_separation", "trust_seconds", "timer_seconds"):
             limit = _validate.MAX_WHOLE if name == "minimum_separation" else _LONGEST_SECONDS
             if getattr(self, name) > limit:
-                raise InputValueError(f"{name}={getattr(self, name)} is more than the {limit} that a client can hold.")
+                raise InputValueError(
+                    f"{name}={getattr(self, name)} is more than {limit}, the most that a client can store."
+                )
 
     @classmethod
     def of(cls, policy: ParticipationPolicy, *, rounds: int, task_name: str) -> "DevicePolicy":
-        """Returns what makes clients keep a policy in a run of so many rounds, as far as clients can.
+        """Returns the policy of clients that enforces a participation policy in a run, as far as clients can.
 
         Args:
-            policy: What a device must keep to.
+            policy: The participation policy.
             rounds: Number of rounds n of the run.
             task_name: Name of the task.
         """
@@ -84,7 +85,7 @@ class DevicePolicy:
         )
 
     def weaker_than(self, policy: ParticipationPolicy, *, rounds: int) -> str:
-        """Returns in which way clients may do more than the policy makes of them, or an empty text."""
+        """Returns how this allows more than the participation policy, or an empty text."""
         needed = DevicePolicy.of(policy, rounds=rounds, task_name=self.task_name)
         for name in ("minimum_separation", "trust_seconds", "timer_seconds"):
             mine, least = getattr(self, name), getattr(needed, name)
@@ -96,7 +97,7 @@ class DevicePolicy:
         """Returns the `PopulationEligibilitySpec` of a round, as JSON of that message with its own field names.
 
         Args:
-            round_number: The round whose contributions are asked for, counted from 1.
+            round_number: The round, counted from 1.
         """
         index = _validate.whole("round_number", round_number)
         min_sep = {
@@ -105,7 +106,7 @@ class DevicePolicy:
             "min_trustworthiness_period": f"{self.trust_seconds}s",
         }
         policies = [
-            # A client keeps policies by their names: of two with one name, the first one's tasks are never checked.
+            # Clients store policies by name: of two with one name, the first is never checked.
             {"name": f"{self.task_name}/min_sep", "min_version": _MIN_SEP_VERSION, "min_sep_policy": min_sep},
             {
                 "name": f"{self.task_name}/timer",
@@ -122,7 +123,7 @@ class DevicePolicy:
 
 
 def separation_for(policy: ParticipationPolicy, rounds: int) -> int:
-    """Returns the difference of rounds that keeps a policy's separation, and by the run's length its participations.
+    """Returns the difference of rounds that enforces a policy's `min_sep` and, by the run's length, its participations.
 
     Formal guarantee: of n rounds at least b' = max(b, ⌈n / k⌉) apart, there are at most ⌈n / b'⌉ ≤ k.
     """
@@ -131,24 +132,24 @@ def separation_for(policy: ParticipationPolicy, rounds: int) -> int:
 
 
 def of_devices_alone(policy: ParticipationPolicy, rounds: int) -> tff_mf.MinSep:
-    """Returns the schema that clients keep without a server that counts for them."""
+    """Returns the schema that clients enforce without the server."""
     min_sep = separation_for(policy, rounds)
     return tff_mf.MinSep(min_sep=min_sep, max_participations=-(-rounds // min_sep))
 
 
 def check_task_name(name: object) -> str:
-    """Returns a task's name if it is one.
+    """Returns the name of a task.
 
     Raises:
-        InputTypeError: If it is no text.
-        InputValueError: If it is empty, too long, or holds other characters than letters, digits and ._/-
+        InputTypeError: If it is not a text.
+        InputValueError: If it is empty, too long, or has other characters than letters, digits and ._/-
     """
     if not isinstance(name, str):
         raise InputTypeError(f"task_name={name!r} must be a text.")
     if not _NAME.fullmatch(name):
         raise InputValueError(
-            f"task_name={name!r} must begin with a letter or digit, and hold letters, digits and ._/- alone, "
-            "128 of them at most."
+            f"task_name={name!r} must begin with a letter or digit, and consist of at most 128 letters, digits "
+            "and ._/-."
         )
     return name
 
@@ -156,6 +157,6 @@ def check_task_name(name: object) -> str:
 def _seconds(value: float) -> int:
     if value > _LONGEST_SECONDS:
         raise InputValueError(
-            f"round_minutes is too long: a client would wait {value:g} s, and can wait {_LONGEST_SECONDS} s at most."
+            f"round_minutes is too long: a client would wait {value:g} s, and can wait at most {_LONGEST_SECONDS} s."
         )
     return math.ceil(value)

@@ -1,4 +1,4 @@
-"""What the clients' policy needs of a server, in words."""
+"""Requirements of the clients' policy on the server, in words."""
 
 INDEX = (
     "the server's number of the round, as in its ledger: current_index of the specification that a client is given "

@@ -1,7 +1,7 @@
-"""Reads files of a folder that somebody else made, or is changing: nothing but regular files, and no more than told.
+"""Reads files of an untrusted folder, which may be changing: only regular files, and only up to a given size.
 
-Kinds are asked for before anything is opened, links are never followed, and nothing that is opened can block. What is
-checked is what is read: files are copied to a folder of the reader's own while their hashes are taken.
+The kind of an entry is checked before it is opened, links are never followed, and no call can block. Files are copied
+to the reader's own folder while they are hashed, so that what was checked is what is read.
 """
 
 import contextlib
@@ -33,16 +33,16 @@ _KINDS = (
 
 
 class _WrongError(Exception):
-    """What is wrong with a file."""
+    """Why a file is refused."""
 
 
 class _EnoughError(Exception):
-    """So much is wrong that there is no need to look further."""
+    """Enough was refused: the rest need not be checked."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Copying:
-    """What is to be copied, and what was found to be wrong so far."""
+    """The files to copy, and the refusals so far."""
 
     listed: Mapping[str, Mapping[str, Any]]
     known: Mapping[str, int]
@@ -58,7 +58,7 @@ class _Copying:
 
 
 def read(folder: pathlib.Path, name: str, most: int) -> bytes:
-    """Returns the content of a regular file that is in a folder itself.
+    """Returns the content of a regular file directly in a folder.
 
     Args:
         folder: The folder.
@@ -66,18 +66,18 @@ def read(folder: pathlib.Path, name: str, most: int) -> bytes:
         most: The largest number of bytes that is read.
 
     Raises:
-        InputValueError: If there is no such file, it is no regular file, larger, or cannot be read.
+        InputValueError: If it is missing, is not a regular file, is larger, or cannot be read.
     """
     try:
         with _opened_folder(folder) as place:
             chunks: list[bytes] = []
             with _opened(place, name, os.stat(name, dir_fd=place, follow_symlinks=False)) as (file, size):
                 if size > most:
-                    raise InputValueError(f"{name} has {size} bytes, and at most {most} are read")
+                    raise InputValueError(f"{name} has {size} bytes; at most {most} are read")
                 _pump(file, size, chunks.append)
             return b"".join(chunks)
     except FileNotFoundError as error:
-        raise InputValueError(f"bundle={str(folder)!r} has no {name}: it is no bundle of tff-mf export.") from error
+        raise InputValueError(f"bundle={str(folder)!r} is not a bundle of tff-mf export: {name} is missing.") from error
     except _WrongError as error:
         raise InputValueError(f"{name} {error}") from error
     except OSError as error:
@@ -87,16 +87,16 @@ def read(folder: pathlib.Path, name: str, most: int) -> bytes:
 def copied(
     folder: pathlib.Path, listed: Mapping[str, Mapping[str, Any]], to: pathlib.Path, *, known: Mapping[str, int]
 ) -> list[Refusal]:
-    """Copies the files of a folder, and returns in what they differ from a list of all of them.
+    """Copies the files of a folder, and returns how they differ from a list of them.
 
     Formal guarantee: if nothing is returned, every listed file is in `to` with the size and the hash of the list, and
-    `folder` had no other entry, and no entry that anybody but its owner may write, when it was read.
+    `folder` had no other entry, and no entry that others than its owner may write, when it was read.
 
     Args:
         folder: The folder.
         listed: `sha256` and `bytes` of each file, by its path in the folder.
         to: An empty folder of the caller's own.
-        known: Largest size of each file at the top that may be there without being listed.
+        known: Largest size of each file that may be in the folder itself without being listed.
 
     Raises:
         InputValueError: If the folder cannot be read, or there is no room for the copy.
@@ -104,7 +104,7 @@ def copied(
     needed = sum(entry["bytes"] for entry in listed.values())
     if needed > shutil.disk_usage(to).free:
         raise InputValueError(
-            f"bundle={str(folder)!r} has {needed} bytes, and there is no room to copy them in {str(to.parent)!r}: name "
+            f"bundle={str(folder)!r} has {needed} bytes, and there is no room for a copy in {str(to.parent)!r}: name "
             "another folder for temporary files in TMPDIR"
         )
     parents = frozenset(parent.as_posix() for name in listed for parent in pathlib.PurePosixPath(name).parents)
@@ -123,7 +123,7 @@ def copied(
 
 @contextlib.contextmanager
 def _opened_folder(path: pathlib.Path | str, within: int | None = None) -> Iterator[int]:
-    # The folder itself may be a link: whoever named it knows where it leads.
+    # The folder itself may be a link: the user named it.
     place = os.open(path, _FOLDER | (0 if within is None else os.O_NOFOLLOW), dir_fd=within)
     try:
         yield place
@@ -159,19 +159,19 @@ def _copy_entry(place: int, name: str, path: str, state: _Copying) -> None:
     with _opened(place, name, found) as (file, size):
         if path in state.known:
             if size > state.known[path]:
-                raise _WrongError(f"has {size} bytes, and at most {state.known[path]} are read")
+                raise _WrongError(f"has {size} bytes; at most {state.known[path]} are read")
         elif size != state.listed[path]["bytes"]:
-            raise _WrongError(f"was changed: it has {size} bytes, and {state.listed[path]['bytes']} in the manifest")
+            raise _WrongError(f"was modified: it has {size} bytes, and {state.listed[path]['bytes']} in the manifest")
         digest = hashlib.sha256()
         with (state.to / path).open("xb") as copy:
             _pump(file, size, lambda chunk: (digest.update(chunk), copy.write(chunk)))
     if path in state.listed and digest.hexdigest() != state.listed[path]["sha256"]:
-        raise _WrongError("was changed: its SHA-256 is not that of the manifest")
+        raise _WrongError("was modified: its SHA-256 is not that of the manifest")
 
 
 @contextlib.contextmanager
 def _opened(place: int, name: str, expected: os.stat_result) -> Iterator[tuple[int, int]]:
-    """Yields a regular file and its size, if it still is one once it is open."""
+    """Yields a regular file, opened, and its size; raises if it is no longer regular once it is open."""
     _require_kind(expected, stat.S_ISREG, "a file")
     file = os.open(name, _FILE, dir_fd=place)
     try:
@@ -183,7 +183,7 @@ def _opened(place: int, name: str, expected: os.stat_result) -> Iterator[tuple[i
 
 
 def _pump(file: int, size: int, use: Any) -> None:
-    """Hands over so many bytes of a file, chunk by chunk, and no more than one beyond."""
+    """Passes `size` bytes of a file to `use`, chunk by chunk, and reads at most one byte more."""
     left = size
     while chunk := os.read(file, min(_CHUNK_BYTES, left + 1)):
         left -= len(chunk)
@@ -191,7 +191,7 @@ def _pump(file: int, size: int, use: Any) -> None:
             break
         use(chunk)
     if left:
-        raise _WrongError("was changed while it was read")
+        raise _WrongError("was modified while it was read")
 
 
 def _require_kind(found: os.stat_result, is_right: Any, right: str) -> None:

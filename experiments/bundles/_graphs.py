@@ -1,4 +1,4 @@
-"""The process of `_own_process`: graphs, and nothing else, built from the files of a folder."""
+"""The program that `_own_process` starts: builds the graphs of a bundle from the files of a folder."""
 
 import json
 import logging
@@ -11,12 +11,12 @@ from tff_mf.errors import InputError
 
 from ... import aggregators
 from ..training import learning_process, task
-from ._manifest import TOKENIZE
 from ._source import deployed_again
+from .names import TOKENIZE
 
 
 class _Warnings(logging.Handler):
-    """Hands warnings of this package to the process that waits."""
+    """Sends warnings of this package to the process that waits."""
 
     def __init__(self, to: TextIO) -> None:
         super().__init__(logging.WARNING)

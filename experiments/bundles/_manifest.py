@@ -8,67 +8,36 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import tff_mf
 from tff_mf.errors import InputValueError
 
 from ..output import strict_json
-from ..run_folder.names import MECHANISM, RUN_JSON
-from ..run_folder.names import SETTINGS_TOML as SETTINGS
 from . import _entries
+from .names import FILES, FORMS, LITE, MANIFEST, SIGNATURE, STAGES
+from .runner import MANIFEST_VERSION
 
-MANIFEST = "manifest.json"
-# A detached signature of the manifest: the one file that the manifest does not name.
-SIGNATURE = f"{MANIFEST}.sig"
-PLANNED = "planned.json"
-PLANNED_TEXT = "planned.md"
-POLICY = "participation.json"
-DEVICE_POLICY = "device-policy.json"
-VOCABULARY = "vocabulary.json"
-INITIAL = "server/initial.safetensors"
-TOKENIZE = "device/tokenize"
-LITE = "device/work.tflite"
-RUNNER = "runner.py"
-_SERVER = ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update", "replay")
-STAGES = {**{name: f"server/{name}" for name in _SERVER}, "work": "device/work"}
-FORMS = (
-    *(f"map_reduce/{name}" for name in ("prepare", "work", "zero", "accumulate", "merge", "report", "update")),
-    *("distribute_aggregate/server_prepare", "distribute_aggregate/server_to_client_broadcast"),
-    *("distribute_aggregate/client_work", "distribute_aggregate/client_to_server_aggregation"),
-    "distribute_aggregate/server_result",
-)
-# Every file of every bundle, but for the one of TensorFlow Lite, which some have.
-FILES = (
-    *(RUN_JSON, MECHANISM, SETTINGS, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
-    *(f"forms/{name}.pb" for name in FORMS),
-    *(
-        f"{folder}/{name}"
-        for folder in (*STAGES.values(), TOKENIZE)
-        for name in (*("saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"),)
-    ),
-)
-
-_VERSION = 2
 _SIGNATURE = ("inputs", "outputs")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9.+!_-]{1,64}")
 _DTYPE = re.compile(r"[a-z]+[0-9]*")
 _HASH = re.compile(r"[0-9a-f]{64}")
 MOST_MANIFEST_BYTES = 2**24
-# The largest file, by its ending: nothing larger is read, whatever a manifest says.
+# Largest size of a file by its ending: larger ones are not read, whatever a manifest says.
 _MOST_IN_FILE = {".safetensors": 2**32, ".json": 2**25, ".md": 2**25, ".toml": 2**25}
 _MOST_IN_GRAPH = 2**28
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a bundle says of itself.
+    """The contents of a bundle.
 
     Attributes:
         process: Type of one round, as TFF writes it.
         stages: For each stage its `path`, the `dtype` and `shape` of its `inputs` and `outputs`, and `graph_bytes`.
         forms: Type of each part of TFF's forms.
         lite: `path` of the device's work for TensorFlow Lite, or the `reason` why there is none.
-        local_data: What a device's work does with examples: `batch_size`, `client_epochs` and `max_examples`.
+        local_data: `batch_size`, `client_epochs` and `max_examples` of a device's work.
         test_only: Whether the noise is repeatable, so that there is no privacy.
-        versions: Of Python and of packages.
+        versions: Versions of Python and of packages.
         files: `sha256` and `bytes` of every other file, by its path in the bundle.
     """
 
@@ -83,7 +52,7 @@ class Manifest:
 
 
 def file_entries(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Returns `sha256` and `bytes` of every file of a bundle that was just written, by its path in it."""
+    """Returns `sha256` and `bytes` of every file of a bundle that was just written, by its path in the bundle."""
     found = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -93,13 +62,13 @@ def file_entries(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:
-    """Writes the manifest, and returns its digest, which stands for the whole bundle.
+    """Writes the manifest, and returns its digest, which identifies the whole bundle.
 
     Raises:
-        InputValueError: If it is none that would be read again, such as one of a model that is too large.
+        InputValueError: If it could not be read again, for example because the model is too large.
     """
     _check(manifest)
-    content = {"version": _VERSION, **dataclasses.asdict(manifest)}
+    content = {"version": MANIFEST_VERSION, **dataclasses.asdict(manifest)}
     digest = _digest(content)
     (folder / MANIFEST).write_text(_text({**content, "digest": digest}), encoding="utf-8")
     return digest
@@ -109,7 +78,7 @@ def read_manifest(folder: pathlib.Path) -> tuple[Manifest, str]:
     """Returns the manifest of a bundle and its digest.
 
     Raises:
-        InputValueError: If there is none, or it was changed.
+        InputValueError: If it is missing or was modified.
     """
     manifest, digest, _ = manifest_file(folder)
     return manifest, digest
@@ -119,29 +88,29 @@ def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
     """Returns the manifest of a bundle, its digest, and the content of its file.
 
     Raises:
-        InputValueError: If there is none, or it was changed.
+        InputValueError: If it is missing or was modified.
     """
     raw = _entries.read(folder, MANIFEST, MOST_MANIFEST_BYTES)
     return *parse(raw), raw
 
 
 def parse(raw: bytes) -> tuple[Manifest, str]:
-    """Returns the manifest that the content of a file is, and its digest.
+    """Returns the manifest in the content of a file, and its digest.
 
     Raises:
-        InputValueError: If it is none, or was changed.
+        InputValueError: If it is not a manifest, or was modified.
     """
     try:
         text = raw.decode()
         content = strict_json.loads(text)
         if not isinstance(content, dict):
-            raise ValueError("it is no object")
-        _check_version(content.get("version"))
+            raise ValueError("it is not an object")
+        _check_version(content)
         if text != _text(content):
             raise ValueError("it is not written as tff-mf export writes it")
         digest = content.pop("digest", None)
         if digest != _digest(content):
-            raise InputValueError(f"{MANIFEST} was changed: its digest is not that of what it says")
+            raise InputValueError(f"{MANIFEST} was modified: its digest does not match its content")
         del content["version"]
         _require("keys", content.keys() == {field.name for field in dataclasses.fields(Manifest)})
         manifest = Manifest(**content)
@@ -153,22 +122,26 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
     return manifest, digest
 
 
-def _check_version(version: object) -> None:
-    if type(version) is int and 0 < version < _VERSION:
-        raise InputValueError(
-            f"{MANIFEST} is of version {version} of the format, and this release reads version {_VERSION}: export the "
-            "bundle anew, with `tff-mf export`"
-        )
-    if version != _VERSION or type(version) is not int:
-        raise InputValueError(f"{MANIFEST} is of another version of this package: this one reads version {_VERSION}")
+def _check_version(content: Mapping[str, Any]) -> None:
+    """Raises unless a manifest is of this release's format, naming the release that wrote it if it says which."""
+    version, versions = content.get("version"), content.get("versions")
+    if type(version) is int and version == MANIFEST_VERSION:
+        return
+    wrote = versions.get("tff-mf") if isinstance(versions, dict) else None
+    known = isinstance(wrote, str) and _VERSION_NAME.fullmatch(wrote)
+    raise InputValueError(
+        f"{MANIFEST} has format version {version!r:.20}{f', of tff-mf {wrote}' if known else ''}, and tff-mf "
+        f"{tff_mf.__version__} reads version {MANIFEST_VERSION}: export the bundle again with `tff-mf export`, or use "
+        "the release that wrote it"
+    )
 
 
 def _check(manifest: Manifest) -> None:
-    """Raises an input error unless every field is of its form, and every path is one that export writes."""
+    """Raises an input error unless every field is well-formed, and every path is one that export writes."""
     _texts("forms", manifest.forms)
     _require("forms", set(manifest.forms) == set(FORMS))
     _texts("versions", manifest.versions)
-    # They are shown in the report: room for a version, and for no sentence.
+    # They are shown in the report: long enough for a version, and for no sentence.
     _require("versions", all(map(_VERSION_NAME.fullmatch, (*manifest.versions, *manifest.versions.values()))))
     _require("process", isinstance(manifest.process, str))
     _require("test_only", isinstance(manifest.test_only, bool))
@@ -204,7 +177,7 @@ def _check_files(manifest: Manifest) -> None:
         _require(f"files.{name}.bytes", _is_whole(entry["bytes"], at_least=0))
         most = _MOST_IN_FILE.get(pathlib.PurePosixPath(name).suffix, _MOST_IN_GRAPH)
         if entry["bytes"] > most:
-            raise InputValueError(f"{MANIFEST}: files.{name} has more than {most} bytes, which is more than is read")
+            raise InputValueError(f"{MANIFEST}: files.{name} has more than {most} bytes, the most that is read")
 
 
 def _require(name: str, holds: bool) -> None:

@@ -1,4 +1,4 @@
-"""Builds graphs in a process of its own: names in them depend on what else a process has built before."""
+"""Builds graphs in their own process: names in graphs depend on what a process has built before."""
 
 import contextlib
 import json
@@ -18,20 +18,20 @@ from ..output import progress
 
 _LOG = logging.getLogger(__name__)
 _MODULE = f"{__package__}._graphs"
-# Hashes of texts order what Python calls a set; normals of a GPU are not those of a processor.
+# The order of Python's sets depends on hashes, and normals drawn by a GPU differ from those of a processor.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 _LAST_BYTES = 2000
 
 
 def graphs(folder: pathlib.Path) -> dict[str, Any]:
-    """Writes all graphs of a bundle to a folder that has its other files, and returns what `export_process` does.
+    """Adds the graphs to a folder that has the other files of a bundle; returns the result of `export_process`.
 
     Args:
         folder: The folder, with `run.json`, the artifact and the vocabulary.
 
     Raises:
         InputValueError: If they cannot be exported.
-        RuntimeError: If the process ends in any other way.
+        RuntimeError: If the process fails for another reason.
     """
     with tempfile.TemporaryFile() as log:
         reader, writer = os.pipe()
@@ -61,7 +61,7 @@ def _heed(kind: str, value: str) -> None:
 
 
 def _started(folder: pathlib.Path, writer: int, log: Any) -> subprocess.Popen:
-    # What this process can import, that one can too, and in the same order.
+    # It imports modules from the same places as this process, in the same order.
     found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", _MODULE, str(folder.absolute()), str(writer)],
@@ -70,7 +70,7 @@ def _started(folder: pathlib.Path, writer: int, log: Any) -> subprocess.Popen:
         stdout=log,
         stderr=log,
         pass_fds=[writer],
-        # So that whatever it starts can be ended with it.
+        # So that processes that it starts can be ended with it.
         start_new_session=True,
     )
 
@@ -80,7 +80,7 @@ def _ended(process: subprocess.Popen) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not waited for before: its number is free then, and may be that of another group.
+        # Before waiting for it: then its number is free, and may become that of another group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,4 +1,4 @@
-"""What a device must keep to: how far apart, how often, and in which rounds it may take part."""
+"""The participation policy of devices: how far apart, how often, and in which rounds a device may take part."""
 
 import dataclasses
 import json
@@ -9,25 +9,25 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputError, InputValueError
 
-from ._manifest import POLICY
+from .names import POLICY
 
 _MINUTES = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParticipationPolicy:
-    """What a device must keep to. Whichever of the separations is longer binds.
+    """The participation policy of devices. A device obeys both the separation in rounds and the timer.
 
-    The timer keeps devices away that could not take part anyway, and still holds if a device is told a wrong round. It
-    is no proof: rounds that take longer than `round_minutes` let a timer run out too soon, so that the round
-    counts too, on the device and on the server.
+    The timer spares devices requests that they would decline, and still works if a device is told a wrong round number.
+    It does not suffice: if rounds take longer than `round_minutes`, the timer runs out too soon. Therefore the device
+    and the server check the round numbers too.
 
     Attributes:
-        min_sep: b: smallest difference of the numbers of two rounds that the device takes part in.
-        max_participations: k: largest number of rounds that it takes part in.
-        round_minutes: The longest that a round takes, as planned.
-        timer_hours: Hours that the device waits after it was chosen, whether its report arrived or not.
-        fixed_epochs: Whether all of its rounds are some of j, j + b, …, j + (k − 1)b for its first round j.
+        min_sep: b: smallest difference of the numbers of two rounds in which a device takes part.
+        max_participations: k: largest number of rounds in which it takes part.
+        round_minutes: Planned duration of the longest round.
+        timer_hours: Hours that the device waits after it was chosen, whether or not its report arrived.
+        fixed_epochs: Whether all of its rounds are among j, j + b, …, j + (k − 1)b, where j is its first round.
 
     Example:
         >>> policy = ParticipationPolicy.of(tff_mf.MinSep(min_sep=8, max_participations=2), round_minutes=30.0)
@@ -62,7 +62,7 @@ class ParticipationPolicy:
 
     @classmethod
     def of(cls, participation: tff_mf.Participation, *, round_minutes: float) -> "ParticipationPolicy":
-        """Returns the policy that keeps a schema, with a timer of its separation."""
+        """Returns the policy that enforces a schema, with a timer of `min_sep` rounds."""
         minutes = _validate.positive("round_minutes", round_minutes)
         return cls(
             min_sep=participation.min_sep,
@@ -74,7 +74,7 @@ class ParticipationPolicy:
 
     @property
     def schema(self) -> tff_mf.Participation:
-        """The schema that a device keeps by counting rounds."""
+        """The schema that a device enforces by counting rounds."""
         kind = tff_mf.FixedEpoch if self.fixed_epochs else tff_mf.MinSep
         return kind(min_sep=self.min_sep, max_participations=self.max_participations)
 
@@ -82,18 +82,18 @@ class ParticipationPolicy:
         """Returns whether a device may take part in a round.
 
         Args:
-            past: Rounds that it was chosen for, in order.
+            past: Rounds for which it was chosen, in order.
             round_number: The round.
             hours_since: Hours since it was chosen last.
         """
-        # A round before one that is past is none that a server can be in.
+        # A server never goes back to an earlier round.
         later = not past or (round_number > max(past) and hours_since >= self.timer_hours)
         return later and self.schema.allows([*past, round_number])
 
     def weaker_than(self, participation: tff_mf.Participation) -> str:
-        """Returns in which way the policy allows more than a schema, or an empty text.
+        """Returns how the policy allows more than a schema, or an empty text.
 
-        Formal guarantee: if the text is empty, the rounds of every device that keeps the policy are a pattern of the
+        Formal guarantee: if the text is empty, the rounds of every device that obeys the policy are a pattern of the
         schema.
         """
         if self.max_participations > participation.max_participations:
@@ -103,11 +103,11 @@ class ParticipationPolicy:
             return f"min_sep={self.min_sep} is less than the {participation.min_sep} accounted for"
         if isinstance(participation, tff_mf.FixedEpoch) and self.max_participations > 1:
             if not self.fixed_epochs:
-                return "fixed_epochs=False allows rounds in any place of an epoch, and fixed epochs are accounted for"
-            # What reaches furthest: whatever else the policy allows is in the same places, and no further apart.
+                return "fixed_epochs=False allows any position in an epoch, but the accounting is for fixed epochs"
+            # The extreme pattern: any other that the policy allows has the same positions, and spans no more rounds.
             furthest = {0, self.min_sep, (self.max_participations - 1) * self.min_sep}
             if not participation.allows(furthest):
-                return f"min_sep={self.min_sep} leaves the places that {participation!r} accounts for"
+                return f"min_sep={self.min_sep} allows positions that {participation!r} does not account for"
         return ""
 
 
@@ -121,10 +121,10 @@ def read_policy(folder: pathlib.Path) -> ParticipationPolicy:
     """Returns the policy of a bundle.
 
     Raises:
-        InputValueError: If there is none, or it is no policy.
+        InputValueError: If it is missing or malformed.
     """
     try:
         given: Any = json.loads((folder / POLICY).read_text(encoding="utf-8"))
         return ParticipationPolicy(**given)
     except (OSError, ValueError, TypeError, RecursionError, InputError) as error:
-        raise InputValueError(f"{POLICY} is no participation policy: {error}") from error
+        raise InputValueError(f"{POLICY} is not a participation policy: {error}") from error

@@ -1,4 +1,4 @@
-"""What checks of a bundle end with."""
+"""Results of the checks of a bundle."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ DIGEST = "digest or signature only"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refusal:
-    r"""Why a bundle must not be deployed.
+    r"""A reason why a bundle must not be deployed.
 
     Attributes:
         file: The file that is wrong, in one line.
@@ -26,23 +26,24 @@ class Refusal:
     reason: str
 
     def __post_init__(self) -> None:
-        # Names and values are those of whoever made the bundle, and must not write lines, or move a terminal's cursor.
+        # Names and values come from the author of the bundle: they must not add lines, or move a terminal's cursor.
         for name in ("file", "reason"):
             object.__setattr__(self, name, _one_line(getattr(self, name)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What is wrong with a bundle, and what every file of it rests on.
+    """The reasons why a bundle is refused, and otherwise the evidence for each file.
 
     Attributes:
-        refused: Why it must not be deployed; empty if it may.
-        rests_on: For each file, why it is believed, given that nothing is refused: "rebuilt" if it is, byte by byte,
-            what `tff-mf export` makes here of the other files; "checked against run.json" if it says the same; "digest
-            or signature only" if only the bundle's digest, or a signature, tells that nobody exchanged it.
-        rounds: Rounds that were run, in TensorFlow and in TFF; 0 if no graph was.
-        digest: The digest of what was checked, whatever is in the folder by now; None if it is refused.
-        headline: What its planned report says in one line; an empty text if it is refused.
+        refused: The reasons why it must not be deployed; empty if it may be.
+        rests_on: The evidence for each file, if nothing is refused: "rebuilt" if it equals, byte for byte, the one
+            that `tff-mf export` makes here from the other files; "checked against run.json" if it agrees with that;
+            "digest or signature only" if only the bundle's digest or a signature shows that it was
+            not replaced.
+        rounds: Rounds that were run, in TensorFlow and in TFF; 0 if no graph was run.
+        digest: The digest of the checked copy, even if the folder has changed since; None if it is refused.
+        headline: The headline of its planned report; an empty text if it is refused.
     """
 
     refused: list[Refusal]

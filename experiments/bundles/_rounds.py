@@ -1,6 +1,6 @@
-"""Runs a bundle as a coordinator would, in plain TensorFlow, and what it was made from in TFF: both must agree.
+"""Runs a bundle in TensorFlow, as a coordinator does, and its learning process in TFF: both must agree.
 
-Only bundles whose graphs are those that are built here anew: a graph can do what a program can.
+Only bundles whose graphs equal those built here again are run, since a graph can do whatever a program can.
 """
 
 import pathlib
@@ -16,12 +16,13 @@ from tff_mf.noise import _keys
 from ... import aggregators
 from ..output import progress
 from ..training import learning_process
-from ._manifest import INITIAL, MANIFEST, Manifest, read_manifest
+from ._manifest import Manifest, read_manifest
 from ._results import Refusal
 from ._source import deployed_again
+from .names import INITIAL, MANIFEST
 from .stages import Stages, Tensors
 
-# Sums are in another order, and TensorFlow Lite has kernels of its own: relative to the largest number of a tensor.
+# Relative to the largest number of a tensor: sums have another order, and TensorFlow Lite has its own kernels.
 _TOLERANCE = 1e-5
 _LITE_TOLERANCE = 1e-3
 _NORM_ROUNDING = 1e-6
@@ -34,17 +35,17 @@ _Examples = dict[str, np.ndarray]
 
 
 def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
-    """Returns what the graphs of a bundle do otherwise than `run.json` says; nothing if they do it.
+    """Returns how the graphs of a bundle deviate from `run.json`; an empty list if they do not.
 
-    First come the types of every SavedModel and of TFF's forms, and whether a device's work clips, from models that
-    make updates as large as they can be. Then the bundle runs: clients, two sums that are merged, and the server's
-    update with keys of its own. The learning process is built anew from `run.json`, the artifact and the vocabulary,
-    must start from the same model, and is run by TFF with the same keys and examples. After every round the whole state
-    must be the same, rows of noise and model, up to rounding: so the graphs add the noise of the artifact and divide as
-    `run.json` says.
+    The types of every SavedModel and of TFF's forms are checked first, then that the work of devices clips, with models
+    that make updates as large as possible. Then the bundle runs: clients, two sums that are merged, and the server's
+    update with its own keys. The learning process is built again from `run.json`, the artifact and the vocabulary; it
+    must start from the same model, and TFF runs it with the same keys and examples. After every round the whole state
+    must be equal up to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and
+    divide as `run.json` says.
 
     Args:
-        folder: A copy of the bundle that nobody changes meanwhile.
+        folder: A copy of the bundle that does not change meanwhile.
         rounds: Rounds to run.
 
     Raises:
@@ -70,7 +71,9 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     again = stages.update(states[0], stages.report(stages.zero()))[0]
     name = next(name for name in again if name.endswith(_KEYS))
     if not privacy.insecure and np.array_equal(again[name][0], keys[0]):
-        return [Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: no noise is secret")]
+        return [
+            Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: the noise is not secret")
+        ]
     progress.step("rounds in TFF")
     with _keys.repeated(keys):
         language_task = learning_process.build_task(settings, vocabulary)
@@ -78,13 +81,13 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
             settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True
         )
     if not _starts_from(states[0], language_task.initial_weights):
-        return [Refusal(file=INITIAL, reason="is another model than the seed of run.json makes")]
+        return [Refusal(file=INITIAL, reason="does not match the initial model generated from the seed in run.json")]
     reason = _compared(manifest, states, _original(process, states[0], data, manifest))
     return [Refusal(file=manifest.stages["update"]["path"], reason=reason)] if reason else []
 
 
 def _starts_from(state: Mapping[str, np.ndarray], weights: tff.learning.models.ModelWeights) -> bool:
-    """Returns whether a state has this model; TFF's order of the state's tensors is that of the weights."""
+    """Returns whether a state has this model; its tensors are in the order of the weights."""
     found = [value for name, value in state.items() if _WEIGHTS in name]
     expected = [np.asarray(weight) for weight in (*weights.trainable, *weights.non_trainable)]
     return len(found) == len(expected) and all(map(np.array_equal, found, expected))
@@ -95,16 +98,16 @@ def _types(folder: pathlib.Path, manifest: Manifest, stages: Stages) -> Iterator
         taken, given = stages.types(stage)
         for kind, found in (("inputs", taken), ("outputs", given)):
             if found != described[kind]:
-                yield Refusal(file=described["path"], reason=f"has other {kind} than {MANIFEST} says")
+                yield Refusal(file=described["path"], reason=f"has {kind} that differ from {MANIFEST}")
     for name, type_spec in manifest.forms.items():
         path = f"forms/{name}.pb"
         try:
             computation = _deserialized((folder / path).read_bytes())
         except Exception as error:
-            yield Refusal(file=path, reason=f"is no computation of TFF: {error}")
+            yield Refusal(file=path, reason=f"is not a computation of TFF: {error}")
             continue
         if str(computation.type_signature) != type_spec:
-            yield Refusal(file=path, reason=f"has another type than {MANIFEST} says")
+            yield Refusal(file=path, reason=f"has a type that differs from {MANIFEST}")
 
 
 def _deserialized(content: bytes) -> tff.Computation:
@@ -128,7 +131,7 @@ def _examples(manifest: Manifest, words: int, rounds: int) -> list[list[_Example
 
 
 def _clipping(manifest: Manifest, stages: Stages, examples: _Examples, clip_norm: float) -> list[Refusal]:
-    """Returns the works that send more than the clip norm, of models that are scaled up until they overflow."""
+    """Returns which of the device's works exceed the clip norm, for models that are scaled up until they overflow."""
     sent = _arrays(stages.prepare(stages.initialize()))
     works = {manifest.stages["work"]["path"]: stages.work}
     if manifest.lite["path"]:
@@ -143,7 +146,7 @@ def _clipping(manifest: Manifest, stages: Stages, examples: _Examples, clip_norm
                 }
             update = _arrays(work(examples, scaled)).values()
             norm = float(np.sqrt(sum(np.sum(np.square(value, dtype=np.float64)) for value in update)))
-            # Written so that NaN is refused too.
+            # In this form, NaN is refused too.
             if not norm <= clip_norm * (1 + _NORM_ROUNDING):
                 found.append(Refusal(file=path, reason=f"sends an update of norm {norm}, above clip_norm={clip_norm}"))
                 break
@@ -151,7 +154,7 @@ def _clipping(manifest: Manifest, stages: Stages, examples: _Examples, clip_norm
 
 
 def _plain(manifest: Manifest, stages: Stages, data: list[list[_Examples]]) -> tuple[list[dict[str, np.ndarray]], str]:
-    """Returns the state before each round and after the last, and how TensorFlow Lite differs, if it does."""
+    """Returns the state before each round and after the last, and how TensorFlow Lite deviates, if it does."""
     state: Tensors = stages.initialize()
     states, lite = [_arrays(state)], ""
     for cohort in data:
@@ -199,7 +202,7 @@ def _compared(
     for number, (found, expected) in enumerate(zip(states[1:], original, strict=True), start=1):
         difference = _difference(found, expected, _TOLERANCE)
         if difference:
-            return f"does in round {number} something else than what run.json says: {difference}"
+            return f"round {number} disagrees with the process rebuilt from run.json: {difference}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What is exported: a run that was simulated, or a file of settings."""
+"""The source of an export: a simulated run, or a file of settings."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
-from ._manifest import VOCABULARY
+from ..run_folder.names import VOCABULARY
 
 # The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -22,11 +22,11 @@ _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Settings of a deployment, before it is one.
+    """Settings of a deployment.
 
     Attributes:
         settings: Everything but privacy.
-        privacy: Mechanism, noise and participation of the deployment, with the whole cohort and all of its noise.
+        privacy: Mechanism, noise and participation, with the whole cohort and all of its noise.
         vocabulary: The words that the model knows.
         configuration: The settings as they were given.
     """
@@ -40,15 +40,15 @@ class Source:
 def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Source:
     """Returns the deployment of a run's folder, or of a TOML file of settings.
 
-    A simulation may stand for a larger cohort, with less noise (`cohort`). A deployment has the large cohort and the
-    noise that the guarantee is for.
+    A simulation may stand for a larger cohort, with less noise (`cohort`). The deployment has that cohort, and the
+    noise of the guarantee.
 
     Args:
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
 
     Raises:
-        InputError: If there is no such run or file, or its settings do not fit each other.
+        InputError: If there is no such run or file, or its settings contradict each other.
     """
     if not path.exists():
         raise InputValueError(f"run={str(path)!r} does not exist: name the folder of a run, or a TOML file.")
@@ -59,7 +59,7 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
             f"name one of the runs in it, {', '.join(inside[:3])}" if inside else "name the TOML file of its settings"
         )
         raise InputValueError(
-            f"run={str(path)!r} has no {names.SETTINGS_TOML}: it is no folder of tff-mf train; {remedy}."
+            f"run={str(path)!r} is not a folder of tff-mf train: {names.SETTINGS_TOML} is missing; {remedy}."
         )
     chosen, layer = toml_file.resolve(None, file, {})
     with layers.sourced(toml_file.origins(chosen, layer, file)):
@@ -88,7 +88,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
 
 
 def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan, list[str]]:
-    """Returns settings, privacy and vocabulary of what is in a folder, from `run.json` and the files beside it.
+    """Returns settings, privacy and vocabulary of a run or a bundle, from `run.json` and the files beside it.
 
     Raises:
         InputError: If a file is missing or damaged.
@@ -96,7 +96,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan,
     run = reports.read_configuration(folder)
     mechanism = folders.begun_mechanism(folder)
     if mechanism is None:
-        raise InputValueError(f"run={str(folder)!r} has no artifact of a mechanism.")
+        raise InputValueError(f"run={str(folder)!r} has no artifact: {names.MECHANISM} is missing.")
     checked_cohort(run.clients_per_round, run.cohort)
     return TrainingSettings.from_dict(run.settings), reports.read_plan(run, mechanism), read_vocabulary(folder)
 
@@ -110,7 +110,7 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
     try:
         words = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError("it is no list of words")
+            raise ValueError("it is not a list of words")
         return words
     except (OSError, ValueError, RecursionError) as error:
         raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error

@@ -1,4 +1,4 @@
-"""Calls OpenSSH's `ssh-keygen`: which one, with what of the environment, and for how long."""
+"""Calls OpenSSH's `ssh-keygen`, with a minimal environment and a time limit."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from tff_mf.errors import InputValueError, MissingDependencyError
 
 _PROGRAM = "ssh-keygen"
-_NEEDED = "OpenSSH 8.2 or newer (the package is called openssh-client or openssh-clients in most systems)"
+_NEEDED = "OpenSSH 8.2 or newer (package openssh-client or openssh-clients on most systems)"
 _LONGEST_REASON = 300
 _SECONDS = 60
-# Somebody types a passphrase, or touches a security key.
+# Time to type a passphrase, or to touch a security key.
 _SECONDS_TO_ANSWER = 300
 _SECONDS_TO_END = 5
-# Dates in a file of signers are those of the local time zone, here as in a shell.
+# Dates in a file of signers are in the local time zone, as in a shell.
 _KEPT = ("TZ",)
 _KEPT_TO_ASK = (
     *("HOME", "PATH", "TERM", "SSH_AUTH_SOCK", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "SSH_SK_PROVIDER"),
@@ -28,17 +28,17 @@ _KEPT_TO_ASK = (
 def run(
     arguments: Sequence[str], folder: pathlib.Path, *, content: bytes = b"", asks: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `ssh-keygen` in a folder, without a shell, and returns its status and what it printed.
+    """Runs `ssh-keygen` in a folder, without a shell, and returns its status and output.
 
     Args:
-        arguments: Those of the program.
-        folder: Where it runs, so that arguments and messages have names of files without their folder.
-        content: What it reads from standard input.
-        asks: Whether it may ask for a passphrase or for an agent's keys: it then has the terminal, if there is one,
-            in place of `content`, and those variables of the environment that OpenSSH asks by.
+        arguments: Arguments of the program.
+        folder: Folder in which it runs, so that arguments and messages name files without their folder.
+        content: Its standard input.
+        asks: Whether it may ask for a passphrase or use an agent: its input is then the terminal, if there is one, in
+            place of `content`, and it gets the environment variables that OpenSSH needs for this.
 
     Raises:
-        MissingDependencyError: If there is no such program, or it has no signatures yet.
+        MissingDependencyError: If the program is missing, or too old for signatures.
         InputValueError: If it does not end in time.
     """
     program = _program()
@@ -58,7 +58,7 @@ def run(
             out, err = process.communicate(None if asks else content, timeout=seconds)
         except subprocess.TimeoutExpired as error:
             waited = f"{_PROGRAM} did not end within {seconds} s"
-            hint = ": put the key into an agent by ssh-add, which asks beforehand." if asks else "; try again."
+            hint = ": add the key to an agent with ssh-add, which asks beforehand." if asks else "; try again."
             raise InputValueError(waited + hint) from error
         finally:
             _end(process)
@@ -69,12 +69,12 @@ def run(
 
 
 def good_key(found: subprocess.CompletedProcess[str], namespace: str, identity: str | None = None) -> str | None:
-    """Returns type and fingerprint of the key that `ssh-keygen` found a good signature of; `None` if it found none.
+    """Returns type and fingerprint of the key whose signature `ssh-keygen` verified; `None` if it verified none.
 
     Args:
-        found: What it answered to `-Y verify`, or without an identity to `-Y check-novalidate`.
-        namespace: What the signature has to be for.
-        identity: Who has to have signed.
+        found: Its answer to `-Y verify`, or without an identity to `-Y check-novalidate`.
+        namespace: Required namespace of the signature.
+        identity: Identity that must have signed.
     """
     by = "" if identity is None else f" for {re.escape(identity)}"
     line = re.fullmatch(rf'Good "{re.escape(namespace)}" signature{by} with (\S+) key (SHA256:\S+)\n', found.stdout)
@@ -87,17 +87,17 @@ def said(found: subprocess.CompletedProcess[str]) -> str:
 
 
 def _program() -> str:
-    # A relative entry of PATH might lead into the very bundle that is to be checked.
+    # A relative entry of PATH might lead into the bundle that is being verified.
     places = [each for each in os.get_exec_path() if os.path.isabs(each)]
     found = shutil.which(_PROGRAM, path=os.pathsep.join(places))
     if found is None:
-        raise MissingDependencyError(f"Signatures need {_PROGRAM}, which is in no folder of PATH: install {_NEEDED}.")
+        raise MissingDependencyError(f"Signatures need {_PROGRAM}, which is not in PATH: install {_NEEDED}.")
     return found
 
 
 @contextlib.contextmanager
 def _terminal() -> Iterator[int]:
-    """Yields the terminal of this process for reading, and where there is none what has nothing to read."""
+    """Yields the terminal of this process for reading, or an empty file if there is no terminal."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -109,7 +109,7 @@ def _terminal() -> Iterator[int]:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """Ends a program that still runs; it is killed only if need be, since it then leaves the terminal without echo."""
+    """Ends a program that still runs; kills it only as a last resort, since the terminal is then left without echo."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,17 +1,15 @@
-"""Whether a run has a model and a report that can be published; without TensorFlow, which takes ten seconds."""
+"""Checks that a run has a model and a report that can be published, without the ten seconds of TensorFlow's import."""
 
 import pathlib
 
 from tff_mf.errors import InputValueError
 
 from .. import reports
-from ..reports._summarised import MODEL
-
-REPORT, REPORT_TEXT = "report.json", "report.md"
+from ..run_folder.names import MODEL, REPORT, REPORT_TEXT
 
 
 def check_trained(run: pathlib.Path) -> None:
-    """Raises unless a folder holds a model and the report that follows from its files.
+    """Raises unless a run has a model, and the report that follows from its files.
 
     Raises:
         InputValueError: If it does not.
@@ -19,12 +17,14 @@ def check_trained(run: pathlib.Path) -> None:
     reports.run_folder(run)
     for name in (MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():
-            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")
+            raise InputValueError(
+                f"run={str(run)!r} has no {name}: it has not ended, or was run by an earlier version."
+            )
     check_report(run)
 
 
 def check_report(run: pathlib.Path) -> None:
-    """Raises unless the report of a run is the one that follows from its files, answers and audit included."""
+    """Raises unless the report of a run follows from its files, answers and audit included."""
     about = [each for each in reports.check(run) if each.field in ("report", "model")]
     wrong = [each.text for each in about if each.severity == "critical"]
     if wrong:
@@ -32,5 +32,5 @@ def check_report(run: pathlib.Path) -> None:
     if about:
         raise InputValueError(
             f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
-            "report, and nothing that is known now may be missing there."
+            "report, which must contain everything that is known by now."
         )

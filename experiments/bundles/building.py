@@ -1,11 +1,12 @@
-"""Makes a bundle: everything that a server and its devices need, and a manifest of it.
+"""Writes a bundle: everything that a server and its devices need, and a manifest.
 
-Two exports of one source are equal to the byte, wherever, whenever and beside whatever they run; a test keeps it so.
-Therefore graphs are built in a process of their own, from the files that are in the bundle by then.
+Two exports of one source are equal byte for byte, whenever, wherever and beside whichever other programs they run.
+Therefore graphs are built in their own process, from the files that are already in the bundle.
 """
 
 import json
 import pathlib
+import stat
 from collections.abc import Mapping
 
 from tff_mf import _validate
@@ -13,15 +14,17 @@ from tff_mf import _validate
 from .. import reports
 from ..configuration import toml_file
 from ..output import progress
+from ..output.folders import new_folder
 from ..run_folder import versions as package_versions
-from . import runner
+from ..run_folder.names import VOCABULARY
 from ._device_file import write_device_policy
 from ._device_policy import DevicePolicy
-from ._folders import new_folder, set_modes
-from ._manifest import RUNNER, VOCABULARY, Manifest, file_entries, write_manifest
+from ._manifest import Manifest, file_entries, write_manifest
 from ._own_process import graphs
 from ._policy import ParticipationPolicy, write_policy
+from ._runner_file import runner_file
 from ._source import Source
+from .names import RUNNER
 
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
 
@@ -34,22 +37,22 @@ def export(
     population: int | None = None,
     task_name: str | None = None,
 ) -> str:
-    """Writes the bundle of a deployment, whole or not at all, and returns its digest.
+    """Writes the bundle of a deployment, or nothing if it fails, and returns its digest.
 
     Args:
-        source: What is deployed.
-        out: The bundle's folder: a new one, or an empty one.
-        round_minutes: The longest that a round takes, as planned: the device's timer is `min_sep` of them.
-        population: Number of devices that can take part, if known, for the report.
-        task_name: Name of the task in `device-policy.json`; one that follows from the settings if it is not given.
+        source: The settings of the deployment.
+        out: Folder of the bundle: a new one, or an empty one.
+        round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
+        population: Number of devices that can take part, if it is known, for the report.
+        task_name: Name of the task in `device-policy.json`; derived from the settings if it is not given.
 
     Raises:
-        InputError: If an argument is out of range, or `out` holds something or cannot be written.
+        InputError: If an argument is out of range, or `out` is not empty or cannot be written.
     """
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         _validate.whole("population", population)
-    # What no client can hold is refused before anything is built.
+    # A policy that no client can hold is refused before anything is built.
     DevicePolicy.of(policy, rounds=source.privacy.rounds, task_name="later" if task_name is None else task_name)
     with new_folder(out) as aside:
         return write(source, aside, policy, population, package_versions.versions(), task_name)
@@ -66,20 +69,48 @@ def write(
     """Writes the files of a bundle to an empty folder, and returns its digest.
 
     Args:
-        source: What is deployed.
+        source: The settings of the deployment.
         folder: The folder.
-        policy: What devices keep to.
-        population: Number of devices that can take part, if known.
-        versions: What the bundle is said to be made with.
-        task_name: Name of the task for devices; one that follows from the settings if it is not given.
+        policy: The policy of devices.
+        population: Number of devices that can take part, if it is known.
+        versions: Versions of Python and of the packages, as the bundle states them.
+        task_name: Name of the task for devices; derived from the settings if it is not given.
 
     Raises:
         InputError: If the source cannot be exported.
     """
-    settings, privacy = source.settings, source.privacy
+    _write_inputs(source, folder, policy, population, versions, task_name)
+    exported = graphs(folder)
+    progress.step("manifest")
+    manifest = Manifest(
+        process=exported["process"],
+        stages=exported["stages"],
+        forms=exported["forms"],
+        lite=exported["lite"],
+        local_data={name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
+        test_only=source.privacy.insecure,
+        versions=versions,
+        files=file_entries(folder),
+    )
+    digest = write_manifest(folder, manifest)
+    _set_modes(folder)
+    progress.step()
+    return digest
+
+
+def _write_inputs(
+    source: Source,
+    folder: pathlib.Path,
+    policy: ParticipationPolicy,
+    population: int | None,
+    versions: Mapping[str, str],
+    task_name: str | None,
+) -> None:
+    """Writes the files of a bundle that graphs are built from, and those that need no graph."""
+    settings = source.settings
     reports.write_configuration(
         folder,
-        privacy,
+        source.privacy,
         clip_norm=settings.clip_norm,
         sampler=SAMPLER,
         population=population,
@@ -92,22 +123,12 @@ def write(
     toml_file.write(source.configuration, folder)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
-    (folder / RUNNER).write_bytes(pathlib.Path(runner.__file__).read_bytes())
+    (folder / RUNNER).write_bytes(runner_file().encode())
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
-    exported = graphs(folder)
-    progress.step("manifest")
-    manifest = Manifest(
-        process=exported["process"],
-        stages=exported["stages"],
-        forms=exported["forms"],
-        lite=exported["lite"],
-        local_data={name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
-        test_only=privacy.insecure,
-        versions=versions,
-        files=file_entries(folder),
-    )
-    digest = write_manifest(folder, manifest)
-    set_modes(folder)
-    progress.step()
-    return digest
+
+
+def _set_modes(folder: pathlib.Path) -> None:
+    """Takes the right to write a bundle's files from all but their owner, whatever the umask is."""
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))

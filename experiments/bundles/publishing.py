@@ -1,4 +1,4 @@
-"""A trained model as files, with its realised privacy report, and nothing of the server's state."""
+"""Exports a trained model with its realised privacy report, and without any of the server's state."""
 
 import json
 import pathlib
@@ -11,43 +11,42 @@ import tensorflow as tf
 from ... import aggregators
 from .. import reports
 from ..output import progress
-from ..training import program, task
-from ._folders import new_folder
-from ._manifest import VOCABULARY
+from ..output.folders import new_folder
+from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..training import task
 from ._source import deployed_again
-from ._trained import REPORT, REPORT_TEXT, check_trained
+from ._trained import check_trained
 
 SAVED_MODEL = "model"
 LITE = "model.tflite"
 TOKENIZE = "tokenize"
-# TensorFlow keeps this folder of a SavedModel for whoever serves it.
+# TensorFlow reserves this folder of a SavedModel for files of the server that serves it.
 _INSIDE = "assets.extra"
 
 
 def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
-    """Writes the trained model of a run, or of a deployment, whole or not at all.
+    """Writes the trained model of a run or a deployment, or nothing if it fails.
 
     | file | what it is |
     |---|---|
     | `model/` | SavedModel from words `[n, 20]` to logits `[n, 20, words]`, with the report in `assets.extra/` |
     | `model.tflite` | the same for TensorFlow Lite, where that can convert it |
     | `tokenize/` | SavedModel from sentences `[n]` to the words that the model takes |
-    | `vocabulary.json`, `report.json`, `report.md` | the words it knows, and what the training guarantees |
+    | `vocabulary.json`, `report.json`, `report.md` | its vocabulary, and the privacy report of its training |
 
-    Formal guarantee: what is written depends on the run's released model, its report and its vocabulary alone: no
-    rows of noise, no keys, and no optimizer's state are read, and of the report's exact counts of devices' reports
-    nothing is written.
+    Formal guarantee: the files depend only on the run's released model, its report and its vocabulary: no rows of
+    noise, keys or optimizer states are read, and the report's exact counts of devices' reports are left out.
 
     Args:
-        run: Folder of a run that has ended.
+        run: Folder of a finished run.
         out: Folder to write: a new one, or an empty one.
 
     Returns:
-        What was written: `parameters`, `headline` of the report, and why there is no file for TensorFlow Lite if so.
+        `parameters`, `headline` of the report, and the reason if there is no file for TensorFlow Lite.
 
     Raises:
-        InputError: If the run has no model or no report, its report does not follow from its files, or `out` holds
-            something.
+        InputError: If the run has no model or no report, its report does not follow from its files, or `out` is
+            not empty.
     """
     check_trained(run)
     with new_folder(out) as aside, aggregators.tff_session():
@@ -59,7 +58,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     report = reports.published(json.loads((run / REPORT).read_text(encoding="utf-8")))
     as_json, as_markdown = reports.as_text(report), reports.markdown(report)
     keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
-    weights = safetensors.numpy.load_file(run / program.MODEL)
+    weights = safetensors.numpy.load_file(run / MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
     words = tf.TensorSpec([None, task.SEQUENCE_LENGTH], tf.int64, name="words")
 

@@ -1,4 +1,4 @@
-"""The stages of a bundle as its runner has them, and what only tests and simulated devices use besides."""
+"""The stages of a bundle, with those that only tests and simulated devices use."""
 
 import functools
 import pathlib
@@ -12,20 +12,21 @@ from tff_mf.errors import InputValueError
 
 from ..output import native_output
 from . import runner
-from ._manifest import TOKENIZE, read_manifest
+from ._manifest import read_manifest
+from .names import TOKENIZE
 from .runner import Tensors as Tensors
 
 INITIAL = runner.INITIAL
 
 
 class Stages(runner.Stages):
-    """The stages of a bundle whose manifest is intact, with its tokenizer and its work for TensorFlow Lite.
+    """The stages of a bundle, with its tokenizer and the device's work for TensorFlow Lite.
 
     Args:
         folder: The bundle.
 
     Raises:
-        InputValueError: If it has no intact manifest.
+        InputValueError: If the manifest is missing or damaged.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -33,12 +34,12 @@ class Stages(runner.Stages):
         super().__init__(folder)
 
     def tokenize(self, sentences: list[str]) -> dict[str, np.ndarray]:
-        """Returns the examples that sentences make."""
+        """Returns sentences as examples."""
         found = self.signature(TOKENIZE)(sentences=tf.constant(sentences, tf.string))
         return {name: value.numpy() for name, value in found.items()}
 
     def lite_work(self, examples: Tensors, sent: Tensors) -> dict[str, np.ndarray]:
-        """Returns what `work` does, computed by TensorFlow Lite.
+        """Returns the result of `work`, computed by TensorFlow Lite.
 
         Raises:
             InputValueError: If the bundle has no file for it.
@@ -47,7 +48,7 @@ class Stages(runner.Stages):
         return self._lite(**{name: fed[name] for name in self.described["work"]["inputs"]})
 
     def types(self, stage: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the types of inputs and outputs that the SavedModel of a stage has."""
+        """Returns the types of the inputs and outputs of a stage's SavedModel."""
         signature = self.signature(self.described[stage]["path"])
         found = (signature.structured_input_signature[1], signature.structured_outputs)
         taken, given = (
@@ -61,7 +62,7 @@ class Stages(runner.Stages):
         lite = self._checked.lite
         if lite["path"] is None:
             raise InputValueError(f"bundle={str(self.folder)!r} has no file for TensorFlow Lite: {lite['reason']}")
-        # It logs its delegates as information, at every level that can be set.
+        # It logs its delegates as information, whatever the log level is.
         with native_output.without("INFO: "):
             self._interpreter = tf.lite.Interpreter(str(self.folder / lite["path"]))
             self._interpreter.allocate_tensors()

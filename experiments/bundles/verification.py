@@ -1,4 +1,4 @@
-"""Exports a bundle again, compares every file, and runs what is equal: whether a bundle is what it says."""
+"""Verifies a bundle: exports it again, compares every file, and runs the graphs."""
 
 import pathlib
 import tempfile
@@ -11,16 +11,17 @@ from .. import reports
 from ..configuration import layers
 from ..output import progress
 from ..run_folder import versions
-from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML
+from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import building
 from ._checks import believed, checked_copy, resting
 from ._device_file import read_device_policy
-from ._manifest import MANIFEST, VOCABULARY, read_manifest
+from ._manifest import read_manifest
 from ._policy import ParticipationPolicy, read_policy
 from ._results import CHECKED, DIGEST, REBUILT, Refusal, Verification
 from ._source import Source, deployed_again
+from .names import MANIFEST
 
-# What everything else is made of.
+# The files from which all others are made.
 _GIVEN = {
     RUN_JSON: DIGEST,
     VOCABULARY: DIGEST,
@@ -30,29 +31,28 @@ _GIVEN = {
 
 
 def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) -> Verification:
-    """Returns why a bundle must not be deployed, if it must not, and what each of its files rests on.
+    """Returns the reasons why a bundle must not be deployed, or the evidence for each of its files.
 
-    First come the files (see `refusals`). Then the bundle is exported again, from `run.json`, `configuration.toml`, the
-    artifact and the vocabulary, and every file must be equal to the byte. Graphs that are equal are run for some
-    rounds, in TensorFlow and in TFF, as a second line of defence.
+    The files are checked first (see `refusals`). Then the bundle is exported again, from `run.json`,
+    `configuration.toml`, the artifact and the vocabulary, and every file must be equal byte for byte. Equal graphs are
+    run for some rounds, in TensorFlow and in TFF, as a second line of defense.
 
-    Formal guarantee: if nothing is refused, every file that rests on "rebuilt" is what `tff-mf export` makes here of
-    `run.json`, the settings, the artifact and the vocabulary, and no graph, form or model of the bundle was loaded or
-    executed that is not. Everything is read from a copy that is made while hashes are taken. Whether `run.json`, the
-    artifact and the vocabulary are the ones that were meant, the bundle's digest tells, or a signature, and nothing
-    else.
+    Formal guarantee: if nothing is refused, every file that is "rebuilt" equals the one that `tff-mf export` makes here
+    from `run.json`, the settings, the artifact and the vocabulary, and only such graphs, forms and models of the bundle
+    were loaded or executed. Everything is read from a copy that is made while files are hashed. Only the bundle's
+    digest or a signature shows that `run.json`, the artifact and the vocabulary are the intended ones.
 
-    A bundle that was made with other versions of the packages than those here may have other graphs. It is refused,
-    naming the versions to verify it with; if its digest is given and is right, it is not: what could not be built again
-    then rests on that digest, or on the signature that it was taken from, alone, and no graph is run.
+    Other versions of the packages may make other graphs. A bundle that was made with other versions is then refused, by
+    the names of the versions to verify it with. If its correct digest is given, it is not refused: files that could not
+    be built again rest on that digest, or on the signature that it came from, and no graph is run.
 
     Args:
         folder: The bundle.
-        rounds: Rounds to run, at most: a bundle has no more than those of its run.
+        rounds: Largest number of rounds to run; a bundle has at most those of its run.
         digest: The bundle's digest, if it is known from elsewhere.
 
     Raises:
-        InputValueError: If the folder holds no bundle.
+        InputValueError: If the folder is not a bundle.
     """
     with checked_copy(folder, digest=digest) as (copy, found):
         if copy is None:
@@ -83,11 +83,11 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     """Exports a bundle again, from its settings, artifact and vocabulary.
 
     Args:
-        bundle: A copy of the bundle, whose files were checked.
+        bundle: A copy of the bundle, with checked files.
         to: An empty folder.
 
     Raises:
-        InputError: If a file that it is made of is damaged.
+        InputError: If a file from which it is made is damaged.
     """
     settings, privacy, vocabulary = deployed_again(bundle)
     run = reports.read_configuration(bundle)
@@ -98,7 +98,7 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
 
 
 def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:
-    """Yields the files of a bundle that are not equal to those of another; the manifest, if it alone is.
+    """Yields the files in which a bundle differs from another; the manifest only if no other file differs.
 
     Args:
         bundle: The bundle, whose files have the hashes of its manifest.
@@ -120,7 +120,7 @@ def _resting(copy: pathlib.Path, different: list[str]) -> dict[str, str]:
 
 
 def _other_versions(copy: pathlib.Path) -> str:
-    """Returns what a bundle was made with that is of another version here; an empty text if nothing is."""
+    """Returns the versions with which a bundle was made and that differ from those here, or an empty text."""
     made, here = reports.read_configuration(copy).versions, versions.versions()
     return ", ".join(
         f"{name} {version} (here: {here.get(name, 'none')})"
@@ -130,8 +130,8 @@ def _other_versions(copy: pathlib.Path) -> str:
 
 
 def _refusal(copy: pathlib.Path, name: str) -> Refusal:
-    reason = "is not what tff-mf export makes of run.json, its settings, the artifact and the vocabulary"
+    reason = "is not the file that tff-mf export makes from run.json, the settings, the artifact and the vocabulary"
     other = _other_versions(copy)
     if other:
-        reason += f"; the bundle says that it was made with {other}: verify it with those, or give its digest"
+        reason += f"; the bundle states that it was made with {other}: verify it with those, or give its digest"
     return Refusal(file=name, reason=reason)

@@ -1,4 +1,4 @@
-"""The `tff-mf` command: each subcommand is imported when it runs, with what it needs."""
+"""The `tff-mf` command; each subcommand is imported when it runs."""
 
 import contextlib
 import errno
@@ -19,23 +19,23 @@ from ._group import Group
 from ._version import version_option
 
 _COMMANDS = {
-    "account": "What a run with a mechanism and a noise multiplier guarantees.",
-    "audit": "Test the noise that really runs, against what is claimed for it.",
-    "calibrate": "The noise multiplier that a privacy target needs.",
-    "compare": "Train with every combination of a grid, and compare.",
-    "data": "Write data sets of text by client.",
+    "account": "State the guarantee of a run with a mechanism and a noise multiplier.",
+    "audit": "Test the noise that actually runs against its claims.",
+    "calibrate": "Find the noise multiplier for a privacy target.",
+    "compare": "Train with every combination of a grid, and compare the results.",
+    "data": "Write data sets of text, grouped by client.",
     "demo": "Train with correlated and with independent noise, and compare.",
-    "doctor": "Check the environment: what works, and what to do.",
-    "export": "Write a deployment as files: graphs, artifact, report, policy.",
+    "doctor": "Check the environment, and say what to install.",
+    "export": "Write a deployment as a bundle: graphs, artifact, report, policy.",
     "export-model": "Write a trained model, with its privacy report.",
     "import-matrix": "Check published matrices and save them as an artifact.",
-    "optimize": "Find a mechanism for a setting, and save it.",
+    "optimize": "Optimize a mechanism for a setting, and save it.",
     "plan": "Compare all mechanisms for a deployment, and recommend one.",
-    "report": "State what a run guarantees, and check it against its files.",
-    "show": "What an artifact holds.",
+    "report": "Write the privacy report of a run, or check it against the run's files.",
+    "show": "Show the contents of an artifact.",
     "train": "Train a language model with federated learning and differential privacy.",
-    "verify": "Check that a bundle is what it says, and run it.",
-    "worker": "Run a worker of TFF, for a run over several machines.",
+    "verify": "Verify a bundle, and run it.",
+    "worker": "Run a worker of TFF, to train on several machines.",
 }
 
 
@@ -43,7 +43,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INTERRUPTED = "tff-mf: interrupted"
 _AGAIN_SECONDS = 0.01
 
-# What the machine is short of, which is no fault of the program: a line says it better than a traceback.
+# The machine lacks space or handles: reported in one line, without a traceback.
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 
@@ -58,7 +58,7 @@ class _LazyGroup(Group):
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
-        # None of them is imported for it.
+        # Without importing any of them.
         return _COMMANDS
 
 
@@ -74,12 +74,12 @@ def main() -> NoReturn:
     Exit status: 0 done, 2 bad input (one line on stderr; the help if no command is named), 1 anything else.
     """
     _quiet()
-    # AutoGraph goes on without what it cannot write, with a full disk say, and then loops over data never end.
+    # If AutoGraph cannot write its files, on a full disk for example, it continues, and loops over data never end.
     os.environ.setdefault("AUTOGRAPH_STRICT_CONVERSION", "1")
-    # A terminated run unwinds like an interrupted one, so that TFF's worker ends with it.
+    # A terminated run unwinds like an interrupted one, so that TFF's worker ends too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # A shell starts what runs in the background with interrupts ignored, which is passed on to TFF's worker, and
-    # TFF ends the worker by an interrupt and waits for it for ever. A handler is not passed on.
+    # A shell starts background jobs with interrupts ignored. TFF's worker would inherit this, and TFF, which ends the
+    # worker with an interrupt, would wait for ever. A handler is not inherited.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
     sys.unraisablehook = _raise_again
@@ -97,12 +97,12 @@ def main() -> NoReturn:
         shortage = _shortage(error)
         if shortage is not None:
             where = f"{shortage.filename}: " if shortage.filename else ""
-            click.echo(f"tff-mf: {where}{shortage.strerror}; what was saved is whole (train: --resume)", err=True)
+            click.echo(f"tff-mf: {where}{shortage.strerror}; saved files are intact (train: --resume)", err=True)
             sys.exit(1)
         unusable = _boundary.unusable(error, _group.invoked()) if isinstance(error, OSError) else None
         if unusable is not None:
             _refuse(unusable)
-        # TensorFlow's own code may turn an interrupt into an error of another kind.
+        # TensorFlow may turn an interrupt into another error.
         if signal.getsignal(signal.SIGINT) is not _end_now:
             raise
         click.echo(_INTERRUPTED, err=True)
@@ -111,26 +111,26 @@ def main() -> NoReturn:
 
 
 def _quiet() -> None:
-    """Keeps TensorFlow's own log off the screen, unless somebody asks for all of it (0).
+    """Keeps TensorFlow's log off the screen, unless the level 0 asks for all of it.
 
     On every start TensorFlow reports as errors that it registers cuDNN, cuFFT and cuBLAS twice, and that there is no
-    GPU. Any other level may be that of a build, or of JAX, which sets one for its children. An error that matters
-    reaches Python as an exception, and one that ends the process is written at every level.
+    GPU. Other levels may come from a build, or from JAX, which sets one for its child processes. Relevant errors reach
+    Python as exceptions, and fatal ones are written at every level.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
-    """Unwinds, so that what has begun is ended in order; the next interrupt does not wait for that."""
+    """Unwinds, so that everything ends in order; the next interrupt ends the process at once."""
     signal.signal(signal.SIGINT, _end_now)
     raise KeyboardInterrupt
 
 
 def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Raises an interrupt again that Python dropped, since it came while an object was being freed."""
+    """Raises an interrupt again that Python dropped because it came while an object was being freed."""
     error = dropped.exc_value
-    # Signals are the main thread's; what another thread drops would have ended that thread alone.
+    # Signals belong to the main thread; an error dropped in another thread would have ended only that thread.
     here = threading.current_thread() is threading.main_thread()
     if not (here and isinstance(error, KeyboardInterrupt | SystemExit)):
         sys.__unraisablehook__(dropped)
@@ -139,7 +139,7 @@ def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
     def raise_it(number: int, frame: types.FrameType | None) -> None:
         while frame is not None:
             if frame.f_code is _raise_again.__code__:
-                # A busy machine is not out of here yet, where Python would drop it once more.
+                # On a busy machine this function may still be running, where Python would drop the error again.
                 signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
                 return
             frame = frame.f_back
@@ -150,9 +150,9 @@ def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
 
 
 def _end_now(number: int, frame: object) -> NoReturn:
-    """Ends this process at once, and those that it started."""
+    """Ends this process at once, with its child processes."""
     with contextlib.suppress(Exception):
-        # Loaded if anything was started that would not end by itself.
+        # Loaded if a process was started that would not end by itself.
         for child in sys.modules["psutil"].Process().children(recursive=True):
             child.kill()
     os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
@@ -160,7 +160,7 @@ def _end_now(number: int, frame: object) -> NoReturn:
 
 
 def _shortage(error: BaseException | None) -> OSError | None:
-    """Returns the lack of space, or the like, that an error comes from: TensorFlow raises errors of its own on one."""
+    """Returns the shortage, such as a full disk, behind an error: TensorFlow raises its own errors for it."""
     while error is not None and not (isinstance(error, OSError) and error.errno in _SHORTAGES):
         error = error.__cause__ or error.__context__
     return error

@@ -1,4 +1,4 @@
-"""What holds for every value that is typed, whatever it is for, and how a line on one that is wrong looks."""
+"""Checks of every value on the command line, and the form of messages about wrong ones."""
 
 import os
 import re
@@ -12,19 +12,19 @@ from tff_mf import _validate
 
 _LONGEST = 4095
 _SHOWN = 60
-# Longer than this is a path or a word that nobody reads to its end.
+# Longer values are cut in messages.
 _READ = 160
 _LONG = re.compile(rf"""(?<!\w)(?:'[^']{{{_READ},}}'|"[^"]{{{_READ},}}")(?!\w)|\S{{{_READ},}}""")
-# They reorder what a terminal shows; what other scripts are written with is of the same category.
+# They reorder the text on a terminal; other format characters are needed by some scripts.
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def check(context: click.Context) -> None:
-    """Refuses values that no option or argument has a use for.
+    """Refuses values that are valid for no option or argument.
 
     Raises:
-        click.UsageError: If a text is empty, longer than any path, or has control characters or what is no text; or a
-            whole number is beyond 64 bits.
+        click.UsageError: If a text is empty, longer than any path, or has control characters or bytes that are not
+            text; or if a whole number does not fit in 64 bits.
     """
     for each in context.command.params:
         typed = each.name and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
@@ -45,22 +45,22 @@ def _check(value: Any, parameter: click.Parameter, context: click.Context) -> No
         if not value.strip():
             refuse("is empty: give a value." if parameter.required else "is empty: give a value, or leave it out.")
         if len(os.fsencode(value)) > _LONGEST:
-            refuse(f"has {len(value)} characters: no path and no name has more than {_LONGEST}.")
+            refuse(f"has {len(value)} characters: paths and names have at most {_LONGEST}.")
         if any(unicodedata.category(each) in ("Cc", "Cs") or each in _REORDERING for each in value):
-            refuse("has characters that are no text: leave them out, or rename the file.")
+            refuse("has characters that are not text: leave them out, or rename the file.")
     elif isinstance(value, int) and abs(value) > _validate.MAX_WHOLE:
-        refuse(f"is beyond 64 bits: give a number of at most {_validate.MAX_WHOLE}.")
+        refuse(f"does not fit in 64 bits: give a number of at most {_validate.MAX_WHOLE}.")
 
 
 def called(parameter: click.Parameter, context: click.Context) -> str:
-    """Returns what an option or an argument is called where it is typed."""
+    """Returns the name of an option or an argument on the command line."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.make_metavar(context).strip("[]")
 
 
 def unusable(error: OSError, context: click.Context | None) -> str | None:
-    """Returns what to say if an error of the system is on a path that was typed, or on one in it; `None` if not."""
+    """Returns the message for a system error about a given path, or one inside it; `None` for other errors."""
     if context is None or not isinstance(error.filename, str):
         return None
     for each in context.command.params:
@@ -74,7 +74,7 @@ def unusable(error: OSError, context: click.Context | None) -> str | None:
 
 
 def line(message: str) -> str:
-    r"""Returns a message as one line that a terminal shows as it is, with long values cut.
+    r"""Returns a message as one printable line, with long values cut.
 
     Example:
         >>> line("--out='" + 5000 * "x" + "' is\nno\x1b[2J folder")

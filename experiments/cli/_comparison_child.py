@@ -1,4 +1,4 @@
-"""A run of a comparison as a process of its own, which ends with the comparison, however that ends."""
+"""The process of one run of a comparison: it ends when the comparison ends, even if that is killed."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _run(parent: str, lock: str, *arguments: str) -> None:
-    # Linux sends the signal when the parent is gone; it may be gone already.
+    # Linux sends the signal when the parent ends; it may have ended already.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
         sys.exit(1)

@@ -1,11 +1,11 @@
-"""Completion by bash, of words and files together, and of words with a colon, which bash takes for several."""
+"""Completion in bash: words together with files, and words with a colon, which bash splits."""
 
 import os
 
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-# Click's own script forgets the words as soon as files go with them, and is handed `production`, `:` and `b4` for
-# `production:b4`: bash breaks words at what COMP_WORDBREAKS says, and puts what is completed in place of the last part.
+# Click's own script drops words when files are offered too, and receives `production`, `:` and `b4` for
+# `production:b4`: bash splits words at COMP_WORDBREAKS, and replaces only the last part with the completion.
 _SOURCE = r"""%(complete_func)s() {
     local IFS=$'\n' line=${COMP_LINE:0:COMP_POINT} response type value path
     local word=${line##*[[:space:]]} before=
@@ -34,7 +34,7 @@ class _Bash(BashComplete):
     source_template = _SOURCE
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Returns the words before the one that is completed, and that one, of the line up to the cursor."""
+        """Returns the words before the one to complete, and this one, of the line up to the cursor."""
         line = os.environ["COMP_WORDS"]
         words = split_arg_string(line)[1:]
         unfinished = words and not line[-1:].isspace()
@@ -42,5 +42,5 @@ class _Bash(BashComplete):
 
 
 def register() -> None:
-    """Makes it the completion that `_TFF_MF_COMPLETE=bash_source tff-mf` prints."""
+    """Lets `_TFF_MF_COMPLETE=bash_source tff-mf` print this completion."""
     add_completion_class(_Bash, "bash")

@@ -1,4 +1,4 @@
-"""What this project needs of a machine, and whether it is there."""
+"""Requirements of this project on the environment, and whether they are met."""
 
 import dataclasses
 import importlib.metadata
@@ -17,13 +17,13 @@ _DEVELOPMENT = frozenset({"ruff", "pyrefly", "pytest", "hypothesis", "wheel", "s
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A part of this project that can be installed without those that follow it.
+    """A layer of this project, which can be installed without the following ones.
 
     Attributes:
-        name: What it is called.
-        gives: What it is for.
-        missing: Packages that it needs, and that are not installed.
-        remedy: The command that installs them, or why this Python cannot have them.
+        name: Its name.
+        gives: What it provides.
+        missing: Required packages that are not installed.
+        remedy: The command that installs them, or the reason why this Python cannot.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Layer:
 
     @property
     def installed(self) -> bool:
-        """Whether nothing of it is missing."""
+        """Whether all of it is installed."""
         return not self.missing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was checked.
+    """The result of one check.
 
     Attributes:
-        ok: Whether it is as it must be for what is installed.
-        text: What was found and, if it is wrong, what to do.
+        ok: Whether the installed layers can work with it.
+        text: The finding, with a remedy if it is not ok.
     """
 
     ok: bool
@@ -69,7 +69,7 @@ _LAYERS = (
 
 
 def layers() -> list[Layer]:
-    """Returns every layer, installed or not, those that the others need first."""
+    """Returns every layer, installed or not, in the order in which they need each other."""
     return [
         Layer(
             name=name,
@@ -93,14 +93,14 @@ def requirements_text() -> str:
     for path in (package / "requirements.txt", package.parent / "requirements.txt"):
         if path.is_file():
             return path.read_text(encoding="utf-8")
-    raise FileNotFoundError("requirements.txt is neither in the package nor beside it: install tff-mf again.")
+    raise FileNotFoundError("requirements.txt is neither in the package nor beside it: reinstall tff-mf.")
 
 
 def examine() -> list[Finding]:
-    """Returns what was checked, in the order in which it should be mended.
+    """Returns the results of all checks, in the order in which problems should be fixed.
 
-    Where nothing of TensorFlow is installed, nothing is wrong with a Python, a platform or versions that TensorFlow
-    Federated has no release for: the mechanisms need none.
+    Without TensorFlow, any Python, platform and versions are ok, even if TensorFlow Federated does not support them:
+    the mechanisms do not need it.
     """
     found = {layer.name: layer for layer in layers()}
     mechanisms = found["mechanisms"]
@@ -108,7 +108,7 @@ def examine() -> list[Finding]:
     first = [] if mechanisms.installed else [Finding(ok=False, text=text)]
     if not _any_of_tensorflow():
         return [*first, Finding(ok=True, text=f"Python {platform.python_version()}"), _working_folder()]
-    # In another Python the pins cannot be installed, so that to name each of them helps nobody.
+    # In another Python the pins cannot be installed, so that listing them would not help.
     pinned = [] if _requires.other_python() else [*_packages(), _worker()]
     return [*first, _python(), _platform(), *pinned, _working_folder()]
 
@@ -169,7 +169,7 @@ def _worker() -> Finding:
     try:
         files = importlib.metadata.files("tensorflow-federated") or []
     except importlib.metadata.PackageNotFoundError:
-        return Finding(ok=False, text=f"TFF's worker is not there. Run: {_requires.INSTALL_COMMAND}")
+        return Finding(ok=False, text=f"TFF's worker is missing. Run: {_requires.INSTALL_COMMAND}")
     workers = [pathlib.Path(str(file.locate())) for file in files if file.name == "worker_binary"]
     ok = any(os.access(worker, os.X_OK) for worker in workers)
     remedy = "" if ok else f" cannot be run: {_requires.INSTALL_COMMAND}"

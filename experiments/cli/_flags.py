@@ -1,4 +1,4 @@
-"""What the shared flags of a command mean together: every combination that means nothing is refused."""
+"""The meaning of the shared flags; meaningless combinations are refused."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ _WITH_RATES = ("learning_rates", "momentum_with_rates")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """The values of the shared flags; what was not given, or is no flag of the command, is None or False."""
+    """Values of the shared flags; those that were not given, or that the command lacks, are None or False."""
 
     rounds: int | None = None
     min_sep: int | None = None
@@ -45,7 +45,7 @@ class Flags:
     def participation(self) -> tff_mf.Participation:
         """Returns the schema of the flags.
 
-        It is never guessed: single participation, the guess that would be at hand, gives the smallest ε.
+        There is no default: single participation, the obvious one, would give the smallest ε.
         """
         if self.max_participations == 1 and self.min_sep is None and not self.fixed_epochs:
             return tff_mf.SingleParticipation()
@@ -56,8 +56,8 @@ class Flags:
         ]
         if missing or self.min_sep is None or self.max_participations is None:
             raise click.UsageError(
-                f"{' and '.join(missing)} missing: say how often a client may take part, "
-                "for single participation with --max-participations 1."
+                f"{' and '.join(missing)} missing: say how often a client may take part "
+                "(--max-participations 1 for single participation)."
             )
         schema = tff_mf.FixedEpoch if self.fixed_epochs else tff_mf.MinSep
         return schema(min_sep=self.min_sep, max_participations=self.max_participations)
@@ -90,7 +90,7 @@ class Flags:
         rounds: int | None = None,
         workload: tff_mf.Workload | None = None,
     ) -> MechanismSetting:
-        """Returns the setting of the flags, with what stands in for flags that were not given."""
+        """Returns the setting of the flags; the arguments replace flags that were not given."""
         rounds = self.rounds if rounds is None else rounds
         assert rounds is not None
         return MechanismSetting(
@@ -102,11 +102,11 @@ class Flags:
         )
 
     def named(self, file: str, setting: MechanismSetting) -> tff_mf.Mechanism:
-        """Returns the mechanism called FILE, optimized for the setting if it is the name of a kind."""
+        """Returns the mechanism called FILE, optimized for the setting if it names a kind."""
         return setting.named(file, buffers=self.buffers, bands=self.bands, objective=self.objective)
 
     def sampled(self) -> dict[str, Any] | None:
-        """Returns population and cohort of --sampling, or None without it; refuses what does not go together."""
+        """Returns population and cohort of --sampling, or None without it; refuses contradictory flags."""
         if self.population is not None:
             _validate.whole("population", self.population)
         if self.sampling is None:
@@ -123,7 +123,7 @@ class Flags:
         return {"kind": self.sampling, "population": self.population, "clients_per_round": self.clients_per_round}
 
     def check_sampling(self) -> None:
-        """Refuses a sampling that no theorem here covers."""
+        """Refuses a sampling that no implemented theorem covers."""
         _validate.one_of("sampling", self.sampling, amplification.KINDS)
         if self.adjacency != "zero-out":
             raise click.UsageError(
@@ -137,30 +137,30 @@ class Flags:
             )
 
     def groups(self, file: str) -> int:
-        """Returns the groups that --sampling splits clients into: 1, --min-sep, or the bands of the mechanism."""
+        """Returns the number of groups into which --sampling splits clients: 1, --min-sep, or the mechanism's bands."""
         if self.sampling == "poisson":
             return 1
         known = self.min_sep if self.min_sep is not None else self.bands
         if known is not None:
             return _validate.whole("min_sep" if self.min_sep is not None else "bands", known)
         if file in mechanism_names.KINDS:
-            raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has so many groups of clients.")
+            raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has as many groups of clients.")
         assert self.rounds is not None
         return amplification.bands_of(mechanism_names.load(file, self.rounds), self.rounds)
 
     def sampled_participation(self, groups: int) -> tff_mf.Participation:
-        """Returns what sampling binds clients to; flags that say something else are refused."""
+        """Returns the participation schema of the sampling; refuses flags that contradict it."""
         assert self.rounds is not None
         assert self.sampling is not None
         schema = amplification.bound_by(self.sampling, groups, self.rounds)
         b, k = schema.min_sep, schema.max_participations
         if self.min_sep not in (None, b) or self.max_participations not in (None, k):
             raise click.UsageError(
-                f"--sampling {self.sampling} binds clients by --min-sep {b} and --max-participations {k} and by "
-                "nothing else: leave both out, or give these."
+                f"--sampling {self.sampling} implies --min-sep {b} and --max-participations {k}: leave both "
+                "out, or give these."
             )
         if self.fixed_epochs and self.sampling == "poisson":
             raise click.UsageError(
-                "--sampling poisson does not go with --fixed-epochs: a client may come in any round."
+                "--sampling poisson does not go with --fixed-epochs: a client may take part in any round."
             )
         return schema

@@ -1,4 +1,4 @@
-"""Groups of commands: what a wrong command, or none, gets to see, and which command an error is of."""
+"""Groups of commands: messages for a wrong or missing command, and the command to which an error belongs."""
 
 import contextvars
 import re
@@ -18,7 +18,7 @@ _HYPHEN = "\N{NON-BREAKING HYPHEN}"
 
 
 class _Formatter(click.HelpFormatter):
-    """Never breaks a line inside of a flag."""
+    """Never breaks a line inside a flag."""
 
     def write_text(self, text: str) -> None:
         super().write_text(_unbroken(text))
@@ -53,7 +53,7 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            # To stderr: who asked for a result has none.
+            # To stderr, since there is no result.
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)
         return super().parse_args(ctx, args)
@@ -75,7 +75,7 @@ class Group(click.Group):
         raise click.UsageError(f"no such command {name!r}{meant}{see}", ctx)
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """Returns what each command does, in a line or two."""
+        """Returns a summary of each command."""
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         return {
             name: " ".join((command.help or "").split("\n\n")[0].split())
@@ -89,7 +89,7 @@ class Group(click.Group):
 
 
 def refusal(error: click.ClickException) -> str:
-    """Returns the message of an error of click's own, with the nearest flag where one was wrong."""
+    """Returns the message of an error of click, with the nearest flag for a wrong one."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         flags = [flag for each in error.ctx.command.params for flag in each.opts if flag.startswith("--")]
         return f"no such option {error.option_name!r}{_validate.did_you_mean(error.option_name, flags)}"
@@ -97,5 +97,5 @@ def refusal(error: click.ClickException) -> str:
 
 
 def invoked() -> click.Context | None:
-    """Returns the context of the command that was invoked last, also after it has ended."""
+    """Returns the context of the last invoked command, even after its end."""
     return _latest.get()

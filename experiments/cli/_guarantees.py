@@ -20,10 +20,10 @@ AT_EQUAL_PRIVACY = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-    """A mechanism, the setting that its guarantee is for, and how cohorts are drawn if that is to count.
+    """A mechanism, the setting of its guarantee, and how cohorts are drawn if amplification is asked for.
 
     Attributes:
-        name: What the mechanism was called.
+        name: Name of the mechanism on the command line.
         mechanism: The mechanism.
         setting: Its setting.
         sampled: Kind, groups, population and cohort of --sampling, or None.
@@ -47,11 +47,11 @@ class Found:
         }
 
     def described(self) -> dict[str, Any]:
-        """Returns what the guarantee is for."""
+        """Returns the setting of the guarantee."""
         return described(self.setting)
 
     def errors(self, noise_multiplier: float) -> dict[str, Any]:
-        """Returns the standard deviation of the noise in the workload's rows, in clip norms, if it was asked for."""
+        """Returns the standard deviation of the noise in the rows of the workload, in clip norms, if one was given."""
         if not self.says_workload:
             return {}
         error = self.setting.errors(self.mechanism)
@@ -63,7 +63,7 @@ class Found:
         }
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
-        """Returns ε with amplification, in entries of its own, if --sampling was given."""
+        """Returns ε with amplification, in its own entries, if --sampling was given."""
         if self.sampled is None:
             return {}
         found = amplification.in_secret(
@@ -72,7 +72,7 @@ class Found:
         return {"amplified_epsilon": found.epsilon, "amplified_statement": found.statement}
 
     def calibrated(self, epsilon: float, delta: float, population: int | None) -> dict[str, Any]:
-        """Returns the noise multiplier of a target, what it guarantees, and in entries of its own the amplified one."""
+        """Returns the noise multiplier of a target with its guarantee, and the amplified one in its own entries."""
         multiplier = self.setting.noise_multiplier(self.mechanism, epsilon=epsilon, delta=delta)
         run = self.setting.guarantee(self.mechanism, multiplier)
         return {
@@ -88,7 +88,7 @@ class Found:
         }
 
     def _calibrated_amplified(self, epsilon: float, delta: float) -> dict[str, Any]:
-        """Returns the noise multiplier that amplification allows, and ε with and without it, if there is --sampling."""
+        """Returns the noise multiplier with amplification, and its ε with and without, if --sampling was given."""
         if self.sampled is None:
             return {}
         amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
@@ -108,7 +108,7 @@ class Found:
         }
 
     def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
-        """Prints a result whose statements are paragraphs to people."""
+        """Prints a result; in text, its statements are paragraphs."""
         words: dict[str, Any] = {
             "mechanism": title(self.name, self.mechanism),
             "sensitivity_exact": None,
@@ -144,7 +144,7 @@ def found(file: str, flags: Flags) -> Found:
 
 
 def title(name: str, mechanism: tff_mf.Mechanism) -> str:
-    """Returns what a mechanism was called, and its kind where the name does not say it."""
+    """Returns the name of a mechanism, with its kind unless the name contains it."""
     kind = mechanism.kind.replace("_", "-")
     return name if name.startswith(kind) else f"{name}, {kind}"
 
@@ -163,11 +163,11 @@ def described(setting: MechanismSetting) -> dict[str, Any]:
 
 
 def in_words(setting: MechanismSetting) -> dict[str, Any]:
-    """Returns what people read of a setting in place of `described`."""
+    """Returns a setting as text, in place of the entries of `described`."""
     workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
     schema = setting.participation
     return {
-        "participation": "each client once at most" if schema.max_participations == 1 else setting.in_words,
+        "participation": "each client at most once" if schema.max_participations == 1 else setting.in_words,
         "min_sep": None,
         "max_participations": None,
         "restart_every": None,
@@ -176,12 +176,12 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
 
 
 def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, float]:
-    """Returns the sensitivity for replace-one, where that is the adjacency: `sensitivity` is that of zero-out."""
+    """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is that of zero-out."""
     return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
 
 
 def unstated(result: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what people read in place of each finite ε where the statement states none."""
+    """Returns the text in place of each finite ε if the statement states none."""
     if not result.get("statement", "").startswith(statements.REFUSALS):
         return {}
     names = [name for name in result if name.removeprefix("amplified_").startswith("epsilon")]

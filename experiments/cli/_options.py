@@ -1,4 +1,4 @@
-"""Flags, arguments and output that several commands share: an option reads and means the same wherever it is."""
+"""Flags, arguments and output that several commands share: an option has the same name and meaning in each."""
 
 import functools
 import inspect
@@ -11,6 +11,7 @@ import click
 import tff_mf
 
 from ..configuration import mechanism_names
+from ..output import strict_json
 from . import _screens, _types
 from ._flags import Flags
 
@@ -18,13 +19,13 @@ Command = Callable[..., Any]
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "rounds": {"type": int, "help": "Number of rounds n."},
-    "min_sep": {"type": int, "help": "Smallest separation b of two rounds that one client takes part in."},
-    "max_participations": {"type": int, "help": "Largest number k of rounds that one client takes part in."},
+    "min_sep": {"type": int, "help": "Smallest difference b between two rounds in which one client takes part."},
+    "max_participations": {"type": int, "help": "Largest number k of rounds in which one client takes part."},
     "fixed_epochs": {
         "is_flag": True,
-        "help": "Clients come once an epoch of --min-sep rounds, always in the same place.",
+        "help": "Each client takes part once per epoch of --min-sep rounds, always at the same position.",
     },
-    "restart_every": {"type": int, "help": "Rounds after which noise starts anew; never, if not given."},
+    "restart_every": {"type": int, "help": "Rounds after which the noise restarts; never if not given."},
     "adjacency": {
         "type": _types.ADJACENCY,
         "default": "zero-out",
@@ -33,32 +34,32 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "workload": {
         "type": _types.WORKLOAD,
-        "help": "What losses are for: prefix_sum, momentum, learning_rates or momentum_with_rates; prefix_sum if not "
-        "given, or what a FILE was made for.",
+        "help": "Workload of the losses: prefix_sum, momentum, learning_rates or momentum_with_rates; if not given, "
+        "that of a FILE, or prefix_sum.",
     },
     "momentum": {"type": float, "help": "Momentum of the workload."},
-    "warmup": {"type": float, "help": "Part of the rounds over which the workload's learning rates rise."},
-    "cooldown": {"type": float, "help": "Part of the rounds over which the workload's learning rates fall."},
+    "warmup": {"type": float, "help": "Fraction of the rounds over which the workload's learning rates rise."},
+    "cooldown": {"type": float, "help": "Fraction of the rounds over which the workload's learning rates fall."},
     "objective": {
         "type": _types.OBJECTIVE,
-        "help": "Loss to minimize; rms if not given, but max where a single BLT is looked for.",
+        "help": "Loss to minimize: by default rms, but max if only a BLT is optimized.",
     },
-    "bands": {"type": int, "help": "Number b̂ of diagonals of a banded kind; --min-sep if not given."},
+    "bands": {"type": int, "help": "Number b̂ of bands of a banded mechanism; --min-sep if not given."},
     "buffers": {"type": int, "help": "Number of buffers of a BLT; chosen by the optimizer if not given."},
     "sampling": {
         "type": _types.AMPLIFIED,
-        "help": "State amplification by sampling too: poisson or cyclic_poisson. It holds only where cohorts are drawn "
-        "at random, in secret, and nobody ever learns them.",
+        "help": "Also print figures amplified by sampling: poisson or cyclic_poisson. They hold only if cohorts are "
+        "drawn at random and remain secret.",
     },
     "population": {
         "type": int,
-        "help": "Clients that can take part: no guarantee is stated unless δ is below 1 / population.",
+        "help": "Number of clients that can take part; no guarantee is stated unless δ is below 1 / population.",
     },
-    "clients_per_round": {"type": int, "help": "Clients of a round; with --sampling, on average."},
-    "noise_multiplier": {"type": float, "help": "σ: standard deviation of Z over the clip norm."},
-    "epsilon": {"type": float, "help": "ε that the whole run may reach."},
+    "clients_per_round": {"type": int, "help": "Number of clients per round; with --sampling, on average."},
+    "noise_multiplier": {"type": float, "help": "σ: standard deviation of Z divided by the clip norm."},
+    "epsilon": {"type": float, "help": "Largest ε of the whole run."},
     "delta": {"type": float, "help": "δ of the guarantee; well below 1 / population."},
-    "out": {"metavar": "FILE", "help": "Where the artifact goes."},
+    "out": {"metavar": "FILE", "help": "File of the artifact."},
 }
 
 PARTICIPATION = ("min_sep", "max_participations", "fixed_epochs")
@@ -68,7 +69,7 @@ SAMPLING = ("population", "sampling", "clients_per_round")
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, identity or production:NAME (b100, b400, b1000); or blt, banded, "
-    "banded-toeplitz, banded-inverse or dense, which is then optimized for the setting."
+    "banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
 )
 
 
@@ -78,12 +79,12 @@ def help_of(name: str) -> str:
 
 
 def option(name: str, **more: Any) -> Callable[[Command], Command]:
-    """Returns the option called `name`, with what differs in a command."""
+    """Returns the option called `name`, with the settings that differ in a command."""
     return click.option("--" + name.replace("_", "-"), name, **{**_OPTIONS[name], **more})
 
 
 def setting(*names: str, required: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Adds options of these names, whose values the command gets as one argument, `flags`."""
+    """Adds options, whose values the command receives as one argument, `flags`."""
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
@@ -100,7 +101,7 @@ def setting(*names: str, required: Sequence[str] = ()) -> Callable[[Command], Co
 
 
 def mechanism(command: Command) -> Command:
-    """Adds the argument FILE, any name of a mechanism, and says in the help what it may be."""
+    """Adds the argument FILE, any name of a mechanism, and its description in the help."""
     command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{_MECHANISMS}"
     return click.argument("file", metavar="FILE", type=_types.MECHANISM)(command)
 
@@ -134,14 +135,14 @@ def report(
     words: Mapping[str, Any] | None = None,
     below: Sequence[str] = (),
 ) -> None:
-    """Prints a result, as one JSON object or as a line an entry.
+    """Prints a result, as one JSON object or one line per entry.
 
-    JSON has all digits, and no infinity: an unbounded ε or ρ is printed as null.
+    JSON has all digits, and null in place of an unbounded ε or ρ.
 
     Args:
-        result: What there is to say, by name.
-        as_json: Whether it is read by a program.
-        words: What people read in place of an entry; `None` leaves it out.
+        result: The values, by name.
+        as_json: Whether to print JSON.
+        words: Texts that replace entries where no JSON is printed; `None` leaves an entry out.
         below: Paragraphs after the entries.
     """
     if as_json:
@@ -155,18 +156,16 @@ def report(
 
 
 def paragraphs(*texts: str | None) -> None:
-    """Prints texts as wide as the terminal, with an empty line between two; one that is empty or None says nothing."""
+    """Prints texts as wide as the terminal, with empty lines between them; skips those that are empty or None."""
     for number, text in enumerate(filter(None, texts)):
         click.echo("\n" * bool(number) + "\n".join(_screens.folded(text)))
 
 
 def show(rows: Sequence[tuple[str, str]]) -> None:
-    """Prints labels with a text beside each; a row without a text says nothing."""
+    """Prints labels with a text beside each; skips rows without a text."""
     for line in _screens.labelled(rows):
         click.echo(line)
 
 
 def _jsonable(value: Any) -> Any:
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return None
-    return value
+    return strict_json.finite(value) if isinstance(value, float) else value

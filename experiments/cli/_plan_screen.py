@@ -1,4 +1,4 @@
-"""What `tff-mf plan` prints, for programs and for people."""
+"""Output of `tff-mf plan`, as JSON and as text."""
 
 import dataclasses
 import math
@@ -16,8 +16,8 @@ from . import _guarantees, _screens
 _NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
 _ONLY_IF = (
-    "Only if cohorts are drawn at random and in secret, and nobody ever learns them: amplification by {kind} "
-    "sampling{turns}. None of it holds where clients decide when they are available."
+    "Only if cohorts are drawn at random and remain secret: amplification by {kind} sampling{turns}. It does not "
+    "hold if clients decide when they are available."
 )
 
 
@@ -28,13 +28,13 @@ class PlanScreen:
     Attributes:
         deployment: What is known before the run.
         options: Every mechanism, the one with the least loss first.
-        chosen: The one that is recommended.
-        why: Why it is.
-        statement: Its guarantee in one line, or why there is none.
+        chosen: The recommended mechanism.
+        why: The reason.
+        statement: Its guarantee in one line, or the reason why there is none.
         refused: Whether there is none.
-        signal: What noise leaves of the signal, as `signal_to_noise.of_option` has it.
-        notes: What else there is to know.
-        by_epsilon: Whether noise follows from ε, and not ε from the noise.
+        signal: Signal and noise, see `signal_to_noise.of_option`.
+        notes: Further remarks.
+        by_epsilon: Whether the noise follows from ε, and not ε from the noise.
         sampling: The kind of --sampling, if given.
         sampled: Numbers of bands with amplification, if --sampling was given.
     """
@@ -75,7 +75,7 @@ class PlanScreen:
         return result
 
     def lines(self) -> Iterator[str]:
-        """Yields what people read."""
+        """Yields the lines of the text."""
         yield from _screens.folded(self._title())
         yield ""
         yield from _screens.table(*self._table())
@@ -120,7 +120,7 @@ class PlanScreen:
                 continue
             figures = option.figures
             epsilons = [figures["epsilon"], *(option.if_wrong[case] for case in _CASES)]
-            # What no line may state no column states.
+            # Without a stated guarantee, no column has an ε.
             shown = [_NONE if self.refused else digits.upwards(each) for each in epsilons]
             cells = [option.name, digits.nearest(figures["rms_loss"]), digits.nearest(figures["max_loss"])]
             cells += [digits.upwards(figures[name]) for name in noise if name != "epsilon"]

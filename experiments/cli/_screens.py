@@ -1,4 +1,4 @@
-"""How figures and tables look to people: words, the digits that mean something, and no line wider than the terminal."""
+"""Numbers and tables as text: labels, significant digits, and lines no wider than the terminal."""
 
 import itertools
 import shutil
@@ -17,12 +17,12 @@ _FALLBACK = 80
 _GAP = "  "
 _MOST_LISTED = 8
 
-# Who copies one of these is to be safe with what was copied.
+# Rounded up, so that a copied value is safe.
 _UPWARDS = (
     *("epsilon", "epsilon_by_pld", "epsilon_from_zcdp", "zcdp_rho", "mu", "noise_multiplier"),
     *("amplified_epsilon", "amplified_noise_multiplier", "epsilon_if_cohorts_are_known"),
 )
-# Close to each other, and copied to compute with.
+# With more digits: they are close to each other, and used in calculations.
 _UPWARDS_IN_FULL = ("sensitivity", "sensitivity_as_run", "sensitivity_replace_one")
 _DOWNWARDS = ("effective_noise_multiplier",)
 _TYPED = ("delta", "momentum")
@@ -56,7 +56,7 @@ _UNITS = dict.fromkeys(("rms_error", "max_error", "amplified_rms_error"), " clip
 
 
 def width() -> int:
-    """Returns how many columns may be used: those of the terminal, or of COLUMNS, up to 120; 80 if neither says."""
+    """Returns the width of lines: that of the terminal or COLUMNS, at most 120; 80 if neither is known."""
     return min(max(shutil.get_terminal_size((_FALLBACK, 24)).columns, _NARROWEST), _WIDEST)
 
 
@@ -73,7 +73,7 @@ def folded(text: str, *, indent: str = "") -> list[str]:
 
 
 def entries(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line an entry, or more where it is long; entries that are None say nothing."""
+    """Yields a line per entry, or more if it is long; skips entries that are None."""
     shown = {name: value for name, value in result.items() if value is not None}
     yield from labelled(
         [(_LABELS.get(name, name.replace("_", " ")), _words(name, value)) for name, value in shown.items()]
@@ -81,7 +81,7 @@ def entries(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yields a line for each label and its text, or more where a text is long; a row without a text says nothing.
+    """Yields a line for each label and its text, or more if the text is long; skips rows without a text.
 
     Example:
         >>> list(labelled([("n", "20 rounds"), ("note", "")]))
@@ -98,7 +98,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
     Args:
         header: Titles of the columns.
-        rows: As many cells each; or two, a name and a text that takes the place of all others.
+        rows: Rows of as many cells, or of two: a name, and a text in place of all other cells.
     """
     full = [row for row in rows if len(row) == len(header)]
     widths = [max(map(_columns, column)) for column in zip(header, *full, strict=True)]
@@ -115,7 +115,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def markdown(text: str) -> Iterator[str]:
-    r"""Yields a page of paragraphs, lists and tables as wide as the terminal; two columns say what a row is of.
+    r"""Yields a page of paragraphs, lists and tables as wide as the terminal; the first two columns label a row.
 
     Example:
         >>> list(markdown("one\n\n| a | b | c |\n|---|---|---|\n| d | with | 1 |"))
@@ -133,7 +133,7 @@ def markdown(text: str) -> Iterator[str]:
 
 
 def workload(value: tff_mf.Workload) -> str:
-    """Returns a workload in words.
+    """Returns a workload as text.
 
     Example:
         >>> workload(tff_mf.Momentum(momentum=0.9))
@@ -153,7 +153,7 @@ def workload(value: tff_mf.Workload) -> str:
 
 
 def _parts(widths: Sequence[int]) -> Iterator[list[int]]:
-    """Yields the columns after the first that go side by side."""
+    """Yields groups of columns, after the first, that fit side by side."""
     part: list[int] = []
     used = widths[0]
     for index in range(1, len(widths)):
@@ -197,7 +197,7 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def _columns(text: str) -> int:
-    """Returns how many columns a text takes: marks above letters take none."""
+    """Returns the width of a text: combining marks have none."""
     return sum(not unicodedata.combining(character) for character in text)
 
 

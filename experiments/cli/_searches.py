@@ -1,4 +1,4 @@
-"""What the kinds of `tff-mf optimize` have in common: a search in the setting of the flags, and its results."""
+"""What the commands of `tff-mf optimize` share: a search in the setting of the flags."""
 
 import dataclasses
 from typing import Any
@@ -10,10 +10,7 @@ from tff_mf import _validate
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
-from . import _guarantees, _options
 from ._flags import Flags
-
-_FILE = "The file holds the mechanism of one restart, and the figures are those of the whole run."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,12 +23,12 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         found: The mechanism, and how the search ended.
         setting: The setting of the whole run.
-        entries: The kind's own parameters.
+        entries: Parameters of the kind.
         assumed: Whether participation was not given.
         groups: Groups of clients of --sampling, if that was given.
     """
@@ -44,9 +41,9 @@ class Search:
 
 
 def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
-    """Returns the target of the flags; refuses half of one, flags that need one, and one for a schema that is assumed.
+    """Returns the target of the flags; refuses incomplete ones, flags that need one, and one for an assumed schema.
 
-    What is looked for may rest on a guess of how often clients come: at worst it is not the best. Noise may not.
+    A search may assume how often clients take part: at worst, the mechanism is not optimal. Noise must not.
     """
     if (epsilon is None) != (delta is None):
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
@@ -66,7 +63,7 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
         flags.sampled()
         raise click.UsageError(
             f"--sampling does not go with `optimize {name}`: it chooses the bands of `optimize banded`; account and "
-            "calibrate take it for any mechanism."
+            "calibrate accept it for any mechanism."
         )
     flags.sampled()
     schema = _participation(name, flags, own)
@@ -91,7 +88,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
     if flags.sampling == "poisson":
         raise click.UsageError(
-            "--sampling poisson amplifies one band only, which is `identity`: take --sampling cyclic_poisson."
+            "--sampling poisson amplifies one band only, which is `identity`: use --sampling cyclic_poisson."
         )
     sampled = flags.sampled()
     assert sampled is not None
@@ -129,7 +126,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
 def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
     if flags.sampling is not None:
-        raise click.UsageError("--sampling does not go with `optimize structured`: it has no bands; take banded.")
+        raise click.UsageError("--sampling does not go with `optimize structured`: it has no bands; use banded.")
     flags.sampled()
     schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
     setting = flags.setting(schema)
@@ -146,61 +143,8 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     return Search(found=found, setting=setting, entries=entries, assumed=not flags.says_participation)
 
 
-def save(search: Search, out: str, seconds: float, flags: Flags, target: Target, *, as_json: bool) -> None:
-    """Writes the artifact and prints what it holds, and what noise the target needs."""
-    found, setting, mechanism = search.found, search.setting, search.found.mechanism
-    tff_mf.save(mechanism, out)
-    exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
-    as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
-    workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-    result = {
-        "out": out,
-        "mechanism": mechanism.kind,
-        **search.entries,
-        "objective": found.objective,
-        **_guarantees.described(setting),
-        "workload": repr(workload),
-        "rms_loss": exact.value * error.rms,
-        "max_loss": exact.value * error.max,
-        "sensitivity": exact.value,
-        # Of the parameters in float32, which noise runs with: what privacy is accounted for.
-        "sensitivity_as_run": as_float32,
-        **_guarantees.replace_one(setting, as_float32),
-        **_noise(search, flags, target),
-        "seconds": seconds,
-        "converged": found.converged,
-        "message": found.message,
-    }
-    if found.duality_gap is not None:
-        result["duality_gap"] = found.duality_gap
-    assumed = " (assumed: none was given)" if search.assumed else ""
-    words = {**_guarantees.in_words(setting), **_guarantees.unstated(result)}
-    words |= {"mechanism": mechanism.kind.replace("_", "-"), "statement": None, "amplified_statement": None}
-    words |= {"participation": f"{words['participation']}{assumed}", "converged": None, "message": _ending(found)}
-    below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
-    note = f" {_FILE}" if setting.is_restarted else ""
-    below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
-    _options.report(result, as_json=as_json, words=words, below=below)
-
-
-def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
-    """Returns the noise multiplier of the target, and the amplified one beside it if --sampling was given."""
-    if target.epsilon is None or target.delta is None:
-        return {}
-    mechanism, setting = search.found.mechanism, search.setting
-    sampled = flags.sampled()
-    found = _guarantees.Found(
-        name=mechanism.kind,
-        mechanism=mechanism,
-        setting=setting,
-        sampled=None if sampled is None else {**sampled, "groups": search.groups},
-        says_workload=False,
-    )
-    return found.calibrated(target.epsilon, target.delta, flags.population)
-
-
 def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Participation:
-    """Returns the schema of the flags, or what the kind assumes without."""
+    """Returns the schema of the flags, or the one that the kind assumes."""
     if flags.says_participation:
         return flags.participation()
     if name != "banded":
@@ -212,20 +156,14 @@ def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Parti
 
 def _bands_given(own: dict[str, Any]) -> int:
     if own["bands"] is None:
-        raise click.UsageError("--bands is missing: give it, or --min-sep and --max-participations to take --min-sep.")
+        raise click.UsageError(
+            "--bands is missing: give it, or --min-sep and --max-participations, of which --min-sep is used."
+        )
     return own["bands"]
 
 
 def _bands(flags: Flags, setting: MechanismSetting) -> int:
-    """Returns as many bands as clients are rounds apart."""
+    """Returns `min_sep` as the number of bands."""
     if not flags.says_participation or flags.min_sep is None:
         _bands_given({"bands": None})
     return min(setting.participation.min_sep, setting.searched_rounds)
-
-
-def _ending(found: tff_mf.OptimizationResult) -> str:
-    """Returns how a search ended, without what SciPy says of one that ended well."""
-    if not found.converged:
-        return f"not converged: {found.message}"
-    said_already = "CONVERGENCE" in found.message or found.message.startswith("Stationary")
-    return "converged" if said_already else f"converged. {found.message}"

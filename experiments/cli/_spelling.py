@@ -1,4 +1,4 @@
-"""Errors in the spelling of whoever typed the command: flags, not the names of arguments in Python."""
+"""Error messages with the names of flags in place of the names of Python arguments."""
 
 import re
 from collections.abc import Mapping
@@ -7,21 +7,21 @@ import click
 
 from tff_mf.errors import InputError
 
-# A quoted value is never rewritten; an apostrophe inside of a word quotes nothing.
+# Quoted values are never rewritten; an apostrophe inside a word is not a quote.
 _QUOTED = re.compile(r"""(?<!\w)((?:b?'[^']*')|(?:b?"[^"]*"))(?!\w)""")
-# What all that reads and writes files, or takes any name of a mechanism, calls its argument, whatever the flag is.
+# Names of arguments in functions that read or write files, or take a mechanism's name, whatever the flag is.
 _BY_VALUE = re.compile(r"(?<![\w.-])(path|mechanism)=$")
 
 
 def as_typed(error: InputError, context: click.Context | None) -> str:
-    """Returns the message of an error with every argument called as its flag, or as its key in the file it is from.
+    """Returns the message of an error in which arguments have the names of their flags, or of their keys in a file.
 
-    A name with an underscore is nothing but a name, and any other one is if `=` follows. What is from a file keeps
-    its key, and the message then has the file.
+    A word with an underscore is always the name of an argument; any other word is one if `=` follows. A value from a
+    file keeps its key, and the message names the file.
 
     Args:
-        error: What a command raised.
-        context: That of the command; `None` leaves the message as it is.
+        error: The error of a command.
+        context: Context of the command; `None` leaves the message unchanged.
     """
     message = str(error)
     if context is None:
@@ -57,7 +57,7 @@ def _names(text: str) -> list[str]:
 
 
 def _flag_of_value(before: str, quoted: str, sources: Mapping[str, str], context: click.Context) -> str:
-    """Returns `before`, which may end with `path=`, with the flag or argument whose value follows in place of that."""
+    """Returns `before`, in which a final `path=` is replaced with the flag or argument whose value follows."""
     found = _BY_VALUE.search(before)
     if found is None or found[1] in sources:
         return before
@@ -72,7 +72,7 @@ def _flag_of_value(before: str, quoted: str, sources: Mapping[str, str], context
 
 
 def _origin(message: str, sources: Mapping[str, str]) -> str:
-    """Returns which files the keys in a message are from, as far as it does not say."""
+    """Returns the files of the keys in a message, unless it names them."""
     named: dict[str, list[str]] = {}
     for name in _names("".join(_QUOTED.split(message)[::2])):
         if name in sources and sources[name] not in message:

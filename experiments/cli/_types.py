@@ -1,4 +1,4 @@
-"""Options whose values are words: one of a few, with the nearest named for a wrong one, completed by the shell."""
+"""Types of options whose values are words: errors name the nearest word, and the shell completes them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +40,7 @@ class Words(click.ParamType):
 
 
 class Named(click.ParamType):
-    """A file, or a word that stands for something else; which it is, and whether it exists, is found out on use."""
+    """A file, or one of a few words; whether it is valid is checked on use."""
 
     name = "name"
 
@@ -52,7 +52,7 @@ class Named(click.ParamType):
 
 
 class Preset(click.ParamType):
-    """The name of a preset; what is none is found out on use, with the nearest."""
+    """The name of a preset; a wrong one is refused on use, with the nearest name."""
 
     name = "name"
 

@@ -1,4 +1,4 @@
-"""`tff-mf account`: from a noise level to a guarantee."""
+"""`tff-mf account`: the guarantee of a noise multiplier."""
 
 import click
 
@@ -13,11 +13,10 @@ from ._flags import Flags
 @_options.option("delta", required=True)
 @_options.as_json
 def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_json: bool) -> None:
-    """Print what a run guarantees to each client, in figures and in words.
+    """Print the guarantee of a run for each client, in figures and in one sentence.
 
-    With --sampling, amplified figures are printed beside the others, never in their place: they hold only where cohorts
-    are drawn at random, in secret, and nobody ever learns them. With --workload, the error of what is released is
-    printed too, in clip norms.
+    With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random and remain
+    secret. With --workload, the error of the released values is added, in clip norms.
     """
     from ..privacy import statements
 

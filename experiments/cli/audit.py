@@ -1,4 +1,4 @@
-"""`tff-mf audit`: tests of the noise that really runs."""
+"""`tff-mf audit`: tests of the noise that actually runs."""
 
 import dataclasses
 import json
@@ -12,12 +12,14 @@ from . import _options
 if TYPE_CHECKING:
     from .. import auditing
 
-_OF_A_RUN = "the folder of a run says itself what is claimed; give no other setting."
+_OF_A_RUN = "a run's folder has its own setting; give no other."
 
 
 @click.command()
 @click.argument("what", metavar="RUN|ARTIFACT")
-@click.option("--noise-multiplier", type=float, help="σ of an artifact; its sensitivity, ρ = 1/2, if not given.")
+@click.option(
+    "--noise-multiplier", type=float, help="σ for an artifact; if not given its sensitivity, so that ρ = 1/2."
+)
 @click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
 @_options.participation_options
 @_options.fixed_epochs
@@ -27,15 +29,17 @@ _OF_A_RUN = "the folder of a run says itself what is claimed; give no other sett
 @click.option(
     "--coordinates",
     type=int,
-    help="Coordinates of noise to sample, each two canaries; follows from --rounds if not given.",
+    help="Number of noise coordinates to sample, each for two canaries; derived from --rounds if not given.",
 )
-@click.option("--noise-scale", type=float, default=1.0, help="TEST ONLY: multiply the noise, to see it found out.")
+@click.option(
+    "--noise-scale", type=float, default=1.0, help="TEST ONLY: multiply the noise by a factor, to see the audit fail."
+)
 @_options.as_json
 def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool, **flags: Any) -> None:
     """Test the noise of a run or of an artifact: covariance, repeats, sensitivity, and canaries.
 
-    RUN is a folder, into whose audit.json the result goes, and into its report. ARTIFACT is a file, `production:b100`
-    and so on, or `identity`. Exit status 1 if a test fails.
+    RUN is the folder of a run: the result is written to its audit.json and report. ARTIFACT is a file,
+    `production:b100` and so on, or `identity`. Exit status 1 if a test fails.
     """
     import tff_mf
     from tff_mf import _requires, _validate
@@ -83,7 +87,7 @@ def _of_artifact(
     adjacency: str | None,
     delta: float | None,
 ) -> dict[str, Any]:
-    """Returns what is claimed of an artifact; what was not given is what it was made for."""
+    """Returns the claims for an artifact; options that were not given are those that it was optimized for."""
     import tff_mf
     from tff_mf import _validate
 
@@ -95,7 +99,9 @@ def _of_artifact(
         participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
     if rounds is None:
         if optimized_for is None:
-            raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
+            raise click.UsageError(
+                "--rounds is missing, and the artifact does not say how many rounds it was optimized for."
+            )
         rounds = optimized_for.rounds
     if noise_multiplier is None:
         every = rounds if restart_every is None else restart_every
@@ -139,15 +145,15 @@ def _show(found: "auditing.Audit", folder: pathlib.Path | None) -> None:
 
 
 def _report(folder: pathlib.Path, *, current: bool) -> None:
-    """Writes a run's report anew, with the audit in it, unless it had been edited."""
+    """Rewrites a run's report with the audit in it, unless it was edited."""
     from .. import reports
 
     if current:
         made = reports.write_anew(folder)
-        click.echo(f"the report has the audit now; its new digest: {made['digest']}", err=True)
+        click.echo(f"the report now contains the audit; its new digest: {made['digest']}", err=True)
     elif reports.has_report(folder):
         click.echo(
-            f"the report did not follow from the files before the audit, and is left as it is: see `tff-mf report "
+            f"the report did not match the files before the audit, and is left unchanged: see `tff-mf report "
             f"{folder} --check`",
             err=True,
         )

@@ -1,4 +1,4 @@
-"""`tff-mf calibrate`: from a guarantee to a noise level."""
+"""`tff-mf calibrate`: the noise multiplier for a guarantee."""
 
 import click
 
@@ -15,9 +15,8 @@ from ._flags import Flags
 def calibrate(file: str, epsilon: float, delta: float, flags: Flags, as_json: bool) -> None:
     """Print the smallest noise multiplier with which a run stays within (ε, δ).
 
-    With --sampling, the noise multiplier that amplification allows is printed beside the other, never in its place: it
-    is enough only where cohorts are drawn at random, in secret, and nobody ever learns them. With --workload, the error
-    of what is released is printed too, in clip norms.
+    With --sampling, the noise multiplier with amplification is added to the other: it suffices only if cohorts are
+    drawn at random and remain secret. With --workload, the error of the released values is added, in clip norms.
     """
     found = _guarantees.found(file, flags)
     result = {

@@ -10,12 +10,12 @@ from . import _options, _screens
 @click.command()
 @click.argument("spec", metavar="SPEC.toml", type=click.Path())
 @click.option("--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the file]")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Runs at a time.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
 @_options.as_json
 def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
-    """Train with every combination of a grid, and compare: one table, three pictures.
+    """Train with every combination of a grid, and compare the results in a table and three pictures.
 
-    Runs that are done are not done again: a comparison that was interrupted goes on. Exit status 1 if a run failed.
+    Finished runs are not repeated, so that an interrupted comparison continues. Exit status 1 if a run failed.
     """
     from tff_mf import _requires
 

@@ -10,7 +10,7 @@ from ._group import Group
 
 @click.group(cls=Group)
 def data() -> None:
-    """Write data sets of text by client, in the format of StackOverflow."""
+    """Write data sets of text, grouped by client, in the format of StackOverflow."""
 
 
 @data.command()
@@ -18,12 +18,12 @@ def data() -> None:
     "--packages",
     multiple=True,
     metavar="NAME[,NAME…]",
-    help="Distributions to take text from; `stdlib` is the standard library.  [default: all that is installed]",
+    help="Distributions whose text to use; `stdlib` is the standard library.  [default: all installed ones]",
 )
 @click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The SQLite file to write.")
 @_options.as_json
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
-    """Write docstrings as a data set: a module is a client, an English sentence an example."""
+    """Write docstrings as a data set: each module is a client, each English sentence an example."""
     from tff_mf import _requires
 
     _requires.packages("Writing a data set", "tensorflow_federated")

@@ -13,7 +13,7 @@ from . import _options
     metavar="FOLDER",
     default="runs/demo",
     show_default=True,
-    help="Folder of the results; an earlier demo is replaced.",
+    help="Folder of the results; an earlier demo in it is replaced.",
 )
 @_options.as_json
 def demo(out: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`tff-mf doctor`: what works in this environment, what is wrong with it, and what to do."""
+"""`tff-mf doctor`: which layers work in this environment, and how to fix the others."""
 
 import json
 
@@ -8,13 +8,13 @@ from . import _options
 
 
 @click.command()
-@click.option("--requirements", is_flag=True, help="Print the pinned packages, for pip install --no-deps -r.")
+@click.option("--requirements", is_flag=True, help="Print the pinned packages, for `pip install --no-deps -r`.")
 @_options.as_json
 def doctor(requirements: bool, as_json: bool) -> None:
-    """Check the environment: which layers work, and what to do about the others.
+    """Check the environment: which layers work, and how to fix the others.
 
-    Exit status 1 if something that is installed would not work. A layer that is not installed is no fault: mechanisms
-    and accounting need no TensorFlow.
+    Exit status 1 if an installed layer would not work. A layer that is not installed is no error: mechanisms and
+    accounting do not need TensorFlow.
     """
     import tff_mf
 

@@ -3,15 +3,19 @@
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..run_folder.names import PLANNED
 from . import _options
+
+if TYPE_CHECKING:
+    from .. import bundles
 
 _ANSWERS = (
     "are given in the folder of the deployment's run, by `tff-mf report RUN --answer`: those of a simulation are about "
-    "other clients, and are not taken over"
+    "other clients, and are not copied"
 )
 
 
@@ -23,17 +27,15 @@ _ANSWERS = (
     type=float,
     default=15.0,
     show_default=True,
-    help="The longest that a round takes: devices wait for min-sep of them.",
+    help="Duration of the longest round: devices wait for min-sep of them.",
 )
 @click.option("--population", type=int, help="Number of devices that can take part, for the report.")
-@click.option(
-    "--task-name", metavar="NAME", help="Name of the task for devices; by default one that follows from the settings."
-)
+@click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
 @click.option(
     "--sign",
     metavar="KEY",
-    help="Sign the bundle with an SSH key: a private one, or the public one of a key that an agent has.",
+    help="Sign the bundle with an SSH key: a private key, or the public key of one that an agent has.",
 )
 @_options.as_json
 def export(
@@ -48,13 +50,13 @@ def export(
 ) -> None:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
 
-    RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts anew, with the whole
-    cohort and all of its noise. The digest that is printed stands for the whole bundle: keep it, for `tff-mf verify`.
-    So does the signature of --sign, by OpenSSH's ssh-keygen, which becomes manifest.json.sig in the bundle.
+    RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts from the beginning, with
+    the whole cohort and all of its noise. The printed digest identifies the whole bundle: keep it for `tff-mf verify`.
+    With --sign, OpenSSH's ssh-keygen writes a signature of the bundle to manifest.json.sig in it.
     """
     from tff_mf import _requires, _validate
 
-    # First: what would be refused must not wait for a data set.
+    # First, so that wrong values are refused before a data set is made.
     _validate.positive("round_minutes", round_minutes)
     if population is not None:
         _validate.whole("population", population)
@@ -65,22 +67,33 @@ def export(
 
     if task_name is not None:
         bundles.check_task_name(task_name)
-    bundles.check_new_folder(pathlib.Path(out))
-    key = None if sign is None else pathlib.Path(sign)
+    folder, key = pathlib.Path(out), None if sign is None else pathlib.Path(sign)
+    bundles.check_new_folder(folder)
     if key is not None:
         signatures.check_key(key)
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
 
     from ..bundles import building
 
-    folder = pathlib.Path(out)
     with progress.bar("export", 4):
         digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
     signed_with = None if key is None else signatures.sign(folder, key, digest=digest)
+    result = _result(folder, found, digest, signed_with)
+    if as_json:
+        _options.report(result, as_json=True)
+    else:
+        _show(result)
+        if signed_with is not None:
+            click.echo(f"signature: {result['signature']}, {signed_with}")
+
+
+def _result(folder: pathlib.Path, found: "bundles.Source", digest: str, signed_with: str | None) -> dict[str, Any]:
+    """Returns the result for a written bundle."""
+    from .. import bundles
+
     manifest, _ = bundles.read_manifest(folder)
-    headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
     policy = bundles.read_policy(folder)
-    result = {
+    return {
         "out": str(folder),
         "digest": digest,
         "test_only": manifest.test_only,
@@ -88,7 +101,7 @@ def export(
         "noise_multiplier": found.privacy.noise_multiplier,
         "epsilon": found.privacy.epsilon,
         "delta": found.privacy.delta,
-        "headline": headline,
+        "headline": json.loads((folder / PLANNED).read_text(encoding="utf-8"))["headline"],
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,
@@ -96,15 +109,9 @@ def export(
         "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,
-        "signature": None if key is None else bundles.SIGNATURE,
+        "signature": None if signed_with is None else bundles.SIGNATURE,
         "signed_with": signed_with,
     }
-    if as_json:
-        _options.report(result, as_json=True)
-    else:
-        _show(result)
-        if signed_with is not None:
-            click.echo(f"signature: {bundles.SIGNATURE}, {signed_with}")
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -114,11 +121,11 @@ def _show(result: Mapping[str, Any]) -> None:
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
-    # Noise that is there, and not noise to take: what is shown is no more of it.
+    # Rounded down: the bundle has at least this noise.
     sigma = digits.downwards(result["noise_multiplier"])
-    often = f"in {k} rounds at most, {b} or more apart" if k > 1 else "in one round"
-    planned = f"{rounded_up(result['epsilon'])} at δ = {result['delta']}, if all holds that planned.md assumes"
-    # What is known not to hold has no figure; what nobody has answered yet may.
+    often = f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
+    planned = f"{rounded_up(result['epsilon'])} at δ = {result['delta']}, if all assumptions of planned.md hold"
+    # If the guarantee is refused there is no figure; if questions are only open, there is.
     refused = result["headline"].startswith((REFUSED, TEST_ONLY))
     _options.show(
         [

@@ -14,7 +14,8 @@ from . import _options
 def export_model(run: str, out: str, as_json: bool) -> None:
     """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its realised privacy report.
 
-    RUN is a folder of `tff-mf train`, or of a deployment, that has ended. Nothing of the server's state is written.
+    RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
+    written.
     """
     from tff_mf import _requires
 
@@ -22,7 +23,7 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     from .. import bundles
     from ..output import progress
 
-    # What is wrong with a run or a folder is said before TensorFlow is loaded.
+    # Before TensorFlow is loaded, so that errors come at once.
     folder = pathlib.Path(run)
     bundles.check_trained(folder)
     bundles.check_new_folder(pathlib.Path(out))

@@ -31,7 +31,7 @@ def import_matrix(
     from ..published_matrices import reader as matrices
 
     participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
-    # First: what would be refused must not wait for matrices that are read.
+    # First, so that wrong values are refused before matrices are read.
     tff_mf.Momentum(momentum=momentum)
     files.check_file(out)
     imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)

@@ -1,4 +1,4 @@
-"""`tff-mf optimize`: from a setting to an artifact."""
+"""`tff-mf optimize`: a mechanism optimized for a setting, as an artifact."""
 
 import functools
 import time
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..output import files
-from . import _options, _searches, _types
+from . import _options, _search_result, _searches, _types
 from ._flags import Flags
 from ._group import Group
 
@@ -17,15 +17,15 @@ _SEARCHED = (*_options.SETTING, *_options.WORKLOAD, *_options.SAMPLING)
 
 @click.group(cls=Group)
 def optimize() -> None:
-    """Find a mechanism for a setting, and save it.
+    """Optimize a mechanism for a setting, and save it.
 
-    Without --min-sep and --max-participations, clients are taken to come once; by `banded`, to come as far apart as it
-    has bands. The participation that was assumed is printed.
+    Without --min-sep and --max-participations, each client is assumed to take part once; for `banded`, any number of
+    times, as many rounds apart as there are bands. The assumed participation is printed.
     """
 
 
 def _kind(search: Callable[..., _searches.Search]) -> click.Command:
-    """Returns a command that saves what `search` finds, with the options that all kinds share beside its own."""
+    """Returns a command that saves the mechanism that `search` finds, with its own options and those of all kinds."""
 
     @functools.wraps(search)
     def command(flags: Flags, epsilon: float | None, delta: float | None, out: str, as_json: bool, **own: Any) -> None:
@@ -34,10 +34,10 @@ def _kind(search: Callable[..., _searches.Search]) -> click.Command:
         start = time.perf_counter()
         found = search(flags, target=target, **own)
         seconds = time.perf_counter() - start
-        _searches.save(found, out, seconds, flags, target, as_json=as_json)
+        _search_result.save(found, out, seconds, flags, target, as_json=as_json)
 
     added: Callable[..., Any] = _options.as_json(_options.option("out", required=True)(command))
-    added = _options.option("epsilon", help="Print the σ too that keeps the whole run within this ε.")(added)
+    added = _options.option("epsilon", help="Also print the smallest σ that keeps the whole run within this ε.")(added)
     added = _options.option("delta")(added)
     return optimize.command()(_options.setting(*_SEARCHED, required=("rounds",))(added))
 
@@ -52,14 +52,16 @@ def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _sear
 @_kind
 @_options.option("bands")
 @click.option(
-    "--unit-norms/--free-norms", default=True, show_default=True, help="Columns of norm 1, or fitted to participation."
+    "--unit-norms/--free-norms",
+    default=True,
+    show_default=True,
+    help="Columns of norm 1, or norms optimized for the participation.",
 )
 def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_norms: bool) -> _searches.Search:
-    """A banded matrix (BandMF) of the least RmsLoss.
+    """A banded matrix (BandMF) of minimal RmsLoss.
 
-    Participations are --bands apart, or more, if --min-sep and --max-participations are not given. With
-    --sampling cyclic_poisson and without --bands, the number of bands is that of the least error at (ε, δ) with
-    amplification.
+    Without --min-sep and --max-participations, clients take part at most once in --bands rounds. With --sampling
+    cyclic_poisson and without --bands, the number of bands is the one of least error at (ε, δ) with amplification.
     """
     if flags.sampling is not None:
         return _searches.amplified(flags, target, bands=bands, unit_norms=unit_norms)
@@ -76,18 +78,20 @@ def banded_toeplitz(flags: Flags, *, target: _searches.Target, bands: int | None
 @_kind
 @_options.option("bands")
 def banded_inverse(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
-    """A Toeplitz matrix with a banded inverse: noise of few draws, without a state of the model's size."""
+    """A Toeplitz matrix with a banded inverse: noise of a few draws per round, without a state of the model's size."""
     return _searches.of_kind("banded-inverse", flags, bands=bands)
 
 
 @_kind
 def dense(flags: Flags, *, target: _searches.Target) -> _searches.Search:
-    """A dense matrix of the least RmsLoss, with a bound on how far it is from the best."""
+    """A dense matrix of minimal RmsLoss, with a bound on its distance from the optimum."""
     return _searches.of_kind("dense", flags)
 
 
 @_kind
-@click.option("--diagonals", type=int, required=True, help="Number h of diagonals of the decoder that are kept.")
+@click.option(
+    "--diagonals", type=int, required=True, help="Number h of diagonals of the decoder that are kept exactly."
+)
 @click.option("--rank", type=int, required=True, help="Rank r of the rest: noise needs h + r rows of memory.")
 @click.option(
     "--of",
@@ -95,8 +99,8 @@ def dense(flags: Flags, *, target: _searches.Target) -> _searches.Search:
     default="dense",
     show_default=True,
     metavar="MECHANISM",
-    help="What is approximated: a FILE, or any name.",
+    help="The approximated mechanism: a FILE, or any name.",
 )
 def structured(flags: Flags, *, target: _searches.Target, diagonals: int, rank: int, of: str) -> _searches.Search:
-    """A decoder of a few diagonals plus a low rank, near that of another mechanism."""
+    """A decoder of a few diagonals plus a low-rank part, which approximates that of another mechanism."""
     return _searches.structured(flags, of, diagonals, rank)

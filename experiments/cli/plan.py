@@ -1,4 +1,4 @@
-"""`tff-mf plan`: every mechanism at the user's numbers, and the one to take."""
+"""`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
 import click
 
@@ -13,14 +13,14 @@ from ._flags import Flags
     required=("population", "clients_per_round", "rounds"),
 )
 @_options.option("delta", required=True)
-@_options.option("epsilon", help="ε that the whole run may reach; or give --noise-multiplier.")
+@_options.option("epsilon", help="Largest ε of the whole run; or give --noise-multiplier.")
 @_options.option("noise_multiplier")
 @click.option("--dimension", type=int, help="Number of model parameters, for the memory in bytes.")
-@click.option("--thorough", is_flag=True, help="Search also for mechanisms that take minutes to find.")
+@click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
 @click.option(
     "--plot",
     metavar="FILE",
-    help="Draw losses and guarantees for other separations, rounds and cohorts: PNG, SVG or PDF by the ending.",
+    help="Draw losses and guarantees for other values of min-sep, rounds and cohorts: PNG, SVG or PDF by the ending.",
 )
 @_options.as_json
 def plan(
@@ -35,12 +35,12 @@ def plan(
 ) -> None:
     """Compare all mechanisms before a run, and recommend one.
 
-    --min-sep is as large as the population allows if not given, and --max-participations what then fits. Losses are
-    comparable at equal privacy. The last columns are ε at the same noise if clients come back at half or at twice the
-    separation, as often as they can, or the run is longer; ∞ where the mechanism cannot go on.
+    If not given, --min-sep is as large as the population allows, and --max-participations follows from it. Losses are
+    comparable at equal privacy. The last columns are ε at the same noise if clients take part after half or twice as
+    many rounds, as often as possible, or if the run is longer; ∞ if the mechanism cannot continue.
 
-    With --sampling, numbers of bands are compared too where cohorts are drawn at random, in secret, and nobody ever
-    learns them: with amplification, and with nothing but that in place of a separation.
+    With --sampling, numbers of bands are compared too, with amplification: it replaces --min-sep, and holds only if
+    cohorts are drawn at random and remain secret.
     """
     if plot is not None:
         from tff_mf import _requires
@@ -75,7 +75,7 @@ def _compared(
     dimension: int | None,
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
-    """Returns every mechanism at the user's numbers, and what there is to say of them."""
+    """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, options, signal_to_noise
     from ..privacy import statements
 
@@ -103,7 +103,7 @@ def _compared(
 
 
 def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
-    """Returns the deployment of the flags; refuses what a picture would not show."""
+    """Returns the deployment of the flags; refuses flags that a picture cannot show."""
     if flags.sampling is not None:
         flags.check_sampling()
     assert flags.rounds is not None

@@ -10,12 +10,18 @@ from . import _options
 
 @click.command()
 @click.argument("run", metavar="RUN", required=False)
-@click.option("--answer", is_flag=True, help="First ask on the terminal for what only you know: RUN/answers.json.")
+@click.option(
+    "--answer", is_flag=True, help="First ask the questions that only you can answer, and write RUN/answers.json."
+)
 @click.option("--questions", is_flag=True, help="Write RUN/answers.json to fill in, and no report.")
-@click.option("--out", metavar="FILE", help="With --questions: the file, in place of RUN/answers.json.")
-@click.option("--check", is_flag=True, help="Write nothing; compare with the files, exit 1 on a critical finding.")
-@click.option("--digest", "held", metavar="HEX", help="With --check: the digest that was kept when the run ended.")
-@click.option("--planned", is_flag=True, help="Report what the run was set to do, not what ran.")
+@click.option("--out", metavar="FILE", help="With --questions: write this file in place of RUN/answers.json.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; compare the report with the files, and exit with 1 on a critical finding.",
+)
+@click.option("--digest", "held", metavar="HEX", help="With --check: the digest that you kept when the run ended.")
+@click.option("--planned", is_flag=True, help="Report the planned run, not what ran.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
 @_options.as_json
 def report(
@@ -31,15 +37,15 @@ def report(
 ) -> None:
     """Write, print and check the privacy report of a run, from the files in its folder.
 
-    RUN is the folder. What only you know goes into RUN/answers.json: --answer asks for it, --questions writes the file
-    for an editor or a script; without all answers no ε is stated. The digest is printed to stderr: keep it where nobody
-    who can write to RUN reaches it, and check with --digest. Exit status 1 with --check if a finding is critical.
+    RUN is the run's folder. Some questions only you can answer, in RUN/answers.json: --answer asks them, --questions
+    writes the file for an editor or a script; no ε is stated until all are answered. The digest is printed to stderr:
+    keep it where no one who can write to RUN can change it, and check with --digest. Exit status 1 with --check if a
+    finding is critical.
     """
     from .. import reports
-    from ..reports._schema import SCHEMA
 
     if schema:
-        click.echo(json.dumps(SCHEMA, indent=1))
+        click.echo(json.dumps(reports.SCHEMA, indent=1))
         return
     _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned)
     folder = reports.run_folder(pathlib.Path(run or ""))
@@ -58,7 +64,7 @@ def report(
         current = _is_current(folder)
         ask(folder)
         if current:
-            # The plan states what was answered too.
+            # The plan has the answers too.
             reports.write_anew(folder)
     _write(folder, planned=planned, as_json=as_json)
 
@@ -66,7 +72,7 @@ def report(
 def _check_flags(
     run: str | None, *, answer: bool, questions: bool, out: str | None, check: bool, held: str | None, planned: bool
 ) -> None:
-    """Raises unless the flags go together."""
+    """Raises if flags contradict each other."""
     if run is None:
         raise click.UsageError("RUN is missing: name the folder of a run.")
     chosen = {"--answer": answer, "--questions": questions, "--check": check}
@@ -95,7 +101,7 @@ def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
             click.echo(line)
         click.echo(f"{len(critical)} critical of {len(findings)} findings")
         if held is None:
-            click.echo("not checked, without --digest: whether every file was rewritten together", err=True)
+            click.echo("not checked without --digest: whether all files were rewritten together", err=True)
     if critical:
         raise SystemExit(1)
 
@@ -108,7 +114,7 @@ def _is_current(folder: pathlib.Path) -> bool:
     try:
         return reports.is_current(folder)
     except InputError:
-        # The answers are damaged, and are about to be mended.
+        # The answers are damaged, and are about to be repaired.
         return False
 
 
@@ -118,6 +124,6 @@ def _write(folder: pathlib.Path, *, planned: bool, as_json: bool) -> None:
     begun = reports.has_begun(folder)
     made = reports.write(folder, realised=begun and not planned)
     if not begun:
-        click.echo("nothing ran here, by its files: this is a plan", err=True)
+        click.echo("by its files, nothing has run here: this is a plan", err=True)
     click.echo(json.dumps(made) if as_json else reports.markdown(made), nl=as_json)
     click.echo(f"digest: {made['digest']}", err=True)

@@ -1,4 +1,4 @@
-"""`tff-mf show`: what an artifact holds."""
+"""`tff-mf show`: the contents of an artifact."""
 
 import dataclasses
 from typing import Any
@@ -24,9 +24,8 @@ from ._flags import Flags
 def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
-    Rounds, participation and workload are those that the mechanism was made for, if not given. `converged` and
-    `duality_gap`, where known, are those of the search for it, in its own setting. Losses compare mechanisms at equal
-    privacy.
+    If not given, rounds, participation and workload are those that the mechanism was optimized for. `converged` and
+    `duality_gap`, if known, are those of its optimization. Losses compare mechanisms at equal privacy.
     """
     from tff_mf import _requires
 
@@ -59,7 +58,7 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
 
 
 def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
-    """Returns parameters, sensitivity and losses in a setting, and how the search ended if there was one."""
+    """Returns parameters, sensitivity and losses in a setting, and how the optimization ended if there was one."""
     found = setting.sensitivity(mechanism)
     as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
     error = setting.errors(mechanism)
@@ -83,13 +82,15 @@ def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[
 
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
-    """Returns the mechanism and the setting of the flags, with that of the mechanism where flags say nothing."""
+    """Returns the mechanism and the setting of the flags; the mechanism's own setting replaces flags not given."""
     from ..configuration import mechanism_names
 
     read = None if file in mechanism_names.NAMES else mechanism_names.load(file)
     optimized_for = None if read is None else read.optimized_for
     if flags.rounds is None and optimized_for is None:
-        raise click.UsageError("--rounds is missing, and the mechanism was not made for a number of rounds.")
+        raise click.UsageError(
+            "--rounds is missing, and the artifact does not say how many rounds it was optimized for."
+        )
     own = optimized_for is not None and not flags.says_participation
     setting = flags.setting(
         optimized_for.participation if optimized_for is not None and own else None,
@@ -103,7 +104,7 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
 
 
 def _parameters(mechanism: tff_mf.Mechanism) -> dict[str, Any]:
-    """Returns the parameters of a mechanism; of one with a number for each band and round, how many there are."""
+    """Returns the parameters of a mechanism; for arrays, their shapes."""
     import numpy as np
 
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}

@@ -1,4 +1,4 @@
-"""`tff-mf verify`: whether a bundle is what it says."""
+"""`tff-mf verify`: checks of a bundle."""
 
 import dataclasses
 import json
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 _MOST_ROUNDS = 10_000
 _MOST_NAMED = 3
-_UNPROTECTED = "nothing protects against somebody who can write the whole bundle"
+_UNPROTECTED = "nothing protects against someone who rewrites the whole bundle"
 _TO_BE_PROTECTED = "give --digest as tff-mf export printed it, or --signers and --identity"
 
 
 @click.command()
 @click.argument("bundle", metavar="DIR")
-@click.option(
-    "--digest", metavar="HEX", help="The digest that tff-mf export printed: a bundle that was rewritten has another."
-)
+@click.option("--digest", metavar="HEX", help="The digest that tff-mf export printed; a rewritten bundle has another.")
 @click.option(
     "--signers",
     metavar="FILE",
-    help="Whose signatures are believed: OpenSSH's file of allowed signers, and none of the bundle's files.",
+    help="OpenSSH's file of allowed signers, whose signatures are trusted; it must not be in the bundle.",
 )
-@click.option("--identity", metavar="NAME", help="Who must have signed, as --signers calls them.")
-@click.option("--signature", metavar="FILE", help="The signature, if it is not manifest.json.sig in the bundle.")
-@click.option("--revoked", metavar="FILE", help="Keys that are believed no more: public keys, one a line, or a KRL.")
+@click.option("--identity", metavar="NAME", help="The identity in --signers that must have signed.")
+@click.option(
+    "--signature", metavar="FILE", help="File of the signature, if it is not manifest.json.sig in the bundle."
+)
+@click.option("--revoked", metavar="FILE", help="Keys that are no longer trusted: public keys, one per line, or a KRL.")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Rounds to run in TensorFlow and in TFF.")
 @click.option(
-    "--files-only", is_flag=True, help="Check files against each other, and run nothing: needs no TensorFlow."
+    "--files-only", is_flag=True, help="Check the files against each other, and run nothing: does not need TensorFlow."
 )
 @_options.as_json
 def verify(
@@ -52,17 +52,17 @@ def verify(
     files_only: bool,
     as_json: bool,
 ) -> None:
-    """Check a bundle: who made it, its files, every graph against one that is built anew, and a few rounds against TFF.
+    """Check a bundle: its author, its files, every graph against one that is built again, and some rounds against TFF.
 
-    The first line says what protects against somebody who can write the whole bundle: a digest from elsewhere, a
-    signature, or nothing. Exit status 1 if the bundle must not be deployed; the file that is wrong is named.
+    The first line says what protects against a rewritten bundle: a digest from elsewhere, a signature, or nothing. Exit
+    status 1 if the bundle must not be deployed; the wrong file is named.
     """
     from tff_mf import _validate
 
     from .. import bundles
 
     if _validate.whole("rounds", rounds) > _MOST_ROUNDS:
-        raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}: three already go through every graph.")
+        raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}; three rounds already run every graph.")
     if digest is not None:
         _validate.digest("digest", digest)
     folder = pathlib.Path(bundle)
@@ -70,7 +70,7 @@ def verify(
     if found:
         result = _result(found, signed=signed)
     else:
-        # What was signed has this digest: what is read of the manifest from here on is the same, or is refused.
+        # The digest of the signed manifest: a manifest that is read from here on has the same, or is refused.
         held = digest if signed is None else signed.digest
         checked = _checked(folder, rounds, held, files_only=files_only)
         found = checked.refused
@@ -92,7 +92,7 @@ def _trust(signers: str | None, identity: str | None, signature: str | None, rev
             if value is not None and signers is None:
                 raise click.UsageError(f"{flag} goes with --signers.")
         if signers is not None:
-            raise click.UsageError("--identity is missing: --signers says whose keys they are, and not who must sign.")
+            raise click.UsageError("--identity is missing: --signers lists keys, and not who must have signed.")
         return None
     from ..bundles.signatures import Trust
 
@@ -102,7 +102,7 @@ def _trust(signers: str | None, identity: str | None, signature: str | None, rev
 
 
 def _signed(folder: pathlib.Path, trust: "Trust | None", digest: str | None) -> "tuple[Signed | None, list[Refusal]]":
-    """Returns who signed a bundle, if anybody has to have, and why it is refused, if it is."""
+    """Returns the signature of a bundle, if one is required, and the reasons why it is refused."""
     from .. import bundles
 
     if trust is None:
@@ -138,7 +138,7 @@ def _result(
     digest: bool = False,
     checked: "Verification | None" = None,
 ) -> dict[str, Any]:
-    """Returns what there is to say; `digest` is whether the bundle has the one that was given."""
+    """Returns the result; `digest` is whether the bundle has the digest that was given."""
     return {
         "verified": not found,
         "protected_by": {
@@ -148,14 +148,14 @@ def _result(
         "rests_on": {} if checked is None else dict(checked.rests_on),
         "rounds": 0 if checked is None else checked.rounds,
         "refused": [dataclasses.asdict(each) for each in found],
-        # Of what was checked: the folder may be another one by now.
+        # Those of the checked copy: the folder may have changed since.
         "headline": "" if found or checked is None else checked.headline,
         "digest": None if found or checked is None else checked.digest,
     }
 
 
 def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, files_only: bool) -> Iterator[str]:
-    """Yields what people read: first what the bundle as a whole rests on, then its files, and whether it is refused."""
+    """Yields the lines of the text: what protects the bundle, the evidence for its files, and whether it is refused."""
     protection = _protection(folder, result["protected_by"], asked=asked)
     if protection:
         yield protection
@@ -173,7 +173,7 @@ def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, file
 def _ran(rounds: int, *, files_only: bool) -> str:
     if rounds:
         return f"and {rounds} round{'s' if rounds > 1 else ''} in TensorFlow and in TFF"
-    # Else all that is equal is run.
+    # Otherwise, graphs that could be built again were run.
     return f"only, nothing was run{'' if files_only else ': not all of them could be built again here'}"
 
 
@@ -186,18 +186,18 @@ def _protection(folder: pathlib.Path, by: Mapping[str, Any], *, asked: bool) -> 
     if names:
         return f"protected by {' and by '.join(names)}"
     if asked:
-        # What was asked for is refused, which is said in the line after this one.
+        # The required protection is refused, which a later line says.
         return ""
     unchecked = "; the signature in it was not checked" if os.path.lexists(folder / bundles.SIGNATURE) else ""
     return f"{_UNPROTECTED}: {_TO_BE_PROTECTED}{unchecked}"
 
 
 def _resting(rests_on: Mapping[str, str], *, files_only: bool) -> Iterator[str]:
-    """Yields a line for all files that rest on the same; what could not be built again has its names."""
-    from ..bundles._results import REBUILT
+    """Yields a line for all files with the same evidence; files that could not be built again are named."""
+    from .. import bundles
 
     for what in dict.fromkeys(rests_on.values()):
         files = [name for name, each in rests_on.items() if each == what]
-        counted = len(files) > _MOST_NAMED and (files_only or what == REBUILT)
+        counted = len(files) > _MOST_NAMED and (files_only or what == bundles.REBUILT)
         shown = f"{len(files)} files" if counted else ", ".join(files)
         yield f"{what}: {shown}"

@@ -1,4 +1,4 @@
-"""`tff-mf worker`: a machine that takes part in a run."""
+"""`tff-mf worker`: a worker on another machine."""
 
 import click
 
@@ -6,18 +6,21 @@ import click
 @click.command(context_settings={"show_default": True})
 @click.option("--port", type=int, required=True, help="Port to listen on.")
 @click.option(
-    "--public", is_flag=True, help="Listen on every interface: everyone who reaches the port reaches the worker."
+    "--public", is_flag=True, help="Listen on every interface; everyone who reaches the port can use the worker."
 )
 @click.option(
-    "--max-concurrent-clients", type=int, default=-1, help="Clients to run at once; no bound if not positive."
+    "--max-concurrent-clients",
+    type=int,
+    default=-1,
+    help="Number of clients to run at once; unlimited if not positive.",
 )
 def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
-    """Run TFF's own worker, for `tff-mf train --workers`, until it is ended.
+    """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 
-    The worker has neither access control nor encryption: everyone who reaches it reaches clients' data
-    and secret noise. It is started in a network namespace of its own, and its port is on this machine's
-    loopback, for your own processes alone. Other machines come by an ssh tunnel or a TLS proxy, run as
-    the same user: docs/workers.md has them. With --public, everyone who reaches the port comes in.
+    The worker has neither access control nor encryption: everyone who reaches it can read clients' data and the secret
+    noise. Therefore it runs in its own network namespace, and its port is on this machine's loopback, for your own
+    processes only. Other machines connect by an ssh tunnel or a TLS proxy of the same user: see docs/workers.md. With
+    --public, everyone who reaches the port can connect.
     """
     from tff_mf import _requires
     from tff_mf.errors import InputValueError

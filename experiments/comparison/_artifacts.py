@@ -1,4 +1,4 @@
-"""The mechanisms of a comparison, each optimized once and kept as an artifact."""
+"""The mechanisms of a comparison: each is optimized once, and kept as an artifact."""
 
 import hashlib
 import json
@@ -18,15 +18,15 @@ _KNOWN_BY_WITH_WORKLOAD = ("server_momentum", "server_warmup", "server_cooldown"
 def prepared(
     planned: Sequence[PlannedRun], folder: pathlib.Path, say: Callable[[str], None]
 ) -> dict[str, pathlib.Path]:
-    """Returns the artifact of each run by its name; those that are not there are made.
+    """Returns the artifact of each run by the run's name, and makes those that are missing.
 
     Args:
         planned: The runs.
         folder: Where artifacts are kept.
-        say: Called with a line for a person before each search.
+        say: Called with a message of one line before each search.
 
     Raises:
-        InputError: If a mechanism cannot be had.
+        InputError: If a mechanism cannot be loaded or found.
     """
     artifacts = {}
     for run in planned:

@@ -1,4 +1,4 @@
-"""Runs processes, some at a time, until all are done."""
+"""Runs processes, a limited number at a time, until all have ended."""
 
 import dataclasses
 import os
@@ -17,9 +17,9 @@ class Job:
     """A process to run.
 
     Attributes:
-        name: What it is called.
-        start: Called right before; returns the command.
-        log: File for what it prints.
+        name: Its name.
+        start: Returns the command; called right before the process starts.
+        log: File for its output.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Job:
 
 
 def run(jobs: Iterable[Job], *, at_once: int, on_end: Callable[[Job, int], None]) -> None:
-    """Runs the jobs, `at_once` at a time; those that run when this is interrupted are ended first.
+    """Runs the jobs, `at_once` at a time. If this is interrupted, it ends the running ones first.
 
     Args:
-        jobs: What to run, in this order.
-        at_once: How many processes at a time.
+        jobs: The jobs, in the order in which they start.
+        at_once: Largest number of processes at a time.
         on_end: Called with each job and its exit status.
     """
     waiting = list(jobs)
@@ -58,7 +58,7 @@ def run(jobs: Iterable[Job], *, at_once: int, on_end: Callable[[Job, int], None]
 
 def _started(job: Job) -> subprocess.Popen:
     command = job.start()
-    # A session of its own: an interrupt is for this process, and a killed run's TFF worker can be found and ended.
+    # In its own session: an interrupt reaches this process only, and the TFF worker of a killed run can be ended.
     with job.log.open("wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -66,11 +66,11 @@ def _started(job: Job) -> subprocess.Popen:
 
 
 def _has_ended(process: subprocess.Popen) -> bool:
-    # Not `poll`, which would free the number that its group is known by.
+    # Not `poll`, which would free the process's number, by which its group is ended.
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _reaped(process: subprocess.Popen) -> int:
-    """Ends whatever is left of a process and of those it started, and returns its exit status."""
+    """Ends what is left of a process and of those that it started, and returns its exit status."""
     os.killpg(process.pid, signal.SIGKILL)
     return process.wait()

@@ -26,9 +26,9 @@ def draw(
     Args:
         found: Mechanisms at their levels of privacy.
         folder: An existing folder.
-        clip_norm: ζ of the runs, which the paper's line is scaled by.
+        clip_norm: ζ of the runs, by which the paper's line is scaled.
         setting: n, b and k of the runs, for the titles.
-        min_sep: b, at whose multiples the ticks are, if all runs have the same.
+        min_sep: b if all runs have the same: the ticks are at its multiples.
     """
     paths = [folder / name for name in ("accuracy-over-rounds.png", "accuracy-over-privacy.png", "rates.png")]
     over_rounds(found, paths[0], setting, min_sep)
@@ -38,7 +38,7 @@ def draw(
 
 
 def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, min_sep: int | None) -> None:
-    """Draws accuracy over rounds, a panel for each level of privacy: each seed, and their mean."""
+    """Draws accuracy over rounds, of each seed and in the mean, with a panel for each level of privacy."""
     groups = [list(group) for _, group in itertools.groupby(found, key=lambda level: level.privacy)]
     styles = figures.styles(level.label for level in found)
     size = (figures.COLUMN * max(1.0, 0.92 * len(groups)), 3.2)
@@ -63,7 +63,7 @@ def over_privacy(found: Sequence[Level], path: pathlib.Path, setting: str) -> No
         for index, (label, style) in enumerate(styles.items()):
             own = sorted((level for level in found if level.label == label), key=lambda level: level.privacy)
             drawn = [mean_and_half_width([100 * value for value in level.accuracies.values()]) for level in own]
-            # Beside each other, so that intervals can be told apart.
+            # Side by side, so that intervals do not overlap.
             aside = _ASIDE ** (index - (len(styles) - 1) / 2)
             axes.errorbar(
                 [level.privacy[1] * aside for level in own],
@@ -85,7 +85,7 @@ def over_privacy(found: Sequence[Level], path: pathlib.Path, setting: str) -> No
 
 
 def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_norm: float) -> None:
-    """Draws the best of the rates tried over the noise, with the line of the paper and that of these runs."""
+    """Draws the best rates over the noise, with the regression lines of the paper and of these runs."""
     with figures.picture(path, size=(figures.COLUMN, 3.4)) as (figure, panels):
         axes = panels[0, 0]
         for label, style in figures.styles(level.label for level in found).items():

@@ -1,4 +1,4 @@
-"""The result of a comparison as a table for people and as data."""
+"""The result of a comparison as a table and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ _NAMES = ("epsilon", "noise_multiplier")
 
 
 def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what `comparison.json` holds."""
+    """Returns the content of `comparison.json`."""
     line = fitted(found)
     return {
         "runs_planned": planned,
@@ -28,7 +28,7 @@ def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[
 
 
 def as_markdown(result: Mapping[str, Any]) -> str:
-    """Returns what `comparison.md` holds."""
+    """Returns the content of `comparison.md`."""
     lines = [
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on test "
         "clients, with a 95 % interval over seeds; each mechanism's rate is its best by validation clients.",
@@ -49,10 +49,13 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
         shown = _percent(gap["gap"], gap["half_width_95"])
         lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
-    lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
-    # Comparisons of earlier releases have none.
+    lines += [
+        "",
+        "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond.",
+    ]
+    # Comparisons of earlier releases have no statements.
     stated = [level for level in result["levels"] if "statement" in level]
-    lines += ["", "What the runs guarantee, or why one of them guarantees nothing:", ""] if stated else []
+    lines += ["", "The guarantee of each level, or the reason why there is none:", ""] if stated else []
     lines += [f"- {_privacy(level)}, {level['mechanism']}: {level['statement']}" for level in stated]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")

@@ -1,4 +1,4 @@
-"""What the runs of a comparison came to: best rates by validation, accuracy on test, intervals and gaps."""
+"""Results of the runs of a comparison: best learning rates by validation, test accuracy, intervals and gaps."""
 
 import csv
 import dataclasses
@@ -20,18 +20,18 @@ _CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A run that is done.
+    """A finished run.
 
     Attributes:
         label: The mechanism with its options.
-        privacy: Which of ε and σ was held fixed, and at what.
-        seed: Seed of cohorts and initial model.
-        rate: The server's rate.
+        privacy: Which of ε and σ was fixed, and its value.
+        seed: Seed of the cohorts and the initial model.
+        rate: Learning rate of the server.
         effective_rmse: L_e of figure 11.
         accuracy: On test clients.
         validation_accuracy: On validation clients.
-        history: Rounds and accuracies of its evaluations.
-        statement: What it guarantees, in one line, or why it guarantees nothing.
+        history: Round and accuracy of each evaluation.
+        statement: Its guarantee in one line, or the reason why there is none.
     """
 
     label: str
@@ -51,8 +51,8 @@ class Level:
 
     Attributes:
         label: The mechanism with its options.
-        privacy: Which of ε and σ was held fixed, and at what.
-        best: Its runs at the best rate, one a seed.
+        privacy: Which of ε and σ was fixed, and its value.
+        best: Its runs at the best rate, one per seed.
         tried: Mean validation accuracy by rate.
     """
 
@@ -73,12 +73,12 @@ class Level:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the best rate is the smallest or the largest tried, so that a better one may lie beyond."""
+        """Whether the best rate is the smallest or the largest that was tried, so that a better one may lie beyond."""
         return self.rate in (min(self.tried), max(self.tried))
 
     @property
     def statement(self) -> str:
-        """What its first run guarantees, or why one of them guarantees nothing."""
+        """The guarantee of its first run, or the reason why one of its runs has none."""
         return next((run.statement for run in self.best if run.statement.startswith(REFUSALS)), self.best[0].statement)
 
     @property
@@ -105,7 +105,7 @@ def mean_and_half_width(values: Sequence[float]) -> tuple[float, float | None]:
 def levels(finished: Sequence[Finished]) -> list[Level]:
     """Returns each mechanism at each level of privacy, its rate chosen by mean validation accuracy, best first.
 
-    Rates are compared over the seeds that every one of them has, and if there are none over what each has.
+    Rates are compared over the seeds that all of them have in common; if there are none, over the seeds of each.
     """
     found = []
     key = _key
@@ -127,9 +127,9 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
 
 
 def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
-    """Returns by how much each mechanism is ahead of each below it at its level, over the seeds that both have.
+    """Returns the difference in accuracy of any two mechanisms at one level of privacy, over the seeds that both have.
 
-    `neighbours` is whether there is none between the two.
+    `neighbours` is whether no other mechanism lies between the two.
     """
     result = []
     for (above, better), (below, worse) in itertools.combinations(enumerate(found), 2):
@@ -152,7 +152,7 @@ def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
 
 
 def fitted(found: Sequence[Level]) -> learning_rates.Regression | None:
-    """Returns the line through the best rates, or None if fewer than two noise levels have one inside their grid."""
+    """Returns the line through the best rates, or None if fewer than two noise levels have one inside the grid."""
     inside = [level for level in found if not level.at_edge and level.effective_rmse > 0]
     if len({level.effective_rmse for level in inside}) < 2:
         return None
@@ -160,7 +160,7 @@ def fitted(found: Sequence[Level]) -> learning_rates.Regression | None:
 
 
 def history(path: pathlib.Path) -> list[tuple[int, float]]:
-    """Returns the rounds and accuracies of a run's metrics file, where it was evaluated."""
+    """Returns round and accuracy of each evaluation in a run's metrics file."""
     with path.open(newline="", encoding="utf-8") as file:
         return [(int(row["round"]), float(row[METRIC])) for row in csv.DictReader(file) if row.get(METRIC)]
 

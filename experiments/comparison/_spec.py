@@ -20,7 +20,7 @@ from ..datasets import named_data
 _KEYS = ("preset", "run", "grid")
 # A small file can ask for more runs than fit in memory.
 _MOST_RUNS = 10_000
-# What the table has a column, and the plots an axis for; all else that differs is part of a mechanism's name.
+# Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
 
@@ -29,7 +29,7 @@ class PlannedRun:
     """One run of a comparison.
 
     Attributes:
-        name: Name of its folder: readable, and another for other settings.
+        name: Name of its folder: readable, and different for different settings.
         label: The mechanism with its options, the same for all seeds, rates and ε.
         layer: Its settings.
     """
@@ -40,12 +40,12 @@ class PlannedRun:
 
     @property
     def configuration(self) -> RunConfiguration:
-        """Its settings, with defaults for what they leave out."""
+        """Its settings, with defaults for those that are not given."""
         return layers.configuration(self.layer)
 
     @property
     def privacy(self) -> tuple[str, float]:
-        """Which of ε and σ is held fixed, and at what."""
+        """Which of ε and σ is fixed, and its value."""
         configuration = self.configuration
         if configuration.epsilon is not None:
             return "epsilon", configuration.epsilon
@@ -53,12 +53,12 @@ class PlannedRun:
 
 
 def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) -> list[PlannedRun]:
-    """Returns the runs of a specification, each with settings that were checked.
+    """Returns the runs of a specification, with checked settings.
 
     Args:
-        path: A TOML file with `[run]`, any number of `[[grid]]`, and `preset` if need be. In a grid, a list stands for
-            each of its values, and the runs are all their combinations.
-        data_of: Files of data sets, whose names become part of a run's: other data are another run.
+        path: A TOML file with `[run]`, any number of `[[grid]]`, and perhaps `preset`. A list in a grid stands for each
+            of its values, and the runs are all combinations.
+        data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
 
     Raises:
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
@@ -88,7 +88,7 @@ def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
 
 
 def shared_setting(planned: Iterable[PlannedRun]) -> str:
-    """Returns n, b and k of the runs as pictures have them; those that differ are part of the labels."""
+    """Returns n, b and k of the runs as the titles of pictures show them, with ranges where runs differ."""
     configurations = [run.configuration for run in planned]
     parts = []
     for symbol, name in (("n", "rounds"), ("b", "min_sep"), ("k", "max_participations")):
@@ -100,8 +100,8 @@ def shared_setting(planned: Iterable[PlannedRun]) -> str:
     return ", ".join(parts)
 
 
-def shared_separation(planned: Iterable[PlannedRun]) -> int | None:
-    """Returns b of the runs, or None if they have several, or none."""
+def shared_min_sep(planned: Iterable[PlannedRun]) -> int | None:
+    """Returns b if all runs have the same, otherwise None."""
     found = {run.configuration.min_sep for run in planned}
     return found.pop() if len(found) == 1 else None
 
@@ -119,11 +119,11 @@ def _points(grid: Any, where: str) -> Iterable[dict[str, Any]]:
     for name, given in grid.items():
         listed = given if isinstance(given, list) else [given]
         if not listed:
-            raise InputValueError(f"{where}: {name}=[] has no value; leave it out or give one.")
+            raise InputValueError(f"{where}: {name}=[] has no value; remove it or give one.")
         values.append([checked_value(name, value, where) for value in listed])
     combinations = math.prod(map(len, values))
     if combinations > _MOST_RUNS:
-        raise InputValueError(f"{where} has {combinations} combinations; {_MOST_RUNS} are the most of one comparison.")
+        raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {_MOST_RUNS}.")
     return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
 
 
@@ -142,5 +142,5 @@ def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))
         name = f"{slug}-{hashlib.sha256(known_by.encode()).hexdigest()[:8]}"
         runs[name] = PlannedRun(name=name, label=label, layer=layer)
-    # One seed of everything, then the next: what is done so far can be compared.
+    # All runs of one seed come before the next seed, so that partial results can be compared.
     return sorted(runs.values(), key=lambda run: run.configuration.seed)

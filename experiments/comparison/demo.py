@@ -1,9 +1,8 @@
-"""The comparison that this project exists for: correlated and independent noise at one (ε, δ)."""
+"""The demo: training with correlated and with independent noise at the same (ε, δ)."""
 
 import dataclasses
 import json
 import pathlib
-import shutil
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,22 +13,24 @@ from ..configuration import layers, toml_file
 from ..configuration.run import FIELDS
 from ..configuration.settings import ModelConfig, TrainingSettings
 from ..datasets import pydoc
-from ..output import figures, mechanism_plots, progress
+from ..output import figures, files, folders, mechanism_plots, progress
 from ..privacy import statements
 from ..privacy.plan import PrivacyPlan, plan_privacy
+from ..run_folder.names import SUMMARY
 from ..training import program, task
 
-_PARTS = ("blt", "identity", "summary.json", "accuracy.png")
+_PICTURE = "accuracy.png"
+_PARTS = ("blt", "identity", SUMMARY, _PICTURE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoSettings:
-    """What the two runs share, and the server's rate, which each mechanism has its own of.
+    """Settings that the two runs share, and the server's learning rate of each.
 
-    Each mechanism's rate was chosen beforehand, as its best on a grid of 1.7^i by validation accuracy
-    over other seeds, see `docs/demo.md`; no run of the demo chooses anything from its results.
-    The model is a light one that stands in for the papers' LSTM, and `cohort` clients a round are
-    simulated by `clients_per_round` with the noise scaled down in proportion, as in the papers.
+    Each rate was chosen beforehand, as the best of a grid of 1.7^i by validation accuracy on other seeds, see
+    `docs/demo.md`; the demo chooses nothing by its results. A light model stands in for the papers' LSTM, and
+    `clients_per_round` clients simulate a cohort of `cohort`, with the noise scaled down in proportion, as in the
+    papers.
     """
 
     rounds: int = 240
@@ -62,26 +63,42 @@ class DemoSettings:
 def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | None = None) -> dict[str, Any]:
     """Trains with each mechanism and writes the folder `out`; an earlier demo there is replaced at the end.
 
+    Args:
+        settings: Those of both runs.
+        out: The folder; files in it that are not of a demo stay.
+        data: Data set in the file format of StackOverflow; the docstrings of `pydoc` if not given.
+
     Returns:
-        What `summary.json` holds.
+        The content of `summary.json`.
     """
     start = time.perf_counter()
     dataset = "pydoc" if data is None else f"sqlite:{data}"
     data = pydoc.cached_pydoc() if data is None else data
-    staging = out.with_name(out.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
+    with folders.replaced_parts(out, _PARTS) as staging:
+        results = _trained(settings, dataset, data, staging)
+        summary = _summary(settings, results, time.perf_counter() - start)
+        files.write_atomically(staging / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        _draw(settings, results, staging / _PICTURE)
+    return summary
+
+
+def _trained(
+    settings: DemoSettings, dataset: str, data: pathlib.Path, folder: pathlib.Path
+) -> dict[str, program.TrainingResult]:
+    """Trains with each mechanism, in a folder of its own, like a run of `tff-mf train`: to repeat, and to export."""
     results = {}
     for name, plan in _plans(settings).items():
-        folder = staging / name
-        folder.mkdir(parents=True)
-        # Like a run of `tff-mf train`: to repeat, and to export.
-        toml_file.write(_layer(settings, name, dataset), folder)
+        own = folder / name
+        own.mkdir()
+        toml_file.write(_layer(settings, name, dataset), own)
         with progress.rounds(settings.rounds, name) as on_round:
-            results[name] = program.run(
-                _training_settings(settings, name), plan, data=data, out=folder, on_round=on_round
-            )
+            results[name] = program.run(_training_settings(settings, name), plan, data=data, out=own, on_round=on_round)
+    return results
+
+
+def _summary(settings: DemoSettings, results: Mapping[str, program.TrainingResult], seconds: float) -> dict[str, Any]:
     mechanisms = {name: dict(result.summary) for name, result in results.items()}
-    summary = {
+    return {
         "mechanisms": mechanisms,
         "rounds": settings.rounds,
         "min_sep": settings.participation.min_sep,
@@ -98,24 +115,19 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
         "server_learning_rate_note": "Each mechanism's rate was chosen beforehand, on other seeds.",
         "model_note": "A light causal convolution stands in for the papers' LSTM.",
         "accuracy_gain": mechanisms["blt"]["accuracy"] - mechanisms["identity"]["accuracy"],
-        "seconds": time.perf_counter() - start,
+        "seconds": seconds,
     }
-    (staging / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    curves = {name: result.history for name, result in results.items()}
+
+
+def _draw(settings: DemoSettings, results: Mapping[str, program.TrainingResult], path: pathlib.Path) -> None:
     noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
-    title = f"Next word on pydoc, {figures.setting(settings.rounds, settings.participation)}\n{noise}"
     mechanism_plots.accuracy(
-        curves,
+        {name: result.history for name, result in results.items()},
         metric=task.ACCURACY,
-        title=title,
+        title=f"Next word on pydoc, {figures.setting(settings.rounds, settings.participation)}\n{noise}",
         min_sep=settings.participation.min_sep,
-        path=staging / "accuracy.png",
+        path=path,
     )
-    out.mkdir(parents=True, exist_ok=True)
-    for part in _PARTS:
-        _replace(staging / part, out / part)
-    staging.rmdir()
-    return summary
 
 
 def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
@@ -165,9 +177,3 @@ def _layer(settings: DemoSettings, name: str, dataset: str) -> layers.Layer:
         "server_learning_rate": settings.server_learning_rates[name],
     }
     return layers.Layer.of(values, "demo")
-
-
-def _replace(source: pathlib.Path, target: pathlib.Path) -> None:
-    if target.is_dir():
-        shutil.rmtree(target)
-    source.replace(target)

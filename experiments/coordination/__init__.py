@@ -1,7 +1,7 @@
-"""A reference coordinator: drives a bundle over simulated devices, hostile ones too, for tests and for reading.
+"""A reference coordinator: runs a bundle with simulated devices, hostile ones included, for tests and for reading.
 
-A production server has to authenticate real devices, and keeps its state on several machines. What it
-must not do otherwise is what is here: one state once, on disk before it is shown, and participation checked twice.
+A production server also authenticates real devices, and keeps its state on several machines. Like this one, it must
+step each state once, write it to disk before publishing it, and check participation on the device and on the server.
 """
 
 from ._coordinator import Coordinator as Coordinator

@@ -17,18 +17,16 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
-from ..bundles._manifest import VOCABULARY
 from ..bundles.stages import Stages, Tensors
 from ..output import files, locks
 from ..run_folder import ledger, run_log
-from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.names import ANSWERS, LEDGER, MECHANISM, MODEL, RUN_JSON, VOCABULARY
 from ._devices import Fleet, Report
 
-MODEL = "model.safetensors"
 _STATE = "state"
 _LOCK = ".coordinator"
 _WEIGHTS = "state__global_model_weights__trainable__"
-_COPIED = (RUN_JSON, MECHANISM, "answers.json", VOCABULARY)
+_COPIED = (RUN_JSON, MECHANISM, ANSWERS, VOCABULARY)
 _WAIT_HOURS = 0.25
 _PATIENCE_HOURS = 24.0 * 30
 _MINUTES = 60
@@ -38,14 +36,14 @@ OnRound = Callable[[int], None]
 
 @dataclasses.dataclass(kw_only=True)
 class Tally:
-    """What happened in the rounds that this process ran.
+    """Counts of the rounds that this process ran.
 
     Attributes:
-        rounds: Rounds that were finished.
-        reports: Reports that count, those that were scaled or zeroed among them.
-        refused_devices: Devices that the server did not let take part: sooner, or more often, than the policy says.
-        refused_reports: Reports that do not count.
-        reasons: Those by their reason, one of `runner.REASONS`.
+        rounds: Finished rounds.
+        reports: Reports in the sums, including scaled and zeroed ones.
+        refused_devices: Devices that the server did not choose, since the policy does not allow it yet, or again.
+        refused_reports: Refused reports.
+        reasons: Refused reports by reason, one of `runner.REASONS`.
     """
 
     rounds: int = 0
@@ -56,27 +54,27 @@ class Tally:
 
 
 class Coordinator:
-    """Runs the rounds of a bundle, from where an earlier process was stopped.
+    """Runs the rounds of a bundle, and continues where an earlier process was stopped.
 
-    Files in `out` are those of a run (`tff-mf report` reads them), with the server's secret state in `state/`.
+    `out` has the files of a run, which `tff-mf report` reads, and the server's secret state in `state/`.
 
-    Formal guarantee: a state is on disk before the model in it is shown, and the ledger has the round as released
-    from then on; so that no round that was shown is ever run again, whenever the process is killed. Rounds that were
-    not shown may be: with a fresh key, and other devices. Only one process at a time can hold `out`, and a state that
-    is older than the ledger is refused. A device takes part only if its own record and the server's log allow it.
-    No report of a device ends a run: what is not an update of this bundle, for this round and in its time, is refused
-    by a name and counted, and what is one is clipped by the bundle's graphs. The files that run are those that were
-    checked, in a copy that is the coordinator's own for its life, whatever becomes of `bundle` meanwhile; a process
-    that is killed leaves the copy, which has no secret, in the temporary folder.
+    Formal guarantee: a state is on disk before its model is published, and from then on the ledger has the round as
+    released; therefore no published round is ever run again, whenever the process is killed. Rounds that were not
+    published may be run again, with a fresh key and other devices. Only one process at a time can hold `out`, and a
+    state that is older than the ledger is refused. A device takes part only if its own record and the server's log
+    allow it. No report of a device ends a run: anything but an update of this bundle, for this round and in time, is
+    refused by reason and counted; updates are clipped by the bundle's graphs. The coordinator runs the checked files
+    from its own copy, even if `bundle` changes; a killed process leaves this copy, which has no secrets, in the
+    temporary folder.
 
     Args:
         bundle: A bundle of `tff-mf export`.
-        out: Folder of the deployment; made if need be.
+        out: Folder of the deployment; made if it does not exist.
         fleet: The devices.
-        seed: Of the choice of devices and of the clock.
+        seed: Seed of the choice of devices and of the simulated clock.
 
     Raises:
-        InputValueError: If the bundle is not what it says, or `out` belongs to another one.
+        InputValueError: If the bundle is refused, or `out` belongs to another bundle.
     """
 
     def __init__(self, bundle: pathlib.Path, out: pathlib.Path, fleet: Fleet, *, seed: int = 0) -> None:
@@ -101,7 +99,7 @@ class Coordinator:
         """Runs the rounds that are left, and writes the model and the realised report.
 
         Args:
-            on_round: Called when a round is on disk and may be seen.
+            on_round: Called when a round is on disk and may be published.
 
         Raises:
             InputValueError: If another process runs this deployment, or the state is older than what was released.
@@ -112,27 +110,27 @@ class Coordinator:
             weights = {str(index): np.asarray(state[name]) for index, name in enumerate(names)}
             files.write_atomically(self._out / MODEL, safetensors.numpy.save(weights))
             reports.write(self._out, realised=True)
-            # Whoever has the keys takes the noise off the models, and no round needs them any more.
+            # With the keys, the noise can be removed from the models; no round needs them any more.
             shutil.rmtree(self._out / _STATE, ignore_errors=True)
         return tally
 
     def _run_rounds(self, on_round: OnRound) -> tuple[Tally, Tensors]:
         states = runner.StateStore(self._out / _STATE, self._stages)
         done, about = self._saved(states)
-        begun, tally = self._out / ledger.LEDGER, Tally()
+        begun, tally = self._out / LEDGER, Tally()
         if begun.exists() and ledger.read_ledger(begun).ended:
             if about is None:
                 raise InputValueError(f"out={str(self._out)!r} holds a deployment that has ended.")
-            # Only what comes after the last round is missing.
+            # Only the steps after the last round are missing.
             return tally, states.load(done)
         with run_log.open_run_log(self._out) as book:
             if about and about.get("run") != book.run:
                 raise InputValueError(
-                    f"out={str(self._out)!r} has the state of another deployment: going on would release what its "
-                    "devices sent, of which this one's log knows nothing. Put the deployment's own newest state back."
+                    f"out={str(self._out)!r} has the state of another deployment: continuing would release updates "
+                    "of devices that are not in this log. Put the deployment's own newest state back."
                 )
             self._check_not_older(book.last_released, done)
-            # The process may have been stopped between the state and the ledger's word for it.
+            # The process may have been stopped between writing the state and the ledger.
             book.released_until(done, reports=ledger.read_counts(about["reports"]) if about else None)
             state = states.load(done) if about else self._stages.initialize()
             hour = about["hour"] if about else 0.0
@@ -144,7 +142,7 @@ class Coordinator:
         return tally, state
 
     def _saved(self, states: runner.StateStore) -> tuple[int, dict[str, Any] | None]:
-        """Returns the round of the newest state, and what was kept with it; round 0 if there is none."""
+        """Returns the round of the newest state and its metadata; round 0 and None if there is none."""
         rounds = states.rounds()
         if not rounds:
             return 0, None
@@ -156,7 +154,7 @@ class Coordinator:
     def _round(
         self, number: int, state: Tensors, hour: float, states: runner.StateStore, book: run_log.RunLog, tally: Tally
     ) -> tuple[Tensors, float]:
-        """Runs one round to where its model may be shown, and returns the state and the hour after it."""
+        """Runs one round until its model may be published, and returns the state and the hour after it."""
         chance = np.random.default_rng([self._seed, number])
         sent = self._stages.prepare(state)
         chosen, hour = self._choose(number, hour, book.past, chance, tally)
@@ -175,7 +173,7 @@ class Coordinator:
         return state, hour
 
     def _take(self, total: runner.RoundSum, report: object, number: int) -> None:
-        """Adds a report, or counts why not; what it claims of itself may be anything."""
+        """Adds a report, or counts it as refused; none of its fields is trusted."""
         if not isinstance(report, Report):
             total.refuse("damaged")
         elif type(report.round_number) is not int or report.round_number != number:
@@ -189,13 +187,13 @@ class Coordinator:
     def _choose(
         self, number: int, hour: float, past: Mapping[str, Sequence[int]], chance: np.random.Generator, tally: Tally
     ) -> tuple[list[str], float]:
-        """Returns devices for a round, and the hour at which there were enough."""
+        """Returns the devices of a round, and the hour at which enough had volunteered."""
         waited = 0.0
         refused: set[str] = set()
         while waited <= _PATIENCE_HOURS:
             allowed = []
             for device in self._fleet.volunteers(number, hour + waited, chance):
-                # A server knows of rounds, and nothing of a device's timer.
+                # The server knows the rounds of a device, and not its timer.
                 if self._policy.allows(list(past.get(device, ())), round_number=number, hours_since=math.inf):
                     allowed.append(device)
                 else:
@@ -205,13 +203,15 @@ class Coordinator:
                 chosen = chance.choice(len(allowed), self._run.clients_per_round, replace=False)
                 return [allowed[index] for index in chosen], hour + waited
             waited += _WAIT_HOURS
-        raise RuntimeError(f"Round {number} found no {self._run.clients_per_round} devices in {_PATIENCE_HOURS} hours.")
+        raise RuntimeError(
+            f"Round {number} did not find {self._run.clients_per_round} devices within {_PATIENCE_HOURS} hours."
+        )
 
     def _check_not_older(self, last: int, done: int) -> None:
         if last > done:
             raise InputValueError(
-                f"out={str(self._out)!r} has the state of round {done}, and round {last} was released: going on would "
-                "release rounds twice. Put the newest state back, or end the deployment here."
+                f"out={str(self._out)!r} has the state of round {done}, and round {last} was released: continuing "
+                "would release rounds twice. Put the newest state back, or end the deployment here."
             )
 
     def _refuse_second(self) -> None:
@@ -219,14 +219,14 @@ class Coordinator:
 
 
 def _read(update: Any, types: runner.Types) -> dict[str, np.ndarray]:
-    """Returns a device's update, of a file or as it is, if it has exactly these names, types and shapes."""
+    """Returns a device's update, from a file or from memory, if it has exactly these names, types and shapes."""
     try:
         if isinstance(update, pathlib.Path):
             return runner.read_update(update, types)[0]
         return runner.checked(update, types)
     except runner.RefusedUpdateError:
         raise
-    # What a device made may fail in any way when it is looked at, and must not end the server.
+    # Reading an object from a device may fail in any way, and must not end the server.
     except Exception as error:
         raise runner.RefusedUpdateError("damaged") from error
 

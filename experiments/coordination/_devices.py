@@ -1,4 +1,4 @@
-"""Simulated devices: each keeps its own record of when it took part, and refuses what its policy forbids."""
+"""Simulated devices: each records when it took part, and obeys its policy."""
 
 import dataclasses
 import hashlib
@@ -27,10 +27,10 @@ class DeviceSettings:
 
     Attributes:
         dropout: Probability that a chosen device never reports.
-        late: Probability that its report arrives when its round is over.
+        late: Probability that its report arrives after its round is over.
         at_night: Probability that a device is idle and charging in the middle of its night.
-        by_day: The same at noon.
-        seed: Of all of that; the devices' data and the noise do not depend on it.
+        by_day: The same probability at noon.
+        seed: Seed of these draws; the devices' data and the noise do not depend on it.
     """
 
     dropout: float = 0.0
@@ -48,13 +48,13 @@ class DeviceSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a device sends: its update, and the round that it is for.
+    """A device's message: its update, and the round to which it belongs.
 
     Attributes:
         device: The device.
         round_number: The round, counted from 1.
         update: Its clipped update, or the file that it sent.
-        minutes: When it arrives, in minutes since the round began.
+        minutes: Time of arrival, in minutes since the round began.
     """
 
     device: str
@@ -66,16 +66,16 @@ class Report:
 class Fleet:
     """Devices with timers, nights, drop-outs and late reports.
 
-    Each device's record is on disk before it trains, as on a real one: no failure of the server makes it forget. A
-    chosen device has taken part, whether its report arrives or not.
+    As on a real device, the record is on disk before the device trains, so that no failure of the server erases it. A
+    chosen device has taken part, whether or not its report arrives.
 
     Args:
-        record: File of all devices' records; read if there is one.
-        examples: What each device trains on, by its name.
-        policy: What every device keeps to.
-        work: From examples, and what the server sent, to a clipped update.
-        settings: How devices behave.
-        broken: Devices that ignore their policy, as one that was tampered with does.
+        record: File of all devices' records; read if it exists.
+        examples: Training examples of each device, by its name.
+        policy: The policy that every device obeys.
+        work: Function from examples and the server's message to a clipped update.
+        settings: Behavior of the devices.
+        broken: Devices that ignore their policy, as a manipulated device would.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Fleet:
             self._past.setdefault(entry["device"], []).append((entry["round"], entry["hour"]))
 
     def volunteers(self, round_number: int, hour: float, chance: np.random.Generator) -> list[str]:
-        """Returns the devices that are idle, and whose own policy lets them take part in a round."""
+        """Returns the devices that are idle and whose policy lets them take part in a round."""
         settings = self._settings
         noon = 0.5 - 0.5 * np.cos(2 * math.pi * (hour + self._zones) / _DAY_HOURS)
         idle = chance.random(len(self._names)) < settings.at_night + (settings.by_day - settings.at_night) * noon
@@ -118,7 +118,7 @@ class Fleet:
         sent: Mapping[str, Any],
         chance: np.random.Generator,
     ) -> Iterable[Report]:
-        """Returns what arrives at the server in a round: reports of chosen devices, and late ones of rounds before."""
+        """Returns the reports that arrive in a round: those of chosen devices, and late ones of earlier rounds."""
         arrived, self._late = self._late, []
         fates = chance.random(len(chosen))
         model = _digest(sent)
@@ -130,7 +130,11 @@ class Fleet:
             report = Report(device=device, round_number=round_number, update=self._work(self._examples[device], sent))
             is_late = fate < self._settings.dropout + self._settings.late
             (self._late if is_late else arrived).append(report)
-        return arrived
+        return (sent for report in arrived for sent in self._sent(report))
+
+    def _sent(self, report: Report) -> Iterable[Report]:
+        """Returns the messages that a device sends for its report: the report, unless the device is hostile."""
+        return [report]
 
     def _may(self, device: str, round_number: int, hour: float) -> bool:
         past = self._past.get(device, [])

@@ -1,9 +1,9 @@
-"""Devices that send what they should not: malformed reports of every kind, and updates in the wrong direction."""
+"""Hostile devices: they send malformed reports of every kind, or updates in the wrong direction."""
 
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,21 +43,21 @@ _CHANGED: Mapping[str, Callable[[Update], Update]] = {
 }
 _FILES = ("large file", "pipe", "folder", "truncated file")
 _TIMES = ("replay", "twice", "late", "in the name of another")
-# A poisoning device sends what an honest one could have: only the clip norm bounds what it does.
+# A poisoning device sends an update that an honest one could have sent: only the clip norm limits its effect.
 POISONING = ("opposite",)
-# It was chosen, and is never heard of again: what a run without the hostile devices is.
+# A chosen device that never reports: the run that others are compared with.
 SILENT = "silent"
 MALFORMED = (*(kind for kind in _CHANGED if kind not in POISONING), *_FILES, *_TIMES)
 
 
 class HostileFleet(Fleet):
-    """A fleet some of whose devices are hostile, each in one way.
+    """A fleet in which some devices are hostile, each in one way.
 
     Args:
-        record: As of a `Fleet`, as are all other arguments.
-        hostile: What some of the devices do, by their names: one of `MALFORMED` or `POISONING`, or `SILENT`.
-        files: Folder for what they send as files; made if need be.
-        more: See `Fleet`.
+        record: See `Fleet`.
+        hostile: Behavior of each hostile device, by its name: one of `MALFORMED` or `POISONING`, or `SILENT`.
+        files: Folder for the files that they send; made if it does not exist.
+        more: Other arguments of `Fleet`.
     """
 
     def __init__(self, record: pathlib.Path, *, hostile: Mapping[str, str], files: pathlib.Path, **more: Any) -> None:
@@ -66,19 +66,10 @@ class HostileFleet(Fleet):
         self._hostile, self._files = hostile, files
         self._seen: dict[str, Report] = {}
 
-    def train(
-        self,
-        chosen: Sequence[str],
-        round_number: int,
-        hour: float,
-        sent: Mapping[str, Any],
-        chance: np.random.Generator,
-    ) -> Iterator[Report]:
-        """Yields what arrives at the server in a round."""
-        for report in super().train(chosen, round_number, hour, sent, chance):
-            yield from self._sent(report) if report.device in self._hostile else [report]
+    def _sent(self, report: Report) -> Iterable[Report]:
+        return self._hostile_reports(report) if report.device in self._hostile else [report]
 
-    def _sent(self, report: Report) -> Iterator[Report]:
+    def _hostile_reports(self, report: Report) -> Iterator[Report]:
         assert isinstance(report.update, Mapping)
         kind, update = self._hostile[report.device], {name: np.asarray(v) for name, v in report.update.items()}
         if kind in _CHANGED:
@@ -88,7 +79,7 @@ class HostileFleet(Fleet):
         elif kind == SILENT:
             return
         elif kind == "replay":
-            # In its first round it has nothing to send again, and is honest.
+            # In its first round it has no earlier report to send, and is honest.
             yield self._seen.setdefault(report.device, report)
         elif kind == "twice":
             yield from (report, report, report)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tff_mf.errors import InputTypeError, InputValueError
 
+from ..output import files
 from ..output import progress as _progress
 from . import _cache, _sources, _tff_examples
 from ._extract import MIN_SENTENCES
@@ -282,14 +283,7 @@ def _write(path: pathlib.Path, clients: Sequence[_Client], summary: Summary, fin
             _write_examples(whole, scratch, clients, progress)
             _write_extras(whole, clients, summary, fingerprint)
             _make_readable(whole)
-            with open(whole, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(whole, path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from tff_mf.errors import InputValueError
 
-from ..output import locks
+from ..output import files, locks
 from . import _cache, sqlite
 
 FILE_NAME = "stackoverflow.sqlite"
@@ -51,9 +51,7 @@ def _download(folder: pathlib.Path, path: pathlib.Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_STAGING, suffix=".d", dir=folder) as staging:
         whole = _downloaded(pathlib.Path(staging), path)
-        with whole.open("rb") as file:
-            os.fsync(file.fileno())
-        whole.replace(path)
+        files.move_into_place(whole, path)
 
 
 def _downloaded(staging: pathlib.Path, final: pathlib.Path) -> pathlib.Path:

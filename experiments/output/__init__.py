@@ -1,1 +1,1 @@
-"""How files, figures, numbers and progress are written by all commands."""
+"""Output of all commands: files, pictures, numbers and progress."""

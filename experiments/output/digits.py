@@ -1,4 +1,4 @@
-"""Figures with the digits that mean something: rounded in the direction in which a copied figure is safe."""
+"""Numbers with their significant digits, rounded in the direction that is safe for privacy."""
 
 import decimal
 import math
@@ -10,7 +10,7 @@ _LONGEST = 7
 
 
 def upwards(value: float, digits: int = _DIGITS) -> str:
-    """Returns `value` with so many digits, and three decimals at least, rounded up: an ε, ρ, μ, σ or sensitivity.
+    """Returns `value` with `digits` digits and at least three decimals, rounded up: an ε, ρ, μ, σ or sensitivity.
 
     Formal guarantee: as a float, the result is at least `value`.
 
@@ -22,7 +22,7 @@ def upwards(value: float, digits: int = _DIGITS) -> str:
 
 
 def downwards(value: float, digits: int = _DIGITS) -> str:
-    """Returns `value` with so many digits, and three decimals at least, rounded down: an effective noise multiplier.
+    """Returns `value` with `digits` digits and at least three decimals, rounded down: an effective noise multiplier.
 
     Formal guarantee: as a float, the result is at most `value`.
 
@@ -44,13 +44,13 @@ def rounded_up(value: float) -> str:
         return "∞"
     shown, more = f"{value:.3f}", 0.001
     while float(shown) < value:
-        # Of a large value a thousandth is less than a float's last digit.
+        # For a large value, a thousandth is less than the last digit of a float.
         shown, more = f"{float(shown) + more:.3f}", 2 * more
     return shown
 
 
 def nearest(value: float, digits: int = _DIGITS) -> str:
-    """Returns `value` with so many significant digits: a loss, a parameter, a time.
+    """Returns `value` with `digits` significant digits: a loss, a parameter, a time.
 
     Example:
         >>> nearest(9.625236), nearest(123456.0), nearest(0.0)
@@ -60,7 +60,7 @@ def nearest(value: float, digits: int = _DIGITS) -> str:
 
 
 def parameter(value: float) -> str:
-    """Returns a parameter with six digits, or, where it would look like 1, how far from 1 it is.
+    """Returns a parameter with six digits, or as a difference from 1 if it would be rounded to 1.
 
     Example:
         >>> parameter(0.4912001418098778), parameter(0.9999999999921251), parameter(1.0)
@@ -71,7 +71,7 @@ def parameter(value: float) -> str:
 
 
 def _with_decimals(value: float, digits: int) -> int:
-    """Returns how many significant digits have three decimals, as figures in sentences do."""
+    """Returns the number of significant digits that gives three decimals, as in sentences."""
     if not 10 <= value < 10**_LONGEST:
         return digits
     return max(digits, decimal.Decimal(repr(float(value))).adjusted() + 1 + _DECIMALS)
@@ -82,7 +82,7 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
         return "∞" if value > 0 else "-∞"
     if value == 0:
         return "0"
-    # From the shortest digits that are this float: 7.379 is to be read as 7.379.
+    # From the shortest decimal that is this float, so that 7.379 stays 7.379.
     exact = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     places = digits - 1 - exact.adjusted()
     if not _SHORTEST <= exact.adjusted() < _LONGEST:

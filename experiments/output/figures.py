@@ -1,7 +1,7 @@
-"""How all pictures look, and how they are saved: in one style, by the file's ending, and with the same bytes again.
+"""The style of all pictures, and how they are saved: in the format of the file's ending, reproducible byte for byte.
 
-Colours are those of Okabe and Ito, which people with any colour vision tell apart; curves differ in markers and dashes
-too, so that a picture survives a printer without colours. Widths are those of a paper: one column, or the page.
+The colors are those of Okabe and Ito, which people with any color vision can distinguish; curves also differ in markers
+and dashes, for printers without colors. Widths are those of a paper: one column, or the page.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ _RC = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "figure.constrained_layout.use": True,
-    # Text that stays text, in a file that is the same whenever it is drawn.
+    # Text stays text, and equal pictures give equal files.
     "svg.fonttype": "none",
     "svg.hashsalt": "tff-mf",
     "pdf.fonttype": 42,
@@ -57,10 +57,10 @@ _NO_DATES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Style:
-    """What a curve is told from others by.
+    """The look of a curve.
 
     Attributes:
-        color: Of Okabe and Ito's.
+        color: One of Okabe and Ito's.
         marker: Matplotlib's letter.
         dashes: Matplotlib's line style.
     """
@@ -70,7 +70,7 @@ class Style:
     dashes: Any
 
     def line(self) -> dict[str, Any]:
-        """Returns it as arguments of `Axes.plot`; markers are hollow, so that one on top of another hides nothing."""
+        """Returns the arguments of `Axes.plot`; markers are hollow, so that none hides another."""
         return {
             "color": self.color,
             "marker": self.marker,
@@ -80,7 +80,7 @@ class Style:
         }
 
 
-# Yellow is left out, which is too light for a thin line.
+# Without yellow, which is too light for a thin line.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
@@ -96,7 +96,7 @@ _PLACES = {
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Returns a style for each name: that of its mechanism if no earlier name has it, else one that none has.
+    """Returns a style for each name: that of its mechanism if no earlier name has it, otherwise an unused one.
 
     Example:
         >>> chosen = styles(["identity", "blt, buffers 2", "blt, buffers 4"])
@@ -117,12 +117,12 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 
 def apart(index: int, points: int, count: int) -> tuple[int, int]:
-    """Returns which points of a curve have markers, so that curves that coincide show the markers of each.
+    """Returns which points of a curve have markers, so that the markers of coinciding curves stay visible.
 
     Args:
-        index: Which of the curves it is.
-        points: How many points it has.
-        count: How many curves there are.
+        index: Index of the curve.
+        points: Number of its points.
+        count: Number of curves.
 
     Example:
         >>> apart(1, 13, 3)
@@ -133,7 +133,7 @@ def apart(index: int, points: int, count: int) -> tuple[int, int]:
 
 
 def setting(rounds: int, participation: tff_mf.Participation) -> str:
-    """Returns n, b and k as pictures have them.
+    """Returns n, b and k as titles of pictures show them.
 
     Example:
         >>> setting(2052, tff_mf.MinSep(min_sep=342, max_participations=6))
@@ -145,7 +145,7 @@ def setting(rounds: int, participation: tff_mf.Participation) -> str:
 
 
 def multiples(min_sep: int, rounds: int, *, most: int = 6) -> dict[float, str]:
-    """Returns ticks at 0, b and multiples of b up to n, of which so few that labels do not run into each other.
+    """Returns ticks at 0, b and multiples of b up to n, few enough that their labels do not overlap.
 
     Example:
         >>> multiples(342, 1026)
@@ -156,13 +156,13 @@ def multiples(min_sep: int, rounds: int, *, most: int = 6) -> dict[float, str]:
         ['0', 'b', '3b', '5b', '7b', '9b']
     """
     step = -(-rounds // (min_sep * most))
-    # From b itself on, unless it would be on top of 0.
+    # Starts at b, unless that would overlap 0.
     times = [0, *range(1 if step <= 3 else step, rounds // min_sep + 1, step)]
     return {each * min_sep: times_b(each) for each in times}
 
 
 def round_ticks(axis: Any, min_sep: int, rounds: int) -> None:
-    """Labels an axis of rounds at multiples of b, by their numbers; a b that no two of fit leaves it as it is."""
+    """Labels an axis of rounds at multiples of b, with numbers; does nothing if fewer than two multiples fit."""
     at = list(multiples(min_sep, rounds, most=5))
     if len(at) > 2:
         ticks_at(axis, {each: f"{each:,}" for each in at})
@@ -179,7 +179,7 @@ def times_b(times: int) -> str:
 
 
 def plain_ticks(axis: Any) -> None:
-    """Labels a logarithmic axis in plain digits, as densely as what is drawn on it allows."""
+    """Labels a logarithmic axis in plain digits, as densely as its range allows."""
     low, high = axis.get_view_interval()
     decades = math.log10(high / low) if 0 < low < high else 0.0
     if decades > 2:
@@ -200,7 +200,7 @@ def ticks_at(axis: Any, labels: Mapping[float, str]) -> None:
 
 
 def interval(mean: float, half: float | None, *, largest: float = 100.0) -> tuple[float, float]:
-    """Returns how far an interval reaches below and above its mean, without what no accuracy can be.
+    """Returns how far an interval extends below and above its mean, within the possible range of an accuracy.
 
     Example:
         >>> interval(1.0, 2.5)
@@ -216,44 +216,43 @@ def picture(
 ) -> Iterator[tuple[figure.Figure, Any]]:
     """Yields a figure of `size` inches and its panels `[rows, columns]`, and writes it when the block ends.
 
-    It is written whole or not at all, in the format of the path's ending, and the same figure gives the same bytes.
-    Nothing of Matplotlib's that is shared with the rest of the program is changed.
+    The file is written atomically, in the format of the path's ending, and equal figures give equal bytes. Matplotlib's
+    global settings do not change.
 
     Args:
-        path: Where the picture goes.
+        path: File of the picture.
         size: Width and height in inches.
-        rows: Panels below each other.
-        columns: Panels beside each other.
-        **options: Of `Figure.subplots`.
+        rows: Number of rows of panels.
+        columns: Number of columns of panels.
+        **options: Options of `Figure.subplots`.
 
     Raises:
-        InputTypeError: If `path` is no path.
-        InputValueError: If its ending is none of PNG, SVG and PDF, or it cannot be written.
+        InputTypeError: If `path` is not a path.
+        InputValueError: If its ending is not .png, .svg or .pdf, or it cannot be written.
     """
     path = checked_path(path)
     ending = path.suffix.lower()
-    partial = path.with_name(f".{path.name}.partial")
     with matplotlib.rc_context(_RC):
         drawn = figure.Figure(figsize=size)
         yield drawn, drawn.subplots(rows, columns, squeeze=False, **options)
         try:
-            drawn.savefig(partial, dpi=_DOTS_PER_INCH, format=ending[1:], metadata=_NO_DATES[ending])
-            partial.replace(path)
+            with files.atomic_file(path) as file:
+                drawn.savefig(file, dpi=_DOTS_PER_INCH, format=ending[1:], metadata=_NO_DATES[ending])
+            files.sync_folder(path.parent)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise InputValueError(f"plot={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
-    """Returns the path of a picture if one can be written there, so that no work is done in vain.
+    """Returns the path of a picture if it can be written, so that no work is wasted.
 
     Args:
-        path: Where the picture is to go.
+        path: File of the picture.
         option: Name of the argument, for the message.
 
     Raises:
-        InputTypeError: If `path` is no path.
-        InputValueError: If its ending is none of PNG, SVG and PDF, or it cannot be written.
+        InputTypeError: If `path` is not a path.
+        InputValueError: If its ending is not .png, .svg or .pdf, or it cannot be written.
 
     Example:
         >>> checked_path("losses.jpg")
@@ -269,7 +268,7 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
 
 
 def _style(place: int) -> Style:
-    # From the ninth on, another pairing of marker and dashes.
+    # From the ninth on, markers and dashes are paired differently.
     turn, index = divmod(place, len(_COLORS))
     return Style(
         color=_COLORS[index],

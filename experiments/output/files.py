@@ -1,4 +1,7 @@
-"""Writes files atomically, and checks before work begins that a file or folder can be written."""
+"""Files that are written whole or not at all, and checks before work begins that they can be written.
+
+`write_atomically`, `atomic_file` and `sync_folder` are those of `tff_mf.files`.
+"""
 
 import hashlib
 import os
@@ -6,24 +9,27 @@ import pathlib
 import tempfile
 
 from tff_mf.errors import InputValueError
+from tff_mf.files import atomic_file as atomic_file
+from tff_mf.files import sync_folder as sync_folder
+from tff_mf.files import write_atomically as write_atomically
 
 
 def made_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes a folder, if need be, and returns it.
+    """Makes a folder unless it exists, and returns it.
 
     Raises:
-        InputValueError: If it cannot be made, or not be written to.
+        InputValueError: If it cannot be made or written to.
     """
     make_writable(path)
     return path
 
 
 def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
-    """Raises unless a file can be written, so that no work is done in vain; nothing is left there.
+    """Raises unless a file can be written, so that no work is wasted; nothing is left there.
 
     Args:
         path: The file.
-        name: Of the argument, for the message.
+        name: Name of the argument, for the message.
 
     Raises:
         InputValueError: If it cannot be written.
@@ -34,7 +40,7 @@ def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
     if not path.parent.is_dir():
         raise InputValueError(f"{name}={str(path)!r} cannot be written: there is no folder {str(path.parent)!r}.")
     if path.exists() and not os.access(path, os.W_OK):
-        raise InputValueError(f"{name}={str(path)!r} cannot be written: it may only be read.")
+        raise InputValueError(f"{name}={str(path)!r} cannot be written: it is read-only.")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -42,23 +48,24 @@ def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
         raise InputValueError(f"{name}={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
-def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
-    """Writes a file that is there whole or not at all, whenever the program is ended; a text in UTF-8."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
+def move_into_place(whole: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Gives a file that another program has finished its name, and returns when it would survive a power cut.
+
+    Args:
+        whole: The file, in the file system of `path`.
+        path: Its name from now on; a file of that name is replaced.
+
+    Raises:
+        OSError: If it cannot be moved.
+    """
+    with open(whole, "rb") as file:
         os.fsync(file.fileno())
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    os.replace(whole, path)
+    sync_folder(pathlib.Path(path).parent)
 
 
 def make_writable(path: pathlib.Path) -> None:
-    """Makes a folder, if it does not exist, and raises unless files can be written to it.
+    """Makes a folder unless it exists, and raises unless files can be written to it.
 
     Raises:
         InputValueError: If it cannot be made or written to.

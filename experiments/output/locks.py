@@ -1,4 +1,4 @@
-"""Locks between processes, which end with the process that holds them, however it ends."""
+"""Locks between processes; a lock ends with the process that holds it, even if that is killed."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,10 @@ _FOLDER_LOCK = ".lock"
 
 @contextlib.contextmanager
 def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds the lock of the file `path`, made if need be; waits for it as long as another process has it.
+    """Holds the lock of a file while the block runs; waits as long as another process has it.
 
     Args:
-        path: The file; it stays, since removing it would let two processes hold the lock.
+        path: The file, made if it does not exist; it is never removed, since two processes could then hold the lock.
         on_wait: Called before waiting.
     """
     with path.open("a") as file:
@@ -33,7 +33,7 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
     """Keeps every other process out of the folder of a run.
 
     Raises:
-        InputValueError: If another process is at work there.
+        InputValueError: If another process is using it.
     """
     with (folder / _FOLDER_LOCK).open("a+") as file:
         try:

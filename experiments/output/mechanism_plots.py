@@ -14,9 +14,9 @@ from . import figures
 
 # Enough to see the structure.
 _MOST_ROUNDS_DRAWN = 4096
-# More than a panel has dots. Colors of all entries take Matplotlib half a gigabyte a matrix.
+# More than the dots of a panel. The colors of all entries would take half a gigabyte per matrix.
 _MOST_CELLS = 1024
-# Relative to the largest entry: what is less is rounding, or nothing.
+# Relative to the largest entry: smaller entries are rounding errors, or zero.
 _SMALLEST_DRAWN = 1e-12
 _LABELS = {"blt": "BLT (correlated noise)", "identity": "identity (independent noise)"}
 _POSITIVE, _NEGATIVE = figures.styles(["blt", "banded"]).values()
@@ -30,14 +30,14 @@ def accuracy(
     min_sep: int,
     path: str | os.PathLike,
 ) -> None:
-    """Draws `metric` over rounds, a line a mechanism.
+    """Draws `metric` over rounds, one line per mechanism.
 
     Args:
-        curves: For each mechanism its evaluated rounds, each with `round` and `metric`.
-        metric: Which metric to draw.
+        curves: Evaluated rounds of each mechanism, each with `round` and `metric`.
+        metric: Name of the metric.
         title: Title of the picture.
-        min_sep: b, at whose multiples the ticks are.
-        path: Where the picture goes; its ending is the format.
+        min_sep: b; the ticks are at its multiples.
+        path: File of the picture; its ending is the format.
     """
     with figures.picture(path, size=(figures.COLUMN, 2.7)) as (figure, panels):
         axes = panels[0, 0]
@@ -68,12 +68,12 @@ def mechanism(
     Args:
         drawn: The mechanism.
         rounds: Number of rounds n.
-        participation: Its b is where the ticks are.
+        participation: Participation schema; the ticks are at multiples of its b.
         workload: The workload A.
-        path: Where the picture goes; its ending is the format.
+        path: File of the picture; its ending is the format.
 
     Raises:
-        InputTypeError: If `path` is no path.
+        InputTypeError: If `path` is not a path.
         InputValueError: If there are too many rounds to draw, or the file cannot be written.
     """
     check_rounds(rounds)
@@ -95,7 +95,7 @@ def mechanism(
 
 
 def check_rounds(rounds: int) -> None:
-    """Raises for a mechanism of more rounds than a picture can show.
+    """Raises if a picture cannot show so many rounds.
 
     Raises:
         InputValueError: If there are too many.
@@ -105,13 +105,13 @@ def check_rounds(rounds: int) -> None:
 
 
 def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[float, str]) -> None:
-    # The diagonal would drown the rest, so the scale is that of all but the largest hundredth.
+    # The diagonal would make the rest invisible, so the scale ignores the largest hundredth of the entries.
     limit = np.quantile(np.abs(matrix[np.tri(len(matrix), dtype=bool)]), 0.99) or 1.0
     edges = (-0.5, len(matrix) - 0.5, len(matrix) - 0.5, -0.5)
     image = axes.imshow(
         _cells(matrix), extent=edges, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased"
     )
-    # What is beyond the scale is said to be so.
+    # The picture marks values beyond the scale.
     figure.colorbar(image, ax=axes, shrink=0.85, extend="both" if np.abs(matrix).max() > limit else "neither")
     axes.set(title=name, xlabel="column", ylabel="round t")
     axes.grid(visible=False)
@@ -121,7 +121,7 @@ def _image(figure: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping
 
 
 def _cells(matrix: np.ndarray) -> np.ndarray:
-    """Returns means over squares of entries, so few that they are drawn in a moment; of a small matrix the entries."""
+    """Returns a small matrix as it is, and of a large one the means over square blocks, for fast drawing."""
     size = len(matrix)
     starts = np.arange(0, size, -(-size // _MOST_CELLS))
     counts = np.diff(starts, append=size)
@@ -130,14 +130,14 @@ def _cells(matrix: np.ndarray) -> np.ndarray:
 
 
 def _column(axes: Any, name: str, column: np.ndarray, min_sep: int | None) -> None:
-    """Draws magnitudes on logarithmic scales that have a place for the diagonal, at 0."""
+    """Draws magnitudes on logarithmic scales, with the diagonal at 0."""
     lags = np.arange(len(column))
     for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
         chosen = sign * column > 0
         if chosen[1:].any():
             values = np.where(chosen, np.abs(column), np.nan)
             axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
-            # A line needs two neighbours, and the columns of a tree have entries without one.
+            # A line needs neighboring entries, which columns of a tree do not always have.
             alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
             dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
             axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
@@ -154,7 +154,7 @@ def _column(axes: Any, name: str, column: np.ndarray, min_sep: int | None) -> No
 
 
 def _logarithmic(min_sep: int | None, rounds: int) -> dict[float, str]:
-    """Returns ticks at 0, at powers of ten below b, and at b and those of its multiples that there is room for."""
+    """Returns ticks at 0, at powers of ten below b, and at b and as many of its multiples as fit."""
     end = rounds if min_sep is None else min_sep / 2
     powers = [10**power for power in range(len(str(rounds))) if 10**power < end]
     shown: dict[float, str] = {0: "0"} | {at: f"{at:,}" for at in powers}

@@ -1,4 +1,4 @@
-"""Lines of native libraries on standard error, which no setting of theirs keeps off the screen."""
+"""Removes lines of native libraries from standard error that no setting of theirs suppresses."""
 
 import contextlib
 import os
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without(beginning: str) -> Iterator[None]:
-    """Keeps lines with that beginning, which the block's native code writes, off standard error; all others follow it.
+    """Removes lines that native code of the block writes to standard error and that begin so; others are written later.
 
-    For short blocks: if the process dies inside of one, what was written in it is lost.
+    For short blocks: if the process dies in the block, its output is lost.
     """
     sys.stderr.flush()
     shown = os.dup(2)

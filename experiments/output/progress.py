@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, a line now and then elsewhere for what takes minutes; always on standard error."""
+"""Progress on standard error: a bar on a terminal; elsewhere a line now and then, for work that takes minutes."""
 
 import contextlib
 import contextvars
@@ -18,7 +18,7 @@ _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CLEARED_LINE = "\r\x1b[K"
 _LONGEST_BAR = 36
 _SHORTEST_BAR = 1
-# What click writes beside the bar: the gaps, the brackets, the percentage and the time that is left.
+# What click writes beside the bar: gaps, brackets, percentage and remaining time.
 _BESIDE_BAR = len("  []  100%  00:00:00  ")
 
 _T = TypeVar("_T")
@@ -34,19 +34,19 @@ _advance: contextvars.ContextVar[_Advance] = contextvars.ContextVar("advance", d
 
 @contextlib.contextmanager
 def bar(label: str, total: int | None) -> Iterator[_Advance]:
-    """Yields a function to call with the steps that were done and a note; `step` calls it too, wherever it is called.
+    """Yields a function to call with the number of steps done and a note; `step` calls it too, from anywhere.
 
-    Nothing at all is written unless standard error is a terminal.
+    Nothing is written unless standard error is a terminal.
 
     Args:
-        label: What is done.
-        total: How many steps there are; `None` if nobody knows.
+        label: Name of the work.
+        total: Number of steps; `None` if it is not known.
     """
     if not sys.stderr.isatty():
         yield _silent
         return
     unknown = itertools.repeat("") if total is None else None
-    # A line that the terminal wraps is not written over by the next one.
+    # The next line would not overwrite one that the terminal wraps.
     room = max(0, _columns() - 1 - len(label) - _BESIDE_BAR)
     longest = min(_LONGEST_BAR, max(_SHORTEST_BAR, room // 2))
     with click.progressbar(
@@ -66,12 +66,12 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
 
 
 def step(note: str = "") -> None:
-    """Advances the bar that is open, if one is; `note` says what is done next."""
+    """Advances the open bar, if there is one; `note` names the next step."""
     _advance.get()(1, note)
 
 
 def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
-    """Yields `items`, with a bar of their own."""
+    """Yields `items`, and shows a bar."""
     with bar(label, total) as advance:
         for item in items:
             yield item
@@ -79,7 +79,7 @@ def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
 
 
 def say(text: str) -> None:
-    """Writes a line for a person, above the bar if one is open; on a terminal, folded between words."""
+    """Writes a message above the bar, if one is open; on a terminal, wrapped between words."""
     if sys.stderr.isatty():
         text = "\n".join(textwrap.wrap(text, _columns(), break_long_words=False, break_on_hyphens=False))
     click.echo(f"{_CLEARED_LINE if _advance.get() is not _silent else ''}{text}", err=True)
@@ -89,7 +89,7 @@ def say(text: str) -> None:
 def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Yields a function to call after every round with its number and metrics.
 
-    The time that is left is judged by the rounds of this process: a run that was resumed had its first ones elsewhere.
+    The remaining time is estimated from the rounds of this process, which are not all rounds of a resumed run.
     """
     if sys.stderr.isatty():
         with bar(label, total) as advance:
@@ -121,7 +121,7 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
 
 
 def _columns() -> int:
-    """Returns the width of the terminal that standard error is."""
+    """Returns the width of the terminal on standard error."""
     if "COLUMNS" not in os.environ:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             return os.get_terminal_size(sys.stderr.fileno()).columns or 80

@@ -1,13 +1,14 @@
-"""JSON as it is written here: a key once in an object, and numbers that JSON has."""
+"""Strict JSON: each key once in an object, and finite numbers only."""
 
 import json
+import math
 from typing import Any
 
 
 def loads(text: str) -> Any:
-    """Returns what a JSON text says.
+    """Returns the value of a JSON text.
 
-    A key that is twice in an object would say one thing to whoever reads the file, and another to a program.
+    If an object had a key twice, a person who reads the file and a program might see different values.
 
     Example:
         >>> loads('{"epsilon": 0.1, "epsilon": 8.0}')
@@ -15,9 +16,19 @@ def loads(text: str) -> Any:
         ValueError: 'epsilon' is twice in one object
 
     Raises:
-        ValueError: If it is no JSON, a key is twice in one object, or a number is not finite.
+        ValueError: If it is not JSON, a key is twice in one object, or a number is not finite.
     """
     return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+
+
+def finite(value: float) -> float | None:
+    """Returns a number as JSON can hold it: `None` in place of an infinite one, such as an unbounded ε.
+
+    Example:
+        >>> finite(0.5), finite(float("inf"))
+        (0.5, None)
+    """
+    return None if math.isinf(value) else value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -29,4 +40,4 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")

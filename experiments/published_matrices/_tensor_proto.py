@@ -1,6 +1,6 @@
 """Reads serialized TensorProtos without TensorFlow: float64 tensors as `tf.io.serialize_tensor` writes them.
 
-Of the message only what such a tensor has is known: dtype (field 1), shape (field 2), content (field 4).
+It knows only the fields that such a tensor has: dtype (field 1), shape (field 2), content (field 4).
 """
 
 import math
@@ -23,7 +23,7 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
     """Returns the tensor of a file.
 
     Raises:
-        InputValueError: If there is no such file, or it is not one intact float64 tensor.
+        InputValueError: If there is no such file, or it is not a single intact float64 tensor.
     """
     try:
         with open(path, "rb") as file:
@@ -34,14 +34,14 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
     except OSError as error:
         raise InputValueError(f"path={os.fspath(path)!r} cannot be read: {error.strerror or error}.") from None
     except InputValueError as error:
-        raise InputValueError(f"path={os.fspath(path)!r} is no serialized float64 tensor: {error}.") from None
+        raise InputValueError(f"path={os.fspath(path)!r} is not a serialized float64 tensor: {error}.") from None
 
 
 def parse(data: bytes) -> np.ndarray:
     """Returns the tensor of a serialized TensorProto.
 
     Raises:
-        InputValueError: If it is not one intact float64 tensor.
+        InputValueError: If it is not a single intact float64 tensor.
     """
     dtype, shape, content = 0, [], b""
     for field, value in _fields(data):
@@ -52,7 +52,7 @@ def parse(data: bytes) -> np.ndarray:
         elif field == _CONTENT and isinstance(value, bytes):
             content = value
     if dtype != _FLOAT64:
-        raise InputValueError(f"its dtype is {dtype} where {_FLOAT64}, float64, is needed")
+        raise InputValueError(f"its dtype is {dtype}, and must be {_FLOAT64}, float64")
     if 8 * math.prod(shape) != len(content):
         raise InputValueError(f"its shape {shape} needs {8 * math.prod(shape)} bytes, and it has {len(content)}")
     return np.frombuffer(content, dtype="<f8").reshape(shape)
@@ -60,7 +60,7 @@ def parse(data: bytes) -> np.ndarray:
 
 def _size(dimension: int | bytes) -> int:
     sizes = [value for number, value in _fields(dimension if isinstance(dimension, bytes) else b"") if number == _SIZE]
-    # Sizes of 0 are not written. A negative one, unknown, is ten bytes long and above 2^63.
+    # Sizes of 0 are not written. A negative size, which means unknown, has ten bytes and is above 2^63.
     size = sizes[-1] if sizes else 0
     if not isinstance(size, int) or size >= 2**63:
         raise InputValueError("a dimension of its shape is unknown")
@@ -68,7 +68,7 @@ def _size(dimension: int | bytes) -> int:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields number and value of each field of a message."""
+    """Yields the number and value of each field of a message."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)
@@ -82,7 +82,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
-            raise InputValueError(f"byte {place} has the wire type {kind}, which no message has")
+            raise InputValueError(f"byte {place} has the invalid wire type {kind}")
         if length > len(data) - place:
             raise InputValueError("it was cut off")
         yield number, data[place : place + length]
@@ -99,4 +99,4 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise InputValueError("it holds a number of more than ten bytes")
+    raise InputValueError("it has a number of more than ten bytes")

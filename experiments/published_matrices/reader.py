@@ -1,6 +1,6 @@
-"""Reads matrices that google-research/federated publishes, and checks them before anything is believed.
+"""Reads and checks the matrices that google-research/federated publishes.
 
-A folder holds the encoder C, `c_matrix_tensor_pb` or `h_matrix_tensor_pb`, the decoder B, `b_matrix_tensor_pb` or
+A folder has the encoder C, `c_matrix_tensor_pb` or `h_matrix_tensor_pb`, the decoder B, `b_matrix_tensor_pb` or
 `w_matrix_tensor_pb`, and `lr_vector_tensor_pb` if the workload has learning rates.
 """
 
@@ -21,19 +21,19 @@ _PAIRS = (("c", "b"), ("h", "w"))
 _MATRIX = "{}_matrix_tensor_pb"
 _RATES = "lr_vector_tensor_pb"
 
-# What is no more than this, relative to the largest entry, was zero before it was computed.
+# Entries up to this, relative to the largest, were zero before rounding.
 _ZERO = 1e-10
 _AGREE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """A mechanism and what was found out about its files.
+    """A mechanism, and the result of checking its files.
 
     Attributes:
-        mechanism: C, as `Banded` if at least half of its diagonals are zero; made for the setting that was given.
-        bands: Number of diagonals that are not zero, to rounding.
-        dropped: Largest entry, relative to C's largest, that was taken for zero.
+        mechanism: C, as `Banded` if at least half of its diagonals are zero; optimized for the given setting.
+        bands: Number of nonzero diagonals, up to rounding.
+        dropped: Largest entry, relative to C's largest, that was set to zero.
         mismatch: Largest entry of B·C − A, relative to A's largest.
     """
 
@@ -46,13 +46,13 @@ class Imported:
 def import_matrix(folder: str | os.PathLike[str], *, participation: Participation, momentum: float = 0.0) -> Imported:
     """Returns the mechanism of the matrices in a folder.
 
-    Formal guarantee: nothing is taken from the files but C, and its sensitivity is computed from it like any other's. B
-    is only compared: noise that runs is C⁻¹z.
+    Formal guarantee: only C is taken from the files, and its sensitivity is computed from it like that of any
+    mechanism. B is only compared: the noise that runs is C⁻¹z.
 
     Args:
         folder: The folder.
-        participation: Participation schema that the mechanism is for.
-        momentum: Momentum of the workload A that B·C must be.
+        participation: Participation schema of the mechanism.
+        momentum: Momentum of the workload A = B·C.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -65,12 +65,12 @@ def import_matrix(folder: str | os.PathLike[str], *, participation: Participatio
     if decoder.shape != encoder.shape:
         raise InputValueError(
             f"{decoder_file.name} has the shape {decoder.shape} and {encoder_file.name} {encoder.shape}: "
-            "they are no factorization of one workload."
+            "they do not factorize a workload."
         )
     workload = _workload(folder / _RATES, momentum)
     matrix = workload.matrix(len(encoder))
     with np.errstate(over="ignore", invalid="ignore"):
-        # Of numbers that are no factorization of anything; what comes of them is refused.
+        # The numbers may not be a factorization; then the result is refused.
         mismatch = float(np.max(np.abs(decoder @ encoder - matrix)) / np.max(np.abs(matrix)))
     if not mismatch <= _AGREE:
         raise InputValueError(
@@ -107,13 +107,13 @@ def _square(file: pathlib.Path) -> np.ndarray:
 
 
 def _lower(file: pathlib.Path, matrix: np.ndarray) -> tuple[np.ndarray, float]:
-    """Returns C without what was zero before rounding, and how large that is."""
+    """Returns C with rounding errors set to zero, and the largest of these."""
     largest = np.max(np.abs(matrix))
     above = np.max(np.abs(np.triu(matrix, 1)))
     if not above <= _ZERO * largest:
         raise InputValueError(f"{file.name} is not lower-triangular: it has {above:.1e} above the diagonal.")
     small = np.abs(matrix) <= _ZERO * largest
-    # A single tiny number inside a band is a number like any other.
+    # A tiny number inside a band is kept.
     tiny = np.array([np.all(np.diagonal(small, -offset)) for offset in range(len(matrix))])
     offsets = np.subtract.outer(np.arange(len(matrix)), np.arange(len(matrix)))
     dropped = (offsets < 0) | tiny[np.maximum(offsets, 0)]
@@ -126,7 +126,7 @@ def _workload(rates_file: pathlib.Path, momentum: float) -> Workload:
         return Momentum(momentum=momentum) if momentum else PrefixSum()
     rates = _tensor_proto.read(rates_file)
     if rates.ndim != 1:
-        raise InputValueError(f"{rates_file.name} has the shape {rates.shape} where one rate a round is needed.")
+        raise InputValueError(f"{rates_file.name} has the shape {rates.shape}, and must have one rate per round.")
     return (
         MomentumWithRates(rates=rates.tolist(), momentum=momentum) if momentum else LearningRates(rates=rates.tolist())
     )

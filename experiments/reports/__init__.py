@@ -17,13 +17,15 @@ from ._configuration import write_configuration as write_configuration
 from ._device_reports import published as published
 from ._earlier import differences as differences
 from ._earlier import other_version as other_version
+from ._figures import planned_epsilon as planned_epsilon
 from ._files import as_text as as_text
 from ._files import write as write
 from ._findings import Assumption as Assumption
 from ._findings import Finding as Finding
 from ._markdown import finding_lines as finding_lines
 from ._markdown import markdown as markdown
-from ._questions import ANSWERS as ANSWERS
+from ._schema import SCHEMA as SCHEMA
 from ._schema import problems as problems
 from ._so_far import claim_so_far as claim_so_far
 from ._violations import violations as violations
+from .questions import ANSWERS as ANSWERS

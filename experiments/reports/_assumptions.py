@@ -9,7 +9,7 @@ from ..run_folder.ledger import cohort_digest
 from ..run_folder.run_json import Configuration
 from ._evidence import HARMLESS, Evidence
 from ._findings import ASSUMED, HOLDS, VIOLATED, Assumption
-from ._questions import QUESTIONS
+from .questions import QUESTIONS
 
 _Judged = tuple[str, str]
 

@@ -20,9 +20,9 @@ from ._audited import AUDIT, read_audit
 from ._device_reports import DEVICE_REPORTS, device_findings, device_reports, published
 from ._evidence import METRICS, Evidence, gather
 from ._findings import NOTE, Finding
-from ._questions import ANSWERS, QUESTIONS, read_answers
 from ._summarised import MODEL, SUMMARY, summary_findings
 from ._texts import ARITHMETIC, CAVEATS, NOT_COVERED, RANDOMNESS, SEVERITIES
+from .questions import ANSWERS, QUESTIONS, read_answers
 
 VERSION = 1
 

@@ -15,9 +15,9 @@ from ._evidence import METRICS
 from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
 from ._markdown import markdown
-from ._questions import ANSWERS
 from ._schema import problems
 from ._summarised import MODEL, SUMMARY
+from .questions import ANSWERS
 
 # Whatever of these is there was written by a run that began.
 _OF_A_RUN = (

@@ -15,8 +15,8 @@ from tff_mf.errors import InputError
 from ._audited import AUDIT
 from ._build import build, digest
 from ._findings import CRITICAL, Finding
-from ._questions import ANSWERS, checked, read_answers
 from ._summarised import VERSION
+from .questions import ANSWERS, checked, read_answers
 
 _NONE = "none"
 _VERSION = re.compile(rf"tff-mf {VERSION}")

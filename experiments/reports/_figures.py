@@ -43,6 +43,11 @@ def planned(configuration: Configuration, mechanism: tff_mf.Mechanism) -> Figure
     return Figures(guarantee=_guarantee(configuration, found.value, configuration.schema), sensitivity=found)
 
 
+def planned_epsilon(configuration: Configuration, mechanism: tff_mf.Mechanism) -> float | None:
+    """Returns ε of a run as planned; `None` if it is infinite."""
+    return finite(planned(configuration, mechanism).guarantee.epsilon(configuration.delta))
+
+
 def realised(configuration: Configuration, evidence: Evidence) -> Figures | None:
     """Returns the figures for the patterns that were observed, or `None` if there is nothing to compute from.
 

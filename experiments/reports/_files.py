@@ -1,11 +1,11 @@
 """Where reports are written."""
 
 import json
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from ..output import files
 from ._build import build
 from ._markdown import markdown
 
@@ -28,18 +28,11 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """
     report = build(folder, realised=realised)
     as_json, as_markdown = names(realised=realised)
-    _replace(folder / as_json, as_text(report))
-    _replace(folder / as_markdown, markdown(report))
+    files.write_atomically(folder / as_json, as_text(report))
+    files.write_atomically(folder / as_markdown, markdown(report))
     return report
 
 
 def as_text(report: Mapping[str, Any]) -> str:
     """Returns what `report.json` holds for a report, to the byte."""
     return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-
-
-def _replace(path: pathlib.Path, text: str) -> None:
-    """Leaves either the old file or the new one, never a part of it."""
-    partial = path.with_suffix(path.suffix + ".part")
-    partial.write_bytes(text.encode())
-    os.replace(partial, path)

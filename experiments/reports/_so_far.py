@@ -8,7 +8,7 @@ from ..run_folder.run_json import read_configuration
 from . import _figures, _verdict
 from ._assumptions import assess
 from ._evidence import gather
-from ._questions import read_answers
+from .questions import read_answers
 
 
 def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:

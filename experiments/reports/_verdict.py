@@ -10,7 +10,7 @@ from ..run_folder.run_json import Configuration
 from ._evidence import Evidence
 from ._figures import Figures
 from ._findings import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Finding
-from ._questions import QUESTIONS
+from .questions import QUESTIONS
 
 # How far two accountants may be apart.
 _TOLERANCE = 1e-6

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tff_mf.errors import InputValueError
 
+from ..output import files
 from ..sampling import ObservedParticipation
 from .ledger import Attempt, cohort_digest
 
@@ -199,9 +200,9 @@ def _as_lines(entries: Iterable[Entry]) -> Iterator[list[object]]:
 
 
 def _replace(path: pathlib.Path, lines: Iterable[Sequence[object]]) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with files.atomic_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        csv.writer(text).writerows(lines)
+        # Writes what is left of the text, and leaves the file open.
+        text.detach()
+    files.sync_folder(path.parent)

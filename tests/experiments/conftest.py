@@ -128,7 +128,7 @@ import json, os, pathlib, random, signal, sys, time
 for name in ("tensorflow_federated", "tensorflow_privacy"):
     sys.modules[name] = None
 import tensorflow as tf
-from tff_mf.experiments import bundles, coordination, ledger
+from tff_mf.experiments import bundles, coordination
 bundle, out = map(pathlib.Path, sys.argv[1:3])
 kills, released, devices = json.loads(sys.argv[3]), out / "ledger.jsonl", int(sys.argv[4])
 

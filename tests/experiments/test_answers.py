@@ -19,7 +19,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.guard import run_guard
-from tff_mf.experiments.reports._questions import QUESTIONS
+from tff_mf.experiments.reports.questions import QUESTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
@@ -135,7 +135,7 @@ def test_what_does_not_answer_is_asked_again_and_enter_keeps_what_was_answered(r
     terminal.until("clients_of_one_person: ")
     for wrong in ("many", "0", "1.5"):
         terminal.type(f"{wrong}\n")
-        terminal.until("does not answer that")
+        terminal.until("does not answer this question")
         terminal.until("clients_of_one_person: ")
     terminal.type("2\n")
     terminal.until("population [20000]: ")
@@ -161,7 +161,7 @@ def test_whoever_stops_loses_nothing(run, key):
     terminal.type(key)
     status, shown = terminal.ended(again=key)
     assert status == 1
-    assert "answers.json is as it was" in shown
+    assert "answers.json is unchanged" in shown
     assert "Traceback" not in shown
     assert (run / "answers.json").read_bytes() == before
     terminal = Terminal(["report", "run", "--answer"], run.parent)
@@ -204,7 +204,7 @@ def test_a_form_is_written_where_it_is_read(run):
     done = shell("tff-mf report run --questions && tff-mf report run --questions", run.parent)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "is there already, and is not overwritten" in done.stderr.splitlines()[-1]
+    assert "exists, and is not overwritten" in done.stderr.splitlines()[-1]
     assert json.loads((run / "answers.json").read_text()) == NONE
     (run / "answers.json").write_text(json.dumps(ANSWERS))
     done = shell("tff-mf report run && tff-mf report run --check", run.parent)

@@ -51,7 +51,7 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     assert (policy.min_sep, policy.max_participations, policy.timer_hours) == (10, 12, 2.5)
 
 
-def test_it_says_what_is_in_it(bundle):
+def test_the_manifest_lists_the_contents(bundle):
     manifest, digest = bundles.read_manifest(bundle.folder)
     assert digest == bundle.digest
     assert set(manifest.stages) == {
@@ -122,11 +122,11 @@ WRONG = {
     "a text for a version": (
         forged(accountant={"version": "tff-mf 1.0. Audited: ε≤0.001"}),
         "planned.json",
-        "another accountant",
+        "accountant does not follow",
     ),
     "another artifact's report": (another_report, "planned.json", "report of another artifact"),
-    "an edited report": (smaller_epsilon, "planned.json", "another accountant"),
-    "an edited text": (lambda folder: (folder / "planned.md").write_text("ε = 0"), "planned.md", "something else"),
+    "an edited report": (smaller_epsilon, "planned.json", "accountant does not follow"),
+    "an edited text": (lambda folder: (folder / "planned.md").write_text("ε = 0"), "planned.md", "does not match"),
     "a shorter separation": (
         lambda folder: set_in(folder / "participation.json", min_sep=9),
         "participation.json",
@@ -145,13 +145,13 @@ WRONG = {
     "another artifact": (
         lambda folder: tff_mf.save(tff_mf.Tree(200, variant="online"), folder / "mechanism.safetensors"),
         "mechanism.safetensors",
-        "another artifact",
+        "is not the artifact",
     ),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_bundle_that_was_written_anew_is_found_out(case, copy, bundle):
+def test_a_rewritten_bundle_is_refused(case, copy, bundle):
     change, file, reason = WRONG[case]
     if file == "mechanism.safetensors":
         (copy / file).unlink()
@@ -188,7 +188,7 @@ OTHER_GRAPHS = {
 
 
 @pytest.mark.parametrize("case", OTHER_GRAPHS)
-def test_graphs_that_do_something_else_are_found_out(case, copy):
+def test_graphs_that_deviate_from_run_json_are_refused(case, copy):
     changes, files, reason = OTHER_GRAPHS[case]
     settings = json.loads((copy / "run.json").read_text())["settings"]
     settings["clip_norm"] = changes.get("clip_norm", settings["clip_norm"])
@@ -211,7 +211,7 @@ def test_a_bundle_starts_from_the_model_of_its_seed(copy):
     (found,) = _rounds.run(copy, rounds=1)
     assert (found.file, found.reason) == (
         "server/initial.safetensors",
-        "is another model than the seed of run.json makes",
+        "does not match the initial model generated from the seed in run.json",
     )
 
 
@@ -228,7 +228,7 @@ def test_verify_by_command(bundle, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_cannot_be_exported_is_refused_and_nothing_is_lost(bundle, tmp_path):
+def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp_path):
     for path, field in ((tmp_path / "none", "run="), (tmp_path, "configuration.toml")):
         with pytest.raises(tff_mf.InputError, match=field):
             bundles.read_source(path)
@@ -275,18 +275,18 @@ def _other_local_data(folder):
 @pytest.mark.parametrize(
     ("change", "file", "reason"),
     [
-        (_restarted, "run.json", "has restart_every, which no graph of a bundle has"),
-        (_other_local_data, "manifest.json", "has another max_examples than run.json"),
+        (_restarted, "run.json", "has restart_every, which no bundle supports"),
+        (_other_local_data, "manifest.json", "max_examples differs from that of run.json"),
     ],
 )
-def test_what_no_graph_does_is_refused_by_the_files_alone(copy, change, file, reason):
+def test_settings_that_no_bundle_supports_are_refused_by_the_files_alone(copy, change, file, reason):
     change(copy)
     written_anew(copy)
     found = bundles.refusals(copy)[0]
     assert (found.file, reason in found.reason) == (file, True), found
 
 
-def test_a_type_in_the_manifest_moves_no_cursor(copy):
+def test_control_characters_in_the_manifest_do_not_reach_the_terminal(copy):
     manifest, _ = bundles.read_manifest(copy)
     merge = manifest.stages["merge"]
     name = next(iter(merge["inputs"]))

@@ -201,7 +201,7 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
     assert "cohorts" not in found["statement"]
 
 
-def test_epsilon_without_amplification_is_that_of_what_sampling_binds_to(files):
+def test_epsilon_without_amplification_is_that_of_the_implied_schema(files):
     sampled = ["--sampling", "cyclic_poisson", "--population", 100, "--clients-per-round", 5]
     setting = ["account", files / "banded", "--noise-multiplier", 2, "--rounds", N, "--delta", DELTA]
     found = result_of(*setting, *sampled)
@@ -277,7 +277,7 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
 def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
     out = tmp_path / "file"
     text = " ".join(invoke("optimize", "blt", "--rounds", 16, "--out", out).split())
-    assert "each client once at most (assumed: none was given)" in text
+    assert "each client at most once (assumed: none was given)" in text
     assert "compare mechanisms at equal privacy" in text
     text = " ".join(invoke("optimize", "banded", "--rounds", 16, "--bands", 4, "--out", out).split())
     assert "min-sep b≥4, k≤4 (assumed: none was given)" in text
@@ -304,7 +304,7 @@ def test_a_mechanism_for_restarts_is_that_of_one_restart(tmp_path):
     assert (made["rms_loss"], made["sensitivity"]) == (shown["rms_loss"], shown["sensitivity"])
 
 
-def test_any_mechanism_has_a_structured_one_near_it(tmp_path):
+def test_any_mechanism_can_be_approximated_by_a_structured_one(tmp_path):
     arguments = ["optimize", "structured", "--rounds", 16, "--diagonals", 4, "--rank", 8, "--out", tmp_path / "file"]
     losses = {of: result_of(*arguments, "--of", of)["rms_loss"] for of in ("dense", "tree-full", "identity")}
     tree = tff_mf.Tree(16)

@@ -66,7 +66,7 @@ def test_lists_are_multiplied_within_a_grid_and_grids_are_added(tmp_path):
     assert [run.name for run in planned(tmp_path, SPEC + grids)] == [run.name for run in found]
 
 
-def test_a_run_twice_in_the_file_is_one_run_and_other_settings_are_another(tmp_path):
+def test_equal_settings_are_one_run_and_other_settings_another(tmp_path):
     assert len(planned(tmp_path, SPEC + "[[grid]]\nseed = [1, 1]\n[[grid]]\nseed = 1\n")) == 1
     names = {planned(tmp_path, SPEC + f"clip_norm = {clip}\n")[0].name for clip in (1.0, 1.0, 2.0)}
     assert len(names) == 2
@@ -206,7 +206,7 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
         learning_rates.fit([0.1, 0.1], [1.0, 2.0])
 
 
-def test_jobs_run_at_once_and_tell_how_they_ended(tmp_path):
+def test_jobs_run_in_parallel_and_report_their_status(tmp_path):
     ended = []
     jobs = [
         _jobs.Job(
@@ -258,7 +258,7 @@ def wait_for(condition):
         time.sleep(0.1)
 
 
-def test_a_killed_comparison_goes_on_where_it_was(small_data, tmp_path):
+def test_a_killed_comparison_continues(small_data, tmp_path):
     spec, out = tmp_path / "spec.toml", tmp_path / "out"
     spec.write_text(SPEC + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\nseed = [0, 1]\n')
     command = [test_cli.COMMAND, "compare", str(spec), "--out", str(out)]

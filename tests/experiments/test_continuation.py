@@ -184,7 +184,7 @@ def test_a_full_disk_is_one_line_and_no_fault_of_the_input(tmp_path, monkeypatch
     assert end.value.code == 1
     assert (
         capsys.readouterr().err
-        == "tff-mf: somewhere: No space left on device; what was saved is whole (train: --resume)\n"
+        == "tff-mf: somewhere: No space left on device; saved files are intact (train: --resume)\n"
     )
 
 

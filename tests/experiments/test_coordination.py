@@ -99,7 +99,7 @@ def test_the_realised_report_is_finite_and_matches_the_ledger(deployment):
     assert report["participation"]["observed_min_sep"] >= MIN_SEP
 
 
-def test_a_server_that_has_ended_keeps_no_secret_and_does_not_go_on(deployment, bundle, tmp_path):
+def test_a_finished_server_keeps_no_secret_and_does_not_continue(deployment, bundle, tmp_path):
     run = deployment.folder
     assert not (run / "state").exists()
     assert set(safetensors.numpy.load_file(run / "model.safetensors")) == {"0", "1", "2", "3", "4"}
@@ -172,7 +172,7 @@ def test_the_server_refuses_devices_that_come_back_too_soon(bundle, tmp_path):
     assert all(b - a >= MIN_SEP for rounds in past.values() for a, b in itertools.pairwise(rounds))
 
 
-def test_reports_count_for_their_own_round_once(bundle, tmp_path, monkeypatch):
+def test_reports_count_once_in_their_own_round(bundle, tmp_path, monkeypatch):
     sent, counted = [], []
 
     class Eager(coordination.Fleet):
@@ -230,7 +230,7 @@ def test_one_deployment_has_one_server_and_one_bundle(bundle, tmp_path):
         coordination.Coordinator(tmp_path / "changed", tmp_path / "other", devices)
 
 
-def test_what_runs_is_what_was_checked(bundle, tmp_path):
+def test_the_coordinator_runs_the_checked_copy(bundle, tmp_path):
     folder = tmp_path / "bundle"
     shutil.copytree(bundle.folder, folder)
     coordinator = coordination.Coordinator(folder, tmp_path / "run", fleet(bundle, tmp_path / "devices"))

@@ -136,7 +136,7 @@ COUNTEREXAMPLES = {
 
 
 @pytest.mark.parametrize("case", COUNTEREXAMPLES)
-def test_without_what_the_server_must_do_a_device_takes_part_too_soon(case):
+def test_if_the_server_breaks_a_requirement_a_device_takes_part_too_soon(case):
     name, play, more = COUNTEREXAMPLES[case]
     assert name in [each["name"] for each in _device_texts.requirements(places=False)]
     world = world_of(client=Client(**more))
@@ -145,7 +145,7 @@ def test_without_what_the_server_must_do_a_device_takes_part_too_soon(case):
 
 
 @pytest.mark.parametrize("case", COUNTEREXAMPLES)
-def test_a_server_that_knows_its_devices_keeps_the_claim_all_the_same(case):
+def test_a_server_that_identifies_devices_keeps_the_claim_nevertheless(case):
     _, play, more = COUNTEREXAMPLES[case]
     world = world_of(client=Client(**more), checked=ALONE)
     play(world)
@@ -157,7 +157,7 @@ def test_every_critical_requirement_has_a_counterexample():
     assert shown == {each["name"] for each in _device_texts.requirements(places=True) if each["severity"] == "critical"}
 
 
-def test_a_trust_period_is_what_a_reinstalled_device_waits_for():
+def test_a_reinstalled_device_waits_for_the_trust_period():
     world = world_of()
     reinstalled(world)
     assert world.counted == [1]
@@ -170,7 +170,7 @@ def test_a_trust_period_is_what_a_reinstalled_device_waits_for():
     assert longer.counted == [1]
 
 
-def test_the_timer_holds_where_an_index_is_missing():
+def test_the_timer_works_without_an_index():
     """A second guard, as long as rounds take no longer than planned."""
     assert device_of().timer_seconds == CLAIM.min_sep * SECONDS
     for seconds, counted in ((device_of().timer_seconds, [1]), (1, [1, 2])):

@@ -70,7 +70,7 @@ def apart(least, most):
     ]
 
 
-def test_its_figures_are_those_of_every_pattern(tmp_path):
+def test_its_figures_match_brute_force_over_patterns(tmp_path):
     mechanism = tff_mf.BandedToeplitz.square_root(9)
     found = write(tmp_path, mechanism=mechanism)["guarantee"]
     assert found["devices_alone_suffice"] is True
@@ -81,7 +81,7 @@ def test_its_figures_are_those_of_every_pattern(tmp_path):
     assert found["by_min_sep_alone"]["epsilon"] > found["claimed"]["epsilon"]
 
 
-def test_of_fixed_epochs_devices_alone_keep_less_and_it_says_so(tmp_path):
+def test_devices_alone_do_not_enforce_fixed_epochs_and_the_file_says_so(tmp_path):
     found = write(tmp_path, tff_mf.FixedEpoch(min_sep=3, max_participations=3))
     claimed, alone = found["guarantee"]["claimed"], found["guarantee"]["by_devices_alone"]
     assert not found["guarantee"]["devices_alone_suffice"]
@@ -96,7 +96,7 @@ def test_of_fixed_epochs_devices_alone_keep_less_and_it_says_so(tmp_path):
 @pytest.mark.parametrize(
     "schema", [tff_mf.SingleParticipation(), tff_mf.FixedEpoch(min_sep=3, max_participations=1)], ids=str
 )
-def test_once_is_what_clients_can_keep_to(schema, tmp_path):
+def test_clients_can_enforce_single_participation(schema, tmp_path):
     found = write(tmp_path, schema)
     assert bundles.read_device_policy(tmp_path).minimum_separation == 8
     assert found["guarantee"]["devices_alone_suffice"]
@@ -110,7 +110,7 @@ def test_a_long_period_needs_a_long_history(tmp_path):
         write(tmp_path / "other", policy=longest)
 
 
-def test_of_a_test_there_is_no_epsilon(tmp_path):
+def test_a_test_only_bundle_has_no_epsilon(tmp_path):
     found = write(tmp_path, insecure_seed=3)["guarantee"]
     assert [found[name]["epsilon"] for name in ("claimed", "by_devices_alone", "by_min_sep_alone")] == [None] * 3
 
@@ -125,12 +125,12 @@ def test_names_follow_from_the_settings(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "two words", "ä", "/words", "a" * 129, "words\n"])
-def test_names_that_are_none_are_refused(name):
+def test_malformed_names_are_refused(name):
     with pytest.raises(tff_mf.InputError, match="task_name"):
         bundles.check_task_name(name)
 
 
-def test_a_name_is_looked_at_before_a_run(tmp_path):
+def test_a_name_is_checked_before_the_run_is_read(tmp_path):
     wanted = ["export", str(tmp_path / "none"), "--out", str(tmp_path / "new"), "--task-name"]
     assert "task_name='two words'" in str(CliRunner().invoke(cli, [*wanted, "two words"]).exception)
     assert "does not exist" in str(CliRunner().invoke(cli, [*wanted, "words"]).exception)
@@ -243,14 +243,20 @@ WRONG = {
         "not as tff-mf export writes it",
     ),
     "an index ahead": (at(*POLICIES, 0, "min_sep_policy", "current_index")(9), "not as tff-mf export writes it"),
-    "one policy": (lambda stored: stored[POLICIES[0]][POLICIES[1]].pop(), "no policy of both kinds"),
-    "another kind": (lambda stored: stored[POLICIES[0]][POLICIES[1]][1].pop("swor_policy"), "no policy of both kinds"),
+    "one policy": (lambda stored: stored[POLICIES[0]][POLICIES[1]].pop(), "lacks a min_sep policy or a timer policy"),
+    "another kind": (
+        lambda stored: stored[POLICIES[0]][POLICIES[1]][1].pop("swor_policy"),
+        "lacks a min_sep policy or a timer policy",
+    ),
     "another task": (at("population_eligibility_spec", "task_info", 0, "task_name")("two words"), "task_name"),
-    "a plan without index": (at("client_persisted_data", "min_sep_policy_index")(0), "another client_persisted_data"),
-    "a smaller epsilon": (at("guarantee", "by_devices_alone", "epsilon")(0.1), "another guarantee"),
-    "a requirement less": (lambda stored: stored["server"].pop(0), "another server"),
-    "a requirement that asks for less": (at("server", 0, "text")("nothing"), "another server"),
-    "more rounds": (at("index", "last")(10), "another index"),
+    "a plan without index": (
+        at("client_persisted_data", "min_sep_policy_index")(0),
+        "client_persisted_data does not follow",
+    ),
+    "a smaller epsilon": (at("guarantee", "by_devices_alone", "epsilon")(0.1), "guarantee does not follow"),
+    "a requirement less": (lambda stored: stored["server"].pop(0), "server does not follow"),
+    "a requirement that asks for less": (at("server", 0, "text")("nothing"), "server does not follow"),
+    "more rounds": (at("index", "last")(10), "index does not follow"),
     "a flag turned off": (at("client_flags", "log_min_sep_index_to_phase_stats")(False), "client_flags"),
     "a field more": (at("note")("trust me"), "has note, which is unknown"),
     "another version": (at("version")(2), "version=2"),
@@ -258,7 +264,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_found(case, tmp_path):
+def test_wrong_files_are_refused(case, tmp_path):
     change, reason = WRONG[case]
     stored = write(tmp_path, task_name="words")
     change(stored)
@@ -269,7 +275,7 @@ def test_what_is_wrong_is_found(case, tmp_path):
 @pytest.mark.parametrize(
     "text", ['{"version": 1, "version": 1}', '{"version": NaN}', "[" * 10**5, "", "null", "[]", '"text"', "\udcff"]
 )
-def test_what_is_no_policy_is_refused_by_name(text, tmp_path):
+def test_malformed_policies_are_refused_by_field(text, tmp_path):
     write(tmp_path)
     (tmp_path / bundles.DEVICE_POLICY).write_bytes(text.encode(errors="surrogateescape"))
     assert bundles.DEVICE_POLICY in _device_file.device_policy_problem(tmp_path)
@@ -277,7 +283,7 @@ def test_what_is_no_policy_is_refused_by_name(text, tmp_path):
     assert "missing" in _device_file.device_policy_problem(tmp_path)
 
 
-def test_what_is_stronger_is_believed(tmp_path):
+def test_stricter_policies_are_accepted(tmp_path):
     stored = write(tmp_path, task_name="words")
     policy = stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]
     policy |= {"minimum_separation": 6, "min_trustworthiness_period": "9000s"}

@@ -66,7 +66,7 @@ def test_no_more_reports_count_than_clients_were_chosen(book):
         {"came": 10**13, "counted": 10**13 - 1},
     ],
 )
-def test_counts_that_no_round_has_are_found(book, changes):
+def test_impossible_counts_are_refused(book, changes):
     found, path = book
     found.released(1, reports=COUNTS)
     opened, begun, released = run_folders.read_entries(path.parent)
@@ -130,7 +130,7 @@ def test_edited_counts_are_found(counted, tmp_path, changes):
         assert any(each.severity == "critical" for each in held), name
 
 
-def test_a_finding_of_somebody_else_is_found(counted, tmp_path):
+def test_a_foreign_finding_is_detected(counted, tmp_path):
     root, _, _ = counted
     folder = tmp_path / "run"
     shutil.copytree(root / "plain", folder)

@@ -63,7 +63,7 @@ def test_the_screens_in_the_docs_are_what_is_printed(screens):
         assert settled(name, text) == settled(name, screen), name
 
 
-def test_they_fit_the_terminal_and_speak_in_words(screens, monkeypatch):
+def test_they_fit_the_terminal_and_use_labels(screens, monkeypatch):
     folder, found, _ = screens
     monkeypatch.chdir(folder)
     for text, _ in found.values():

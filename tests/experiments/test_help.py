@@ -75,7 +75,7 @@ def test_every_option_and_command_says_what_it_is():
             assert "TEXT" not in each.make_metavar(click.Context(command)), (path, each.name)
 
 
-def test_one_option_reads_the_same_everywhere():
+def test_one_option_has_the_same_help_everywhere():
     found = options()
     for name, texts in found.items():
         if name not in OF_THEIR_OWN:

@@ -105,7 +105,7 @@ def test_no_report_raises(bundle, sent, tmp_path, report):
 
 
 @pytest.mark.parametrize("value", [Claims(), [[0.0] * 4] * 64, np.zeros((64, 4), ">f4"), np.zeros((64, 4), object)])
-def test_what_is_no_array_of_its_type_is_refused(sent, value):
+def test_updates_that_are_not_arrays_of_their_type_are_refused(sent, value):
     stages, update = sent
     name = next(iter(update))
     with pytest.raises(runner.RefusedUpdateError, match="dtype"):

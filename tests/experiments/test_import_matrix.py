@@ -81,7 +81,7 @@ def test_every_truncation_is_refused(length):
 
 
 @given(st.binary(max_size=200))
-def test_noise_is_refused_or_a_tensor(data):
+def test_random_bytes_are_refused_or_give_a_tensor(data):
     with contextlib.suppress(InputValueError):
         assert _tensor_proto.parse(data).dtype == np.float64
 
@@ -98,7 +98,7 @@ def test_a_dense_factorization_is_imported(names, tmp_path):
     assert imported.mismatch < 1e-14
 
 
-def test_a_banded_one_is_banded_though_it_was_rounded(tmp_path):
+def test_a_rounded_banded_matrix_is_recognized(tmp_path):
     encoder, decoder = factors(12, bands=3)
     rounded = encoder + 1e-15 * np.ones((12, 12))
     write(tmp_path, rounded, decoder)
@@ -137,7 +137,7 @@ def test_other_workloads(momentum, rates, tmp_path):
         import_matrix(tmp_path, participation=SCHEMA, momentum=0.5)
 
 
-def test_files_that_do_not_fit_are_refused(tmp_path):
+def test_inconsistent_files_are_refused(tmp_path):
     encoder, decoder = factors(12)
     with pytest.raises(InputValueError, match="has neither c_matrix_tensor_pb and b_matrix_tensor_pb nor"):
         import_matrix(tmp_path, participation=SCHEMA)
@@ -148,7 +148,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputValueError, match="is not the workload"):
         import_matrix(tmp_path, participation=SCHEMA)
     write(tmp_path, encoder, decoder[:11, :11])
-    with pytest.raises(InputValueError, match="no factorization of one workload"):
+    with pytest.raises(InputValueError, match="do not factorize a workload"):
         import_matrix(tmp_path, participation=SCHEMA)
     write(tmp_path, encoder[:, :5], decoder)
     with pytest.raises(InputValueError, match="must be square"):
@@ -160,7 +160,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputValueError, match=r"c_matrix_tensor_pb.*cut off"):
         import_matrix(tmp_path, participation=SCHEMA)
     write(tmp_path, encoder, decoder, rates=encoder)
-    with pytest.raises(InputValueError, match="one rate a round"):
+    with pytest.raises(InputValueError, match="one rate per round"):
         import_matrix(tmp_path, participation=SCHEMA)
 
 

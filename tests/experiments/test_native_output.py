@@ -13,7 +13,7 @@ from tff_mf.experiments.output import native_output
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 
 
-def test_only_lines_with_that_beginning_are_kept_off(capfd):
+def test_only_lines_with_the_beginning_are_removed(capfd):
     with contextlib.suppress(ValueError), native_output.without("INFO: "):
         os.write(2, b"INFO: made a delegate\nERROR: it matters\n\nanother line\n")
         raise ValueError
@@ -33,7 +33,7 @@ def test_no_library_is_registered_on_the_screen(level, tmp_path):
 
 # README's line for verify is run in CI, and its output is looked through: tests/test_command_lines.py.
 @pytest.mark.long
-def test_a_bundle_is_verified_without_chatter(bundle, tmp_path):
+def test_verification_prints_nothing_else(bundle, tmp_path):
     command = [COMMAND, "verify", bundle.folder, "--rounds", "1", "--digest", bundle.digest]
     with (tmp_path / "out").open("wb") as out, (tmp_path / "errors").open("wb") as errors:
         subprocess.run(command, stdout=out, stderr=errors, check=True)
@@ -41,7 +41,7 @@ def test_a_bundle_is_verified_without_chatter(bundle, tmp_path):
     assert (tmp_path / "errors").read_bytes() == b""
 
 
-def test_the_level_that_somebody_asks_for_is_kept():
+def test_a_log_level_of_the_user_is_kept():
     program = "import os\nfrom tff_mf.experiments import cli\ncli._quiet()\nprint(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
     for asked, kept in (("0", "0"), ("1", "3"), ("2", "3"), ("", "3")):
         done = subprocess.run(

@@ -41,12 +41,12 @@ REFUSED = [
     ([*ACCOUNT, *ONCE, "--adjacency", "add-one"], "'--adjacency': 'add-one' is none of"),
     ([*ACCOUNT, *SAMPLED, "--adjacency", "replace-one"], "proven for zero-out only"),
     ([*ACCOUNT, *SAMPLED, "--restart-every", 3], "leave one out"),
-    ([*ACCOUNT, *SAMPLED, *ONCE], "--max-participations 9 and by nothing else"),
+    ([*ACCOUNT, *SAMPLED, *ONCE], "--max-participations 9: leave both out"),
     ([*ACCOUNT, *SAMPLED, "--min-sep", 3], "take min_sep=1"),
     ([*ACCOUNT, *SAMPLED[:4]], "--clients-per-round is missing"),
     ([*ACCOUNT, *SAMPLED[:2], *SAMPLED[4:]], "--population is missing"),
     ([*ACCOUNT, *SAMPLED, "--sampling", "timer"], "'--sampling': 'timer' is none of poisson"),
-    ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may come in any round"),
+    ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may take part in any round"),
     (["account", "tree-full", *ACCOUNT[2:], *_poisson(SAMPLED)], "one band only"),
     (["account", "blt", *ACCOUNT[2:], *SAMPLED], "--min-sep is missing"),
     (["account", "blt", *ACCOUNT[2:], *ONCE, "--workload", "momentum", "--momentum", 0.5], "workload='momentum'"),
@@ -62,7 +62,7 @@ REFUSED = [
     (["optimize", "dense", *OPTIMIZE, "--population", 100], "--population goes with"),
     (["optimize", "dense", *OPTIMIZE, "--clients-per-round", 2], "--clients-per-round goes with --sampling"),
     (["optimize", "dense", *OPTIMIZE, *SAMPLED], "chooses the bands of `optimize banded`"),
-    (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "take banded"),
+    (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "use banded"),
     (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together more than rounds=9"),
     (
         [
@@ -94,7 +94,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
-def test_what_means_nothing_together_is_refused_in_a_line(arguments, named, tmp_path, monkeypatch):
+def test_contradictory_options_are_refused_in_one_line(arguments, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
         invoke(*arguments)

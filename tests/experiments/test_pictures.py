@@ -49,7 +49,7 @@ def draw_mechanism(path, mechanism=None, schema=SCHEMA):
 
 
 @pytest.mark.parametrize("ending", [*SIGNATURES, "SVG"])
-def test_the_ending_is_the_format_and_the_bytes_are_the_same_again(tmp_path, ending):
+def test_the_ending_is_the_format_and_bytes_are_reproducible(tmp_path, ending):
     paths = [tmp_path / f"{number}.{ending}" for number in range(2)]
     for path in paths:
         draw_mechanism(path)
@@ -136,7 +136,7 @@ def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn, monkeypatc
     assert tuple(image.get_extent()) == (-0.5, 31.5, 31.5, -0.5)
 
 
-def test_curves_differ_without_their_colours():
+def test_curves_differ_without_colors():
     names = [f"blt, buffers {count}" for count in range(40)] + list(output_figures._PLACES)
     found = list(output_figures.styles(names).values())
     assert len({(each.marker, each.dashes) for each in found}) == len(names)
@@ -277,11 +277,11 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_may_only_be_read_is_not_replaced(tmp_path, monkeypatch):
+def test_a_read_only_file_is_not_replaced(tmp_path, monkeypatch):
     path = tmp_path / "x.png"
     path.touch()
     path.chmod(stat.S_IREAD)
     # The tests may run as root, for whom every file may be written.
     monkeypatch.setattr(output_figures.os, "access", lambda path, mode: False)
-    with pytest.raises(tff_mf.InputError, match="may only be read"):
+    with pytest.raises(tff_mf.InputError, match="is read-only"):
         output_figures.checked_path(path)

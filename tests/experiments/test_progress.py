@@ -130,7 +130,7 @@ def test_no_bar_is_wider_than_the_terminal(tmp_path, columns):
     assert columns < 80 or any("accuracy" in line for line in bars)
 
 
-def test_a_bar_that_is_interrupted_gives_the_cursor_back(tmp_path):
+def test_an_interrupted_bar_restores_the_cursor(tmp_path):
     program = "import contextlib\nfrom tff_mf.experiments import progress\n"
     program += "with contextlib.suppress(ValueError), progress.bar('x', 2):\n    raise ValueError"
     _, shown = on_a_terminal(program, tmp_path)

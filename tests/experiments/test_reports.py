@@ -17,8 +17,8 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output.digits import rounded_up
-from tff_mf.experiments.reports._questions import QUESTIONS
 from tff_mf.experiments.reports._schema import SCHEMA as JSON_SCHEMA
+from tff_mf.experiments.reports.questions import QUESTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders

@@ -17,6 +17,7 @@ import pytest
 import safetensors.numpy
 
 from tff_mf.experiments import bundles
+from tff_mf.experiments.bundles import _runner_file
 from tff_mf.experiments.bundles import runner as packaged
 
 ROUNDS, COHORT = 3, 3
@@ -115,7 +116,7 @@ def ran(bundle, tmp_path_factory):
     return operated(bundle, tmp_path_factory.mktemp("ran"), ROUNDS)
 
 
-def test_without_tff_its_models_are_those_of_tff(bundle, ran):
+def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     import tensorflow as tf
     import tensorflow_federated as tff
 
@@ -147,7 +148,7 @@ def test_without_tff_its_models_are_those_of_tff(bundle, ran):
                 np.testing.assert_array_equal(found[f"trainable__{index}"], expected)
 
 
-def test_a_server_that_is_killed_loses_nothing_and_releases_nothing_twice(bundle, tmp_path):
+def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, tmp_path):
     folder, _, journal = operated(bundle, tmp_path, 3, kills=2)
     released = [entry for entry in journal if entry["kind"] == "released"]
     assert [entry["round"] for entry in released] == [1, 2, 3]
@@ -169,7 +170,7 @@ def test_a_server_that_is_killed_loses_nothing_and_releases_nothing_twice(bundle
 @pytest.fixture(scope="module")
 def runner(bundle):
     """The bundle's own runner as a module, which loads its graphs once."""
-    assert (bundle.folder / "runner.py").read_bytes() == pathlib.Path(packaged.__file__).read_bytes()
+    assert (bundle.folder / "runner.py").read_text() == _runner_file.runner_file()
     spec = importlib.util.spec_from_file_location("bundle_runner", bundle.folder / "runner.py")
     module = importlib.util.module_from_spec(spec)
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -263,7 +264,7 @@ def test_every_file_of_a_device_is_checked(begun, call, runner):
     assert all(np.isfinite(value).all() for value in model.values())
 
 
-def test_what_is_scaled_and_zeroed_is_counted(begun, call, runner):
+def test_scaled_and_zeroed_updates_are_counted(begun, call, runner):
     folder, write, update = begun
     about = runner.decoded((folder / "sent.safetensors").read_bytes())[1]
     write("a.safetensors", runner.encoded({name: value * np.float32(1e30) for name, value in update.items()}, about))
@@ -277,7 +278,7 @@ def test_what_is_scaled_and_zeroed_is_counted(begun, call, runner):
     assert all(np.isfinite(value).all() for value in model.values())
 
 
-def test_secrets_are_for_their_owner_and_keys_stand_for_rows(begun, call):
+def test_only_the_owner_can_read_secrets_and_keys_replace_rows(begun, call):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
@@ -296,7 +297,7 @@ def test_secrets_are_for_their_owner_and_keys_stand_for_rows(begun, call):
     assert "no round follows" in call("prepare", "--devices", folder.parent / "chosen", status=2)
 
 
-def test_what_a_killed_process_was_writing_is_deleted(begun, call, runner):
+def test_unfinished_files_of_a_killed_process_are_deleted(begun, call, runner):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
@@ -361,7 +362,7 @@ def test_the_state_of_another_deployment_is_refused(begun, call, tmp_path):
     assert "another state of round 0" in call("resume", status=2)
 
 
-def test_no_round_follows_the_last(begun, runner, bundle, tmp_path):
+def test_the_last_round_is_final(begun, runner, bundle, tmp_path):
     folder, _, _ = begun
     with runner.opened(folder, bundle.folder) as deployment:
         deployment._settings = {**deployment._settings, "rounds": 1}
@@ -370,7 +371,7 @@ def test_no_round_follows_the_last(begun, runner, bundle, tmp_path):
             deployment.prepare(["x"])
 
 
-def test_devices_keep_the_schema_that_was_accounted_for(begun, call, tmp_path):
+def test_devices_are_refused_outside_the_accounted_schema(begun, call, tmp_path):
     call("update")
     assert "sooner or more often than min_sep=10" in call("prepare", "--devices", tmp_path / "chosen", status=2)
     for text, reason in (("d\nd\n", "twice"), ("../d\n", "letters"), ("\n\xff", "letters")):
@@ -396,8 +397,8 @@ def test_the_page_s_commands_run(call, tmp_path):
 
 def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
     folder, _, _ = begun
-    assert "is none" in call("status", folder=tmp_path / "none", status=2)
-    assert "holds something" in call("start", status=2)
+    assert "is not a deployment" in call("status", folder=tmp_path / "none", status=2)
+    assert "is not empty" in call("start", status=2)
     assert "--devices is missing" in call("prepare", status=2)
     assert "cannot be read" in call("prepare", "--devices", tmp_path / "none", status=2)
     assert "--minutes" in call("prepare", "--devices", tmp_path / "chosen", "--minutes", "nan", status=2)
@@ -411,7 +412,7 @@ def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
     assert "journal=" in call("resume", status=2)
 
 
-def test_a_bundle_that_was_changed_is_not_run(bundle, runner, tmp_path):
+def test_a_modified_bundle_is_not_run(bundle, runner, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     path = copy / "server" / "update" / "saved_model.pb"
@@ -467,17 +468,17 @@ def _replaced(name, make):
         (lambda copy: (copy / "server" / "more.py").touch(), "'server/more.py' is not named"),
         (lambda copy: (copy / "empty").mkdir(), "'empty' is not named"),
         (lambda copy: (copy / "run.json").unlink(), "'run.json' is missing"),
-        (_replaced("run.json", lambda path, kept: path.symlink_to(kept)), "run.json is no regular file"),
-        (_replaced("run.json", lambda path, kept: os.mkfifo(path)), "run.json is no regular file"),
-        (_replaced("run.json", lambda path, kept: path.mkdir()), "run.json is no regular file"),
+        (_replaced("run.json", lambda path, kept: path.symlink_to(kept)), "run.json is not a regular file"),
+        (_replaced("run.json", lambda path, kept: os.mkfifo(path)), "run.json is not a regular file"),
+        (_replaced("run.json", lambda path, kept: path.mkdir()), "run.json is not a regular file"),
         (_replaced("server", lambda path, kept: path.symlink_to(kept)), "'server' is not named"),
-        (_replaced("manifest.json.sig", lambda path, kept: os.mkfifo(path)), "manifest.json.sig is no regular file"),
+        (_replaced("manifest.json.sig", lambda path, kept: os.mkfifo(path)), "manifest.json.sig is not a regular file"),
         (_replaced("manifest.json", lambda path, kept: os.mkfifo(path)), "no intact manifest.json"),
         (lambda copy: (copy / "manifest.json").write_text("[" * 10**5), "no intact manifest.json"),
         (lambda copy: (copy / "manifest.json").write_text('{"stages": {}, "stages": {}}'), "no intact manifest.json"),
     ],
 )
-def test_a_bundle_of_other_files_is_refused(bundle, tmp_path, change, reason):
+def test_a_bundle_with_other_files_is_refused(bundle, tmp_path, change, reason):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     change(copy)
@@ -486,7 +487,7 @@ def test_a_bundle_of_other_files_is_refused(bundle, tmp_path, change, reason):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_signature_belongs_to_a_bundle(bundle, tmp_path):
+def test_a_bundle_may_contain_a_signature(bundle, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     (copy / "manifest.json.sig").write_text("a signature")
@@ -518,8 +519,8 @@ def test_a_signature_belongs_to_a_bundle(bundle, tmp_path):
         ),
     ],
 )
-def test_what_is_no_safetensors_file_is_refused(content):
-    with pytest.raises(packaged.RefusedError, match="no intact safetensors file"):
+def test_damaged_safetensors_files_are_refused(content):
+    with pytest.raises(packaged.RefusedError, match="not an intact safetensors file"):
         packaged.decoded(content)
 
 
@@ -557,7 +558,7 @@ JOURNALS = {
 
 
 @pytest.mark.parametrize("change", JOURNALS.values(), ids=JOURNALS)
-def test_a_journal_that_was_changed_is_refused(begun, call, change):
+def test_a_modified_journal_is_refused(begun, call, change):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
@@ -566,7 +567,7 @@ def test_a_journal_that_was_changed_is_refused(begun, call, change):
     assert "put it back" in call("status", status=2)
 
 
-def test_a_state_goes_on_with_the_journal_that_it_was_made_with(begun, call, runner, tmp_path, monkeypatch):
+def test_a_state_continues_only_with_its_own_journal(begun, call, runner, tmp_path, monkeypatch):
     """An older journal forgets those who were chosen for a later attempt, whose updates are in the state."""
     folder, _, _ = begun
     older = (folder / "journal.jsonl").read_bytes()
@@ -579,7 +580,7 @@ def test_a_state_goes_on_with_the_journal_that_it_was_made_with(begun, call, run
     assert "another journal than when its state was made" in call("status", status=2)
 
 
-def test_what_a_kill_left_of_another_attempt_or_round_is_put_right(begun, call, runner, tmp_path, monkeypatch):
+def test_leftovers_of_another_attempt_or_round_are_cleared(begun, call, runner, tmp_path, monkeypatch):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
@@ -609,7 +610,7 @@ def test_nothing_beside_it_is_imported(bundle, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_bundle_without_privacy_is_not_started(bundle, runner, tmp_path):
+def test_a_test_only_bundle_is_not_started(bundle, runner, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     content = {**json.loads((copy / "manifest.json").read_text()), "test_only": True}
@@ -621,7 +622,7 @@ def test_a_bundle_without_privacy_is_not_started(bundle, runner, tmp_path):
     assert runner.start(tmp_path / "run", copy, test_only=True)["released"] == 0
 
 
-def test_the_digest_comes_before_any_other_file(bundle, runner, tmp_path, monkeypatch):
+def test_the_digest_is_checked_before_any_other_file(bundle, runner, tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     monkeypatch.setattr(runner, "_check_names", lambda *given: pytest.fail("files were looked at"))
@@ -629,7 +630,7 @@ def test_the_digest_comes_before_any_other_file(bundle, runner, tmp_path, monkey
         runner.start(tmp_path / "run", copy, digest="0" * 64)
 
 
-def test_a_start_that_was_cut_off_is_done_again(call, tmp_path):
+def test_an_interrupted_start_can_be_repeated(call, tmp_path):
     call("start")
     folder = tmp_path / "run"
     for name in ("updates", "taken", "models"):

@@ -63,7 +63,7 @@ def columns(line):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_screens_fit_the_terminal_and_speak_in_words(name, tmp_path, monkeypatch):
+def test_screens_fit_the_terminal_and_use_labels(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = {}
     for width in (40, 60, 80, 120):
@@ -93,7 +93,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("name", ["account", "calibrate", "blt", "dense"])
-def test_who_copies_a_figure_is_safe(name, tmp_path, monkeypatch):
+def test_copied_figures_are_safe(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = dict(re.findall(r"^(\S.*?)  +(\S+)$", shown(COMMANDS[name]), re.M))
     exact = json.loads(shown([*COMMANDS[name], "--json"]))
@@ -106,7 +106,7 @@ def test_who_copies_a_figure_is_safe(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["account", "calibrate", "blt"])
-def test_what_no_line_may_state_no_figure_states(name, tmp_path, monkeypatch):
+def test_no_figure_states_an_epsilon_that_the_statement_refuses(name, tmp_path, monkeypatch):
     """δ is 1 / population or more."""
     monkeypatch.chdir(tmp_path)
     arguments = [*COMMANDS[name], "--delta", "0.01", *([] if name == "calibrate" else ["--population", "100"])]
@@ -142,7 +142,7 @@ def test_plan_says_how_much_memory_a_model_of_that_dimension_takes(monkeypatch):
     assert "   4  64.8 MB  " in row
 
 
-def test_parameters_close_to_one_are_told_from_it():
+def test_parameters_close_to_one_are_distinguishable_from_it():
     text = shown(["show", "production:b1000"])
     assert "theta               1 - 1.66e-13, 0.997341, 0.958463, 0.658180" in text
     assert tff_mf.BLT.production("b1000").theta[0] == pytest.approx(1 - 1.66e-13, abs=1e-15)

@@ -124,7 +124,7 @@ def refused(typed, *arguments):
     return err
 
 
-def test_what_is_from_a_file_is_called_as_there_and_the_file_is_named(typed, tmp_path):
+def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nmin_sep = 0\n")
     for arguments, named in (
@@ -148,7 +148,7 @@ def test_what_is_from_a_file_is_called_as_there_and_the_file_is_named(typed, tmp
         )
 
 
-def test_what_is_from_a_preset_says_so(typed):
+def test_values_of_a_preset_name_it(typed):
     err = refused(typed, "train", "--preset", "mcmahan2024-blt", "--rounds", "10", "--epsilon", "2")
     assert "but --rounds=10" in err
     assert "(max_participations: from preset mcmahan2024-blt, " in err
@@ -197,7 +197,7 @@ def test_a_wrong_word_gets_the_nearest(typed, arguments, meant):
     assert f"id you mean '{meant}'?" in err
 
 
-def test_words_of_files_get_the_nearest_too(typed, tmp_path):
+def test_wrong_words_in_files_get_the_nearest_too(typed, tmp_path):
     for key, word, meant in (
         ("sampling", "timr", "timer"),
         ("model", "lsmt", "lstm"),
@@ -211,7 +211,7 @@ def test_words_of_files_get_the_nearest_too(typed, tmp_path):
         assert f"did you mean '{meant}'? ({key}: from run.toml)" in err
 
 
-def test_a_word_that_is_like_none_gets_no_suggestion(typed):
+def test_an_unrelated_word_gets_no_suggestion(typed):
     assert "mean" not in refused(typed, "xxxxxx")
     assert "is none of rms, max.\n" in refused(
         typed, "optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "q"
@@ -252,7 +252,7 @@ def test_help_fits_and_breaks_no_flag(name, columns):
         (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
     ],
 )
-def test_what_is_not_there_is_called_as_the_usage_calls_it(tmp_path, arguments, message):
+def test_missing_arguments_are_named_as_in_the_usage(tmp_path, arguments, message):
     done = subprocess.run([COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"tff-mf: {message}"), done.stderr

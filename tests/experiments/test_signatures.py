@@ -82,7 +82,7 @@ def refused(*arguments):
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-def test_a_key_of_each_kind_signs_and_is_believed(kind, release, tmp_path):
+def test_keys_of_each_kind_sign_and_are_trusted(kind, release, tmp_path):
     release.keys = {**release.keys, kind: new_key(tmp_path / kind, kind=kind)}
     key = release.keys[kind]
     release.believe(f"{NAME} {public(key)}")
@@ -149,19 +149,19 @@ def chosen(release):
 TOMORROW = (datetime.datetime.now(tz=datetime.UTC) + datetime.timedelta(days=2)).strftime("%Y%m%d")
 FOOLED = {
     "no signature": (lambda release: release.signature.unlink(), "is missing"),
-    "an empty signature": (lambda release: release.signature.write_text(""), "no signature of"),
-    "a text for a signature": (lambda release: release.signature.write_text("Good signature\n"), "no signature of"),
-    "one letter of the signature": (damaged, "no signature of"),
+    "an empty signature": (lambda release: release.signature.write_text(""), "not a signature of"),
+    "a text for a signature": (lambda release: release.signature.write_text("Good signature\n"), "not a signature of"),
+    "one letter of the signature": (damaged, "not a signature of"),
     "a signature of another bundle": (of_another_bundle, "incorrect signature"),
     "an edited manifest": (another_manifest, "incorrect signature"),
     "a longer manifest": (lambda release: release.manifest.open("a").write("\n"), "incorrect signature"),
-    "a signature by another key": (lambda release: release.sign("other"), "no key of"),
+    "a signature by another key": (lambda release: release.sign("other"), "no valid key of"),
     "another's signature before the right one": (
         lambda release: (
             (kept := release.signature.read_text())
             and (release.sign("other") or release.signature.write_text(release.signature.read_text() + kept))
         ),
-        "no signature of",
+        "not a signature of",
     ),
     "a signature for files in general": (lambda release: release.sign(namespace="file"), "namespace does not match"),
     "a signature that tries a key": (
@@ -169,20 +169,26 @@ FOOLED = {
         "namespace does not match",
     ),
     "a key that may sign something else": (believed(f'{NAME} namespaces="git" {{own}}'), "not permitted"),
-    "another identity's key": (believed("tests@example.org {own}"), "no key of"),
-    "an identity that is excluded": (believed(f"*,!{NAME} {{own}}"), "no key of"),
-    "a line that is a comment": (believed(f"# {NAME} {{own}}"), "no key of"),
-    "no signers": (lambda release: release.believe(), "no key of"),
-    "signers that are none": (lambda release: release.believe(f"{NAME} key"), "no signature of"),
+    "another identity's key": (believed("tests@example.org {own}"), "no valid key of"),
+    "an identity that is excluded": (believed(f"*,!{NAME} {{own}}"), "no valid key of"),
+    "a line that is a comment": (believed(f"# {NAME} {{own}}"), "no valid key of"),
+    "no signers": (lambda release: release.believe(), "no valid key of"),
+    "signers that are none": (lambda release: release.believe(f"{NAME} key"), "not a signature of"),
     "a key that has expired": (believed(f'{NAME} valid-before="20200101" {{own}}'), "expired"),
     "a key that is not valid yet": (believed(f'{NAME} valid-after="{TOMORROW}" {{own}}'), "not yet valid"),
-    "an option that nobody knows": (believed(f"{NAME} only-on-sundays {{own}}"), "no signature of"),
-    "an authority that signs itself": (believed(f"{NAME} cert-authority {{authority}}", "authority"), "no key of"),
-    "a key that an authority vouches for": (chosen, "is by a certificate"),
+    "an option that nobody knows": (believed(f"{NAME} only-on-sundays {{own}}"), "not a signature of"),
+    "an authority that signs itself": (
+        believed(f"{NAME} cert-authority {{authority}}", "authority"),
+        "no valid key of",
+    ),
+    "a key that an authority vouches for": (chosen, "was made with a certificate"),
     "a certificate of a key that may sign": (believed(f"{NAME} {{own}}", "certificate"), ""),
-    "a revoked key": (revoked_by_list, "no signature of"),
-    "a key in a revocation list of OpenSSH": (revoked_by_krl, "no signature of"),
-    "revocations that are none": (lambda release: release.revoke("SHA256:4lrHGCHFVl4EAF4aUrWXjL\n"), "no signature of"),
+    "a revoked key": (revoked_by_list, "not a signature of"),
+    "a key in a revocation list of OpenSSH": (revoked_by_krl, "not a signature of"),
+    "revocations that are none": (
+        lambda release: release.revoke("SHA256:4lrHGCHFVl4EAF4aUrWXjL\n"),
+        "not a signature of",
+    ),
     "a link to a signature": (
         lambda release: exchanged(release, lambda path: path.symlink_to(path.parent.parent / "elsewhere.sig")),
         "not a file",
@@ -206,22 +212,22 @@ WRONG_MANIFESTS = {
     ),
     "something else that was signed": (
         lambda release: release.manifest.write_text('{"digest": "yes"}') and release.sign(),
-        "no manifest",
+        "not a manifest",
     ),
-    "a list that was signed": (lambda release: release.manifest.write_text("[]") and release.sign(), "no manifest"),
+    "a list that was signed": (lambda release: release.manifest.write_text("[]") and release.sign(), "not a manifest"),
     "no text that was signed": (
         lambda release: release.manifest.write_bytes(b"\xff\x00") and release.sign(),
-        "no manifest",
+        "not a manifest",
     ),
     "brackets that were signed": (
         lambda release: release.manifest.write_text(10**5 * "[") and release.sign(),
-        "no manifest",
+        "not a manifest",
     ),
 }
 
 
 @pytest.mark.parametrize("case", [*FOOLED, *WRONG_MANIFESTS])
-def test_nothing_but_the_right_signature_is_believed(case, release):
+def test_other_signatures_are_refused(case, release):
     assert release.check().identity == NAME
     change, reason = {**FOOLED, **WRONG_MANIFESTS}[case]
     change(release)
@@ -237,7 +243,7 @@ def test_nothing_but_the_right_signature_is_believed(case, release):
     assert first.startswith(f"refused: {refusal['file']}: ")
 
 
-def test_what_cannot_decide_is_said_before_anything_is_believed(release, tmp_path):
+def test_unusable_trust_files_are_refused_first(release, tmp_path):
     """A key that may sign, in a file that the writer of the bundle has in hand, or everybody."""
     inside = release.folder / "allowed_signers"
     shutil.copyfile(release.signers, inside)
@@ -250,17 +256,17 @@ def test_what_cannot_decide_is_said_before_anything_is_believed(release, tmp_pat
         (inside, "is a file of the bundle itself"),
         (tmp_path / "link", "is a file of the bundle itself"),
         (release.folder / ".." / "bundle" / "allowed_signers", "is a file of the bundle itself"),
-        (writable, "may be written by everybody"),
+        (writable, "can be written by every user"),
         (tmp_path / "none", "does not exist"),
-        (tmp_path / "pipe", "is no file"),
-        (tmp_path, "is no file"),
+        (tmp_path / "pipe", "is not a file"),
+        (tmp_path, "is not a file"),
     ):
         shown = ["verify", release.folder, "--identity", NAME]
         assert why in refused(*shown, "--signers", file)
         assert why in refused(*shown, "--signers", release.signers, "--revoked", file)
     found = refused("verify", release.folder, "--identity", NAME, "--signers", release.signers, "--signature", "none")
     assert "signature='none' does not exist" in found
-    assert "has no manifest.json" in refused("verify", tmp_path / "none", *release.arguments()[2:])
+    assert "manifest.json is missing" in refused("verify", tmp_path / "none", *release.arguments()[2:])
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert "signers=" in refused("verify", release.folder, "--identity", NAME, "--signers", loop)
@@ -274,7 +280,7 @@ def test_what_cannot_decide_is_said_before_anything_is_believed(release, tmp_pat
         (["--signature", "x"], "--signature goes with --signers"),
         (["--revoked", "x"], "--revoked goes with --signers"),
         (["--signers", "x", "--identity", NAME, "--digest", "0"], "is no digest"),
-        (["--signers", "x", "--identity", "a\u2028b"], "names nobody"),
+        (["--signers", "x", "--identity", "a\u2028b"], "is not a name"),
     ],
 )
 def test_options_that_mean_nothing_alone_are_refused(arguments, why, release):
@@ -300,11 +306,11 @@ def test_a_signature_may_be_anywhere(release, tmp_path):
     release.signature.rename(tmp_path / "old")
     release.sign()
     assert release.check().digest.startswith("bbbb")
-    with pytest.raises(signatures.SignatureError, match=r"of the bundle\.sig: is no signature"):
+    with pytest.raises(signatures.SignatureError, match=r"of the bundle\.sig: is not a signature"):
         release.check(signature=elsewhere)
 
 
-def test_a_signer_that_is_valid_now_is_believed_and_another_key_may_be_revoked(release):
+def test_a_valid_signer_is_trusted_while_another_key_is_revoked(release):
     own = public(release.keys["own"])
     release.believe(f'*@example.org valid-after="20200101",valid-before="{TOMORROW}",namespaces="tff-*" {own}')
     release.revoke(f"{public(release.keys['other'])}\n")
@@ -326,7 +332,7 @@ def signed_bundle(bundle, tmp_path, keys):
     return folder, ["--files-only", "--signers", tmp_path / "allowed_signers", "--identity", NAME]
 
 
-def test_the_first_line_says_what_the_bundle_rests_on(bundle, signed_bundle, monkeypatch):
+def test_the_first_line_says_what_protects_the_bundle(bundle, signed_bundle, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     folder, trusted = signed_bundle
     digest = ["--digest", bundle.digest]
@@ -336,7 +342,7 @@ def test_the_first_line_says_what_the_bundle_rests_on(bundle, signed_bundle, mon
         assert found.exit_code == status, found.output
         return found.stdout.splitlines()
 
-    nothing = "nothing protects against somebody who can write the whole bundle: give --digest"
+    nothing = "nothing protects against someone who rewrites the whole bundle: give --digest"
     first, second, *rest = shown(bundle.folder, "--files-only")
     assert first.startswith(nothing)
     assert "--signers" in first + second
@@ -359,7 +365,7 @@ def test_the_first_line_says_what_the_bundle_rests_on(bundle, signed_bundle, mon
     assert other[1].startswith("refused: manifest.json: ")
 
 
-def test_programs_read_the_same(bundle, signed_bundle):
+def test_json_has_the_same_content(bundle, signed_bundle):
     folder, trusted = signed_bundle
     found = json.loads(call("verify", folder, *trusted, "--digest", bundle.digest, "--json").stdout)
     assert found["verified"] is True
@@ -378,7 +384,7 @@ def test_the_digest_does_not_depend_on_the_signature(bundle, signed_bundle):
     assert (folder / "manifest.json.sig").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_file_that_was_exchanged_is_found_by_the_manifest_that_was_signed(signed_bundle):
+def test_the_signed_manifest_detects_a_replaced_file(signed_bundle):
     folder, trusted = signed_bundle
     (folder / "server" / "update" / "saved_model.pb").write_bytes(b"another graph")
     found = call("verify", folder, *trusted, "--json")
@@ -394,7 +400,7 @@ def test_no_file_but_one_of_its_name_may_be_beside_the_manifest(signed_bundle):
     assert "refused: manifest.json.sig.old: " in found.stdout
 
 
-def test_a_manifest_that_is_exchanged_after_its_signature_was_checked_is_refused(signed_bundle, monkeypatch):
+def test_a_manifest_replaced_after_the_signature_check_is_refused(signed_bundle, monkeypatch):
     """Somebody waits for the check, and then writes a whole bundle of their own, hashes included."""
     folder, trusted = signed_bundle
     checked = signatures.check

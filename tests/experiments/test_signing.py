@@ -108,7 +108,7 @@ def test_a_passphrase_is_asked_for_at_the_terminal_if_there_is_one(tmp_path, no_
 
     asking = started(locked, locked, preexec_fn=lambda: fcntl.ioctl(screen, termios.TIOCSCTTY, 0))
     alone = started(locked, own)
-    missing = "its passphrase is missing or wrong; type it where there is a terminal, or ssh-add the key to an agent."
+    missing = "its passphrase is missing or wrong; type it on a terminal, or add the key to an agent with ssh-add."
     typed(keyboard, screen, "wrong")
     typed(keyboard, screen, PASSPHRASE)
     said, _ = asking.communicate(timeout=60)
@@ -154,12 +154,12 @@ def test_a_key_that_cannot_sign_is_refused_with_a_remedy(tmp_path, no_agent):
     certificate = certified(new_key(tmp_path / "authority"), own, NAME)
     for path, why in (
         (tmp_path / "none", "does not exist"),
-        (tmp_path, "is no file"),
-        (tmp_path / "pipe", "is no file"),
-        (text, "it is no key that ssh-keygen can read"),
-        (readable, "may be read by others than its owner: chmod 600"),
-        (lone, "no agent (SSH_AUTH_SOCK) has the private one"),
-        (pem, f"write it: ssh-keygen -y -f {pem} > {pem}.pub"),
+        (tmp_path, "is not a file"),
+        (tmp_path / "pipe", "is not a file"),
+        (text, "it is not a key that ssh-keygen can read"),
+        (readable, "can be read by others than its owner: run chmod 600"),
+        (lone, "no agent (SSH_AUTH_SOCK) has the private key"),
+        (pem, f"write it with ssh-keygen -y -f {pem} > {pem}.pub"),
         (certificate, "is a certificate: name the key itself"),
     ):
         with pytest.raises(InputValueError, match="sign=") as refused:
@@ -178,15 +178,15 @@ def test_an_old_or_missing_program_is_named(tmp_path, monkeypatch):
         # What lies where somebody happens to be, a bundle say, is no program of the system.
         monkeypatch.chdir(tmp_path / "old")
         monkeypatch.setenv("PATH", path)
-        with pytest.raises(MissingDependencyError, match="which is in no folder of PATH"):
+        with pytest.raises(MissingDependencyError, match="which is not in PATH"):
             signatures.check_key(key)
 
 
-def test_a_program_that_never_ends_is_ended(tmp_path, monkeypatch):
+def test_a_program_that_hangs_is_ended(tmp_path, monkeypatch):
     key = new_key(tmp_path / "own")
     program(tmp_path / "slow", f"echo $$ > {tmp_path}/pid; exec sleep 600", monkeypatch)
     monkeypatch.setattr(_ssh_keygen, "_SECONDS_TO_ANSWER", 0.5)
-    with pytest.raises(InputValueError, match=r"did not end within 0\.5 s: put the key into an agent"):
+    with pytest.raises(InputValueError, match=r"did not end within 0\.5 s: add the key to an agent"):
         signatures.check_key(key)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -196,12 +196,12 @@ def test_a_program_that_never_ends_is_ended(tmp_path, monkeypatch):
     "text",
     ["true", "echo yes", "exit 1", "echo 'Good \"tff-mf-bundle\" signature for x with ED25519 key SHA256:a'"],
 )
-def test_nothing_is_believed_of_a_program_that_says_something_else(text, tmp_path, folder, monkeypatch):
+def test_other_output_of_the_program_is_not_trusted(text, tmp_path, folder, monkeypatch):
     key = new_key(tmp_path / "own")
     signatures.sign(folder, key, digest=DIGEST)
     assert is_signed_by(folder, key)
     program(tmp_path / "other", text, monkeypatch)
-    with pytest.raises(signatures.SignatureError, match=r"manifest.json.sig: is no signature"):
+    with pytest.raises(signatures.SignatureError, match=r"manifest.json.sig: is not a signature"):
         is_signed_by(folder, key)
     with pytest.raises(InputValueError, match="cannot sign"):
         signatures.check_key(key)
@@ -228,7 +228,7 @@ def test_the_program_gets_what_it_needs_of_the_environment_and_no_more(tmp_path,
     assert "TOKEN" not in found
 
 
-def test_nothing_is_signed_but_what_was_written(tmp_path, folder):
+def test_only_the_written_manifest_is_signed(tmp_path, folder):
     key = new_key(tmp_path / "own")
     with pytest.raises(signatures.SignatureError, match=r"manifest\.json: was changed since it was written"):
         signatures.sign(folder, key, digest=64 * "b")
@@ -281,7 +281,7 @@ def test_a_key_is_tried_before_anything_is_made(exported, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_bundle_that_could_not_be_signed_is_whole_and_says_so(exported, bundle, tmp_path, monkeypatch):
+def test_a_bundle_that_could_not_be_signed_is_complete(exported, bundle, tmp_path, monkeypatch):
     """The key is taken away between the first signature, which tries it, and the second."""
     key = new_key(tmp_path / "own")
     tried = signatures.check_key
@@ -295,7 +295,7 @@ def test_a_bundle_that_could_not_be_signed_is_whole_and_says_so(exported, bundle
     found = exported(tmp_path / "new", key)
     assert isinstance(found.exception, tff_mf.InputError)
     said = str(found.exception)
-    assert "The bundle is whole, and not signed; to sign it: ssh-keygen -Y sign" in said
+    assert "The bundle is complete, and not signed; to sign it: ssh-keygen -Y sign" in said
     assert bundles.refusals(tmp_path / "new", digest=bundle.digest) == []
     # What it says to do, done.
     new_key(key)
@@ -307,14 +307,13 @@ def test_a_bundle_that_could_not_be_signed_is_whole_and_says_so(exported, bundle
     assert signatures.check(tmp_path / "new", trust).digest == bundle.digest
 
 
-def test_a_disk_that_is_full_leaves_no_half_signature(folder, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_partial_signature(folder, tmp_path, monkeypatch):
     key = new_key(tmp_path / "own")
 
-    def full(path, content):
-        path.with_name(f".{path.name}.partial").write_bytes(content[:10])
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(signatures.runs, "write_atomically", full)
-    with pytest.raises(InputValueError, match=r"No space left on device .*The bundle is whole"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputValueError, match=r"No space left on device .*The bundle is complete"):
         signatures.sign(folder, key, digest=DIGEST)
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]

@@ -9,6 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+import tff_mf
 from tff_mf.experiments import bundles
 from tff_mf.experiments.bundles import verification
 from tff_mf.experiments.cli import cli
@@ -122,7 +123,7 @@ def test_two_exports_of_other_models_and_mechanisms_are_equal_to_the_byte(chosen
     assert [name for name in one if one[name] != other[name]] == []
 
 
-def test_a_bundle_rests_on_what_it_was_made_of(bundle, exported_again, material, tmp_path, monkeypatch):
+def test_files_that_are_given_rest_on_the_digest(bundle, exported_again, material, tmp_path, monkeypatch):
     """And what is run is a copy: of what becomes of the bundle after it was checked, nothing is believed."""
     shutil.copytree(bundle.folder, tmp_path / "bundle")
     from tff_mf.experiments.bundles import _rounds
@@ -173,7 +174,7 @@ def test_a_graph_that_is_not_equal_is_refused_and_never_loaded(
 
 
 @pytest.mark.parametrize("way", sampled(tampering_ways.FOLDERS))
-def test_a_folder_that_is_none_of_export_is_refused_in_one_line(way, tampered):
+def test_a_tampered_folder_is_refused_in_one_line(way, tampered):
     (first, *more) = bundles.refusals(tampered(way))
     for each in (first, *more):
         assert (each.file + each.reason).isprintable()
@@ -183,7 +184,7 @@ def test_a_folder_that_is_none_of_export_is_refused_in_one_line(way, tampered):
 @pytest.mark.parametrize(
     "way", sampled([way for way in tampering_ways.MANIFESTS if way.name in tampering_ways.FOUND_IN_FILES])
 )
-def test_a_manifest_that_is_none_is_refused_in_one_line(way, tampered):
+def test_a_tampered_manifest_is_refused_in_one_line(way, tampered):
     (found,) = bundles.refusals(tampered(way))
     assert found.file == ("runner.py" if "by one" in way.name else "manifest.json")
     assert found.reason.isprintable()
@@ -212,7 +213,7 @@ def test_another_policy_for_devices_is_refused_without_tensorflow(way, tampered)
 
 @needed
 @pytest.mark.parametrize("way", [pytest.param(way, id=way.name) for way in tampering_ways.SIGNATURES])
-def test_no_signature_but_the_right_one_is_believed(way, signed, tmp_path):
+def test_only_the_right_signature_is_trusted(way, signed, tmp_path):
     folder = tmp_path / "tampered"
     shutil.copytree(signed.base, folder)
     assert verified(folder, "--files-only", *signers(signed)).exit_code == 0
@@ -232,7 +233,7 @@ def test_no_signature_but_the_right_one_is_believed(way, signed, tmp_path):
         if name not in ("graphs, forms and models of another bundle", "signatures")
     ],
 )
-def test_a_signature_finds_what_the_digest_does(way, signed, bundle, tmp_path):
+def test_a_signature_detects_what_the_digest_detects(way, signed, bundle, tmp_path):
     """Without a look at any graph; that of a name of the task, which nothing else finds, too."""
     folder = tmp_path / "tampered"
     shutil.copytree(signed.base, folder)
@@ -243,9 +244,7 @@ def test_a_signature_finds_what_the_digest_does(way, signed, bundle, tmp_path):
         assert "refused: " in found.stdout
 
 
-def test_nothing_but_digest_or_signature_finds_another_name_of_the_task(
-    bundle, exported_again, material, tampered, tmp_path
-):
+def test_only_digest_or_signature_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
     folder = tampered(tampering_ways.TASKS[0])
     again = tmp_path / "again"
     shutil.copytree(exported_again, again)
@@ -255,14 +254,14 @@ def test_nothing_but_digest_or_signature_finds_another_name_of_the_task(
     assert bundles.refusals(folder, digest=bundle.digest)[0].file == "manifest.json"
 
 
-def test_versions_of_old_are_refused_by_name(tampered):
+def test_older_formats_are_refused_by_the_name_of_the_version(bundle, tampered):
     way = next(way for way in tampering_ways.MANIFESTS if way.name == "a version of old")
-    assert (
-        "version 1 of the format, and this release reads version 2: export" in bundles.refusals(tampered(way))[0].reason
-    )
+    made = bundles.read_manifest(bundle.folder)[0].versions["tff-mf"]
+    reason = bundles.refusals(tampered(way))[0].reason
+    assert f"format version 1, of tff-mf {made}, and tff-mf {tff_mf.__version__} reads version 2: export" in reason
 
 
-def test_what_other_versions_made_rests_on_the_digest(bundle, exported_again, material, tampered, tmp_path):
+def test_files_of_other_versions_rest_on_the_digest(bundle, exported_again, material, tampered, tmp_path):
     """A bundle that this TensorFlow would make otherwise is refused, unless its digest is known; and is not run."""
     way = tampering.Way(
         name="",
@@ -311,7 +310,7 @@ def test_the_digest_is_that_of_what_was_checked(bundle, tmp_path, monkeypatch):
     assert (shown["verified"], shown["digest"]) == (True, bundle.digest)
 
 
-def test_what_a_bundle_guarantees_is_shown(bundle, tmp_path):
+def test_the_guarantee_of_a_bundle_is_shown(bundle, tmp_path):
     planned = json.loads((bundle.folder / "planned.json").read_text())
     shown = verified(bundle.folder, "--files-only")
     assert f"guarantee: {planned['headline']}" in " ".join(shown.stdout.split())

@@ -143,7 +143,7 @@ def test_no_noise_is_calibrated_to_a_participation_that_is_assumed(tmp_path, sea
     [
         ("NO ε CAN BE STATED: delta: δ = 0.1 is no smaller than 1 / 5", "not stated"),
         ("TEST ONLY, NO PRIVACY: the noise has a fixed seed.", "not stated"),
-        ("NO ε IS STATED until these are answered in answers.json: unit.", "2.000 at δ = 1e-06, if all holds that"),
+        ("NO ε IS STATED until these are answered in answers.json: unit.", "2.000 at δ = 1e-06, if all assumptions of"),
     ],
 )
 def test_export_states_no_epsilon_where_its_report_says_that_there_is_none(capsys, headline, shown):

@@ -275,7 +275,7 @@ def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tm
     ]
     found = subprocess.run(command, preexec_fn=full_disk, capture_output=True, text=True, timeout=120)
     assert found.returncode == 1
-    assert found.stderr.splitlines()[-1] == "tff-mf: File too large; what was saved is whole (train: --resume)"
+    assert found.stderr.splitlines()[-1] == "tff-mf: File too large; saved files are intact (train: --resume)"
     assert "Traceback" not in found.stderr
 
 

@@ -20,12 +20,13 @@ import tff_mf
 from tff_mf import registry
 from tff_mf.artifacts import _file, _manifest
 from tff_mf.experiments import reports
-from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy
+from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy, runner
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
+from tff_mf.experiments.bundles import names as bundle_names
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
-from tff_mf.experiments.reports import _questions, _schema
+from tff_mf.experiments.reports import _schema, questions
 from tff_mf.experiments.run_folder import ledger, participation_log
 
 
@@ -333,7 +334,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
     reports.write_configuration(folder, plan, clip_norm=1.0)
     report = reports.write(folder, realised=False)
     run = (folder / "run.json").read_bytes()
-    answers = json.dumps({question.name: None for question in _questions.QUESTIONS}).encode()
+    answers = json.dumps({question.name: None for question in questions.QUESTIONS}).encode()
     jsonable = (type(None), bool, int, float, str, list, dict)
 
     def changed(value: Any) -> Callable[[random.Random], bytes]:
@@ -357,7 +358,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
     return [
         Reader(name="report (JSON)", made=changed(report), read=read_report),
         Reader(name="run.json", made=changed(json.loads(run)), read=_OneFile(reports.read_configuration)),
-        Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(_questions.read_answers)),
+        Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(questions.read_answers)),
     ]
 
 
@@ -383,20 +384,18 @@ def _bundles() -> list[Reader]:
     }
     stages = {
         name: {"path": path, "graph_bytes": 1000, "inputs": types, "outputs": types}
-        for name, path in _bundle_manifest.STAGES.items()
+        for name, path in bundle_names.STAGES.items()
     }
     manifest = {
-        "version": _bundle_manifest._VERSION,
+        "version": runner.MANIFEST_VERSION,
         "process": "( -> int32)",
         "stages": stages,
-        "forms": dict.fromkeys(_bundle_manifest.FORMS, "(int32 -> int32)"),
-        "lite": {"path": _bundle_manifest.LITE, "reason": ""},
+        "forms": dict.fromkeys(bundle_names.FORMS, "(int32 -> int32)"),
+        "lite": {"path": bundle_names.LITE, "reason": ""},
         "local_data": {"batch_size": 4, "client_epochs": 1, "max_examples": None},
         "test_only": False,
         "versions": {"python": "3.11"},
-        "files": {
-            name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*_bundle_manifest.FILES, _bundle_manifest.LITE)
-        },
+        "files": {name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*bundle_names.FILES, bundle_names.LITE)},
     }
     jsonable = (type(None), bool, int, float, str, list, dict)
 

@@ -31,8 +31,8 @@ RUNNERS = (
         "a runner that chooses anybody",
         replaced(
             "runner.py",
-            "    def _check_devices(self, devices: Sequence[str], number: int) -> None:\n",
-            "    def _check_devices(self, devices: Sequence[str], number: int) -> None:\n        return\n",
+            "    if len(set(devices)) != len(devices):\n",
+            "    return\n    if len(set(devices)) != len(devices):\n",
         ),
     ),
     _way(

@@ -1,0 +1,13 @@
+"""Names of files: those of the bundle that the runner reads, and those of a deployment."""
+
+# In a bundle. The manifest names every other file, except its own signature.
+MANIFEST, MANIFEST_SIGNATURE = "manifest.json", "manifest.json.sig"
+MANIFEST_VERSION = 2
+INITIAL, SETTINGS = "server/initial.safetensors", "run.json"
+# The function of each SavedModel.
+SIGNATURE = "serving_default"
+
+# In the folder of a deployment.
+JOURNAL, LOCK, SENT, SUM = "journal.jsonl", ".lock", "sent.safetensors", "sum.safetensors"
+STATES, UPDATES, TAKEN, MODELS = "state", "updates", "taken", "models"
+SUFFIX = ".safetensors"
