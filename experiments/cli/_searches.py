@@ -29,14 +29,14 @@ class Search:
     """What was found.
 
     Attributes:
-        found: The mechanism, and how the search ended.
+        mechanism: The mechanism, whose `optimized_for` says how the search ended.
         setting: The setting of the whole run.
         entries: The kind's own parameters.
         assumed: Whether participation was not given.
         groups: Groups of clients of --sampling, if that was given.
     """
 
-    found: tff_mf.OptimizationResult
+    mechanism: tff_mf.Mechanism
     setting: MechanismSetting
     entries: dict[str, Any]
     assumed: bool
@@ -83,8 +83,9 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
         **own,
     )
     if "buffers" in own:
-        own["buffers"] = found.mechanism.buffers
-    return Search(found=found, setting=setting, entries=own, assumed=not flags.says_participation)
+        assert isinstance(found, tff_mf.BLT)
+        own["buffers"] = found.buffers
+    return Search(mechanism=found, setting=setting, entries=own, assumed=not flags.says_participation)
 
 
 def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
@@ -118,7 +119,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     found = mechanism_names.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
     schema = flags.sampled_participation(best.bands)
     return Search(
-        found=found,
+        mechanism=found,
         setting=flags.setting(schema),
         entries={"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error},
         assumed=False,
@@ -139,16 +140,18 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
         )
     near = flags.named(of, setting)
     optimized_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
-    found = tff_mf.optimize_banded_plus_low_rank_result(
+    found = tff_mf.optimize_banded_plus_low_rank(
         mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
     )
     entries = {"of": of, "diagonals": diagonals, "rank": rank}
-    return Search(found=found, setting=setting, entries=entries, assumed=not flags.says_participation)
+    return Search(mechanism=found, setting=setting, entries=entries, assumed=not flags.says_participation)
 
 
 def save(search: Search, out: str, seconds: float, flags: Flags, target: Target, *, as_json: bool) -> None:
     """Writes the artifact and prints what it holds, and what noise the target needs."""
-    found, setting, mechanism = search.found, search.setting, search.found.mechanism
+    setting, mechanism, found = search.setting, search.mechanism, search.mechanism.optimized_for
+    assert found is not None
+    assert found.search is not None
     tff_mf.save(mechanism, out)
     exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
     as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
@@ -157,7 +160,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "out": out,
         "mechanism": mechanism.kind,
         **search.entries,
-        "objective": found.objective,
+        "objective": found.search.objective,
         **_guarantees.described(setting),
         "workload": repr(workload),
         "rms_loss": exact.value * error.rms,
@@ -169,14 +172,18 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         **_noise(search, flags, target),
         "seconds": seconds,
         "converged": found.converged,
-        "message": found.message,
+        "message": found.search.message,
     }
     if found.duality_gap is not None:
         result["duality_gap"] = found.duality_gap
     assumed = " (assumed: none was given)" if search.assumed else ""
     words = {**_guarantees.in_words(setting), **_guarantees.unstated(result)}
     words |= {"mechanism": mechanism.kind.replace("_", "-"), "statement": None, "amplified_statement": None}
-    words |= {"participation": f"{words['participation']}{assumed}", "converged": None, "message": _ending(found)}
+    words |= {
+        "participation": f"{words['participation']}{assumed}",
+        "converged": None,
+        "message": _ending(found.search, converged=found.converged is True),
+    }
     below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
     note = f" {_FILE}" if setting.is_restarted else ""
     below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
@@ -187,7 +194,7 @@ def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
     """Returns the noise multiplier of the target, and the amplified one beside it if --sampling was given."""
     if target.epsilon is None or target.delta is None:
         return {}
-    mechanism, setting = search.found.mechanism, search.setting
+    mechanism, setting = search.mechanism, search.setting
     sampled = flags.sampled()
     found = _guarantees.Found(
         name=mechanism.kind,
@@ -223,9 +230,9 @@ def _bands(flags: Flags, setting: MechanismSetting) -> int:
     return min(setting.participation.min_sep, setting.searched_rounds)
 
 
-def _ending(found: tff_mf.OptimizationResult) -> str:
+def _ending(found: tff_mf.SearchStatus, *, converged: bool) -> str:
     """Returns how a search ended, without what SciPy says of one that ended well."""
-    if not found.converged:
+    if not converged:
         return f"not converged: {found.message}"
     said_already = "CONVERGENCE" in found.message or found.message.startswith("Stationary")
     return "converged" if said_already else f"converged. {found.message}"

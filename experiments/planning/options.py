@@ -181,7 +181,7 @@ def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) ->
     if "workload" in mechanism_names.KINDS[name].options:
         options["workload"] = setting.searched_workload
     schema = setting.searched_participation
-    return mechanism_names.search(name, rounds=setting.searched_rounds, participation=schema, **options).mechanism
+    return mechanism_names.search(name, rounds=setting.searched_rounds, participation=schema, **options)
 
 
 def _at(

@@ -63,7 +63,7 @@ REFUSED = [
     (["optimize", "dense", *OPTIMIZE, "--clients-per-round", 2], "--clients-per-round goes with --sampling"),
     (["optimize", "dense", *OPTIMIZE, *SAMPLED], "chooses the bands of `optimize banded`"),
     (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "take banded"),
-    (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together more than rounds=9"),
+    (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together exceed rounds=9"),
     (
         [
             "optimize",

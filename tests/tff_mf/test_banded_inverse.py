@@ -45,7 +45,7 @@ def cases(draw, kinds=(tff_mf.MinSep, tff_mf.FixedEpoch)):
 
 
 def searched(optimized_for, bands, objective):
-    return tff_mf.optimize_banded_inverse_result(
+    return tff_mf.optimize_banded_inverse(
         rounds=optimized_for.rounds,
         bands=bands,
         participation=optimized_for.participation,
@@ -66,20 +66,20 @@ def brute_force(encoder, schema):
 
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_two_bands_under_momentum_are_the_best_of_a_grid(objective):
-    result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=2, objective=objective)
+    result = tff_mf.optimize_banded_inverse(**SGDM, bands=2, objective=objective)
     optimized_for = tff_mf.OptimizedFor(**SGDM)
     grid = min(loss_of([1.0, -ratio], optimized_for, objective) for ratio in np.linspace(-0.2, 1.2, 281))
-    assert result.converged
-    assert result.loss <= grid
+    assert result.optimized_for.converged
+    assert result.optimized_for.search.loss <= grid
     if objective == "rms":
-        assert result.loss == pytest.approx(57.06, abs=0.005)
+        assert result.optimized_for.search.loss == pytest.approx(57.06, abs=0.005)
 
 
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_prefix_sums_are_no_worse_than_those_of_jax_privacy(objective):
-    result = tff_mf.optimize_banded_inverse_result(**WIDE, bands=5, objective=objective)
-    assert result.loss <= loss_of(PEER[objective], tff_mf.OptimizedFor(**WIDE), objective) * 1.001
-    assert result.converged
+    result = tff_mf.optimize_banded_inverse(**WIDE, bands=5, objective=objective)
+    assert result.optimized_for.search.loss <= loss_of(PEER[objective], tff_mf.OptimizedFor(**WIDE), objective) * 1.001
+    assert result.optimized_for.converged
 
 
 @settings(max_examples=40)
@@ -87,15 +87,17 @@ def test_prefix_sums_are_no_worse_than_those_of_jax_privacy(objective):
 def test_nothing_easy_is_better(case):
     optimized_for, bands, objective = case
     result = searched(*case)
-    inverse = np.array(result.mechanism.inverse_column)
+    inverse = np.array(result.inverse_column)
     assert inverse[0] == 1.0
-    assert result.loss == loss_of(inverse, optimized_for, objective)
+    assert result.optimized_for.search.loss == loss_of(inverse, optimized_for, objective)
     easy = [tff_mf.BandedInverse.square_root(bands).inverse_column, [1.0]]
     easy += [[1.0, -ratio] for ratio in np.linspace(-0.5, 1.5, 41)]
-    assert result.loss <= min(loss_of(each, optimized_for, objective) for each in easy) * (1 + 1e-7)
+    assert result.optimized_for.search.loss <= min(loss_of(each, optimized_for, objective) for each in easy) * (
+        1 + 1e-7
+    )
     # What the noise runs with is hardly another matrix.
-    as_float32 = result.mechanism.cast_to_float32().inverse_column
-    assert loss_of(as_float32, optimized_for, objective) == pytest.approx(result.loss, rel=1e-5)
+    as_float32 = result.cast_to_float32().inverse_column
+    assert loss_of(as_float32, optimized_for, objective) == pytest.approx(result.optimized_for.search.loss, rel=1e-5)
 
 
 @settings(max_examples=30)
@@ -184,9 +186,9 @@ def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
 def test_fixed_epochs_are_never_worse_than_min_sep():
     optimized_for = {"rounds": 60, "workload": tff_mf.Momentum(momentum=0.9), "bands": 6}
     apart, epochs = (
-        tff_mf.optimize_banded_inverse_result(
+        tff_mf.optimize_banded_inverse(
             **optimized_for, participation=kind(min_sep=6, max_participations=10)
-        ).loss
+        ).optimized_for.search.loss
         for kind in (tff_mf.MinSep, tff_mf.FixedEpoch)
     )
     assert epochs <= apart * (1 + 1e-5)
@@ -197,11 +199,10 @@ def test_a_search_that_is_cut_short_says_so(monkeypatch):
     monkeypatch.setattr(_inverse_search, "_BRIEF", brief)
     monkeypatch.setattr(_inverse_search, "_FULL", brief)
     monkeypatch.setattr(_inverse_search, "_RESTARTS", 1)
-    result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=12)
-    assert not result.converged
-    assert result.mechanism.optimized_for.converged is False
-    assert result.message == "Not at a stationary point: iterations ran out"
-    assert result.gradient_norm > _STATIONARY_IF_ENDED
+    result = tff_mf.optimize_banded_inverse(**SGDM, bands=12)
+    assert result.optimized_for.converged is False
+    assert result.optimized_for.search.message == "Not at a stationary point: iteration limit reached"
+    assert result.optimized_for.search.gradient_norm > _STATIONARY_IF_ENDED
 
 
 def test_more_bands_than_are_searched_are_left_out(monkeypatch):

@@ -70,10 +70,10 @@ def test_what_runs_has_the_memory_it_claims():
 @pytest.mark.parametrize(("rounds", "diagonals", "rank", "published"), [(256, 4, 4, 40.4), (512, 5, 4, 62.2)])
 def test_it_is_as_good_as_published(rounds, diagonals, rank, published):
     # Denisov et al. (2022), table 2, column Efficient.
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
-    assert round(result.loss * rounds**0.5, 1) <= published
-    assert result.loss >= tff_mf.rms_loss(dense(rounds), rounds, ONCE)
-    assert result.loss == tff_mf.rms_loss(result.mechanism, rounds, ONCE)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
+    assert round(result.optimized_for.search.loss * rounds**0.5, 1) <= published
+    assert result.optimized_for.search.loss >= tff_mf.rms_loss(dense(rounds), rounds, ONCE)
+    assert result.optimized_for.search.loss == tff_mf.rms_loss(result, rounds, ONCE)
 
 
 def test_its_sensitivity_is_its_own():
@@ -85,8 +85,8 @@ def test_its_sensitivity_is_its_own():
 
 
 def test_all_diagonals_are_the_decoder_itself():
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(8), diagonals=7, rank=1)
-    np.testing.assert_allclose(result.mechanism.encoder(8), dense(8).encoder(8), atol=1e-8)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(8), diagonals=7, rank=1)
+    np.testing.assert_allclose(result.encoder(8), dense(8).encoder(8), atol=1e-8)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
@@ -94,21 +94,23 @@ def test_a_decoder_of_that_structure_is_found(rank):
     wanted = random(40, 2, rank)
     optimized_for = tff_mf.OptimizedFor(rounds=40, participation=ONCE)
     given_mechanism = tff_mf.Dense(matrix=np.tril(wanted.encoder(40)), optimized_for=optimized_for)
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=given_mechanism, diagonals=2, rank=rank)
-    assert result.history[-1] < 1e-3
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=given_mechanism, diagonals=2, rank=rank)
+    assert result.optimized_for.search.history[-1] < 1e-3
 
 
 def test_nothing_below_the_diagonals_is_no_trouble():
     twice = tff_mf.Dense(
         matrix=np.tri(6), optimized_for=tff_mf.OptimizedFor(rounds=6, participation=tff_mf.SingleParticipation())
     )
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=twice, diagonals=2, rank=1)
-    assert result.converged
-    np.testing.assert_allclose(result.mechanism.decoder(6), np.eye(6), atol=1e-15)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=twice, diagonals=2, rank=1)
+    assert result.optimized_for.converged
+    np.testing.assert_allclose(result.decoder(6), np.eye(6), atol=1e-15)
 
 
 def test_distance_never_rises():
-    history = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(64), diagonals=3, rank=3).history
+    history = tff_mf.optimize_banded_plus_low_rank(
+        mechanism=dense(64), diagonals=3, rank=3
+    ).optimized_for.search.history
     assert all(after <= before for before, after in itertools.pairwise(history))
 
 
@@ -154,10 +156,10 @@ def test_bad_fields_are_named(changed, error, message):
     ("changed", "error", "message"),
     [
         ({"mechanism": "dense"}, TypeError, "mechanism='dense'"),
-        ({"mechanism": tff_mf.Identity()}, ValueError, "must have been optimized for a setting"),
+        ({"mechanism": tff_mf.Identity()}, ValueError, "must have an `optimized_for` whose workload is the prefix sum"),
         ({"diagonals": 0}, ValueError, "diagonals=0"),
         ({"rank": 0}, ValueError, "rank=0"),
-        ({"rank": 8}, ValueError, "diagonals=1 and rank=8 are together more than rounds=8"),
+        ({"rank": 8}, ValueError, "diagonals=1 and rank=8 together exceed rounds=8"),
     ],
 )
 def test_bad_input_is_named(changed, error, message):

@@ -97,13 +97,13 @@ def test_a_sum_above_one_by_less_than_float64_sees_is_a_bound():
 
 @pytest.mark.parametrize("objective", ["max", "rms"])
 def test_a_billion_rounds_from_optimizer_to_epsilon(tmp_path, objective):
-    found = tff_mf.optimize_blt_result(rounds=BILLION, participation=SIX, buffers=3, objective=objective)
+    found = tff_mf.optimize_blt(rounds=BILLION, participation=SIX, buffers=3, objective=objective)
     loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
-    assert loss(found.mechanism, BILLION, SIX) == pytest.approx(found.loss, rel=1e-8)
-    assert found.loss == pytest.approx(found.history[-1], rel=1e-8)
-    tff_mf.save(found.mechanism, tmp_path / "blt.safetensors")
-    assert tff_mf.load(tmp_path / "blt.safetensors") == found.mechanism
-    assert 0 < tff_mf.epsilon(found.mechanism, BILLION, SIX, noise_multiplier=20, delta=1e-10) < np.inf
+    assert loss(found, BILLION, SIX) == pytest.approx(found.optimized_for.search.loss, rel=1e-8)
+    assert found.optimized_for.search.loss == pytest.approx(found.optimized_for.search.history[-1], rel=1e-8)
+    tff_mf.save(found, tmp_path / "blt.safetensors")
+    assert tff_mf.load(tmp_path / "blt.safetensors") == found
+    assert 0 < tff_mf.epsilon(found, BILLION, SIX, noise_multiplier=20, delta=1e-10) < np.inf
 
 
 def test_a_buffer_without_weight_is_the_identity():
