@@ -1,6 +1,6 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
-from typing import Any
+from typing import Any as _Any
 
 from tff_mf import _checkout, _renamed, _version
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
@@ -69,7 +69,7 @@ _RENAMED = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     """Returns `__version__`, for which a checkout has to ask git, only on request, or what a former name stands for."""
     if name == "__version__":
         return _version.current()

@@ -273,7 +273,7 @@ def test_what_cannot_decide_is_said_before_anything_is_believed(release, tmp_pat
         (["--identity", NAME], "--identity goes with --signers"),
         (["--signature", "x"], "--signature goes with --signers"),
         (["--revoked", "x"], "--revoked goes with --signers"),
-        (["--signers", "x", "--identity", NAME, "--digest", "0"], "is no digest"),
+        (["--signers", "x", "--identity", NAME, "--digest", "0"], "is not a SHA-256 digest"),
         (["--signers", "x", "--identity", "a\u2028b"], "names nobody"),
     ],
 )

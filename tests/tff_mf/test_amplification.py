@@ -61,7 +61,7 @@ def exact_delta(epsilon, queries, probability, mu):
             rest = epsilon - math.log(ratio) * (1 if removed else -1)
             return density * hockey_stick(rest, probability, mu, removed=removed)
 
-        return integrate.quad(integrand, -12, 12 + mu, max_participations=400, epsabs=1e-13)[0]
+        return integrate.quad(integrand, -12, 12 + mu, limit=400, epsabs=1e-13)[0]
 
     return max(both(True), both(False))
 

@@ -104,7 +104,7 @@ def test_nothing_easy_is_better(case):
 @given(cases())
 def test_sensitivity_of_what_is_found_is_never_below_brute_force(case):
     optimized_for, _, _ = case
-    mechanism = searched(*case).mechanism
+    mechanism = searched(*case)
     for each in (mechanism, mechanism.cast_to_float32()):
         found = tff_mf.sensitivity(each, optimized_for.rounds, optimized_for.participation)
         assert found >= brute_force(each.encoder(optimized_for.rounds), optimized_for.participation) * (1 - 1e-12)
@@ -164,7 +164,7 @@ def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
     schema = tff_mf.MinSep(min_sep=2, max_participations=4)
     optimized_for = tff_mf.OptimizedFor(rounds=8, participation=schema)
     loss = InverseLoss(optimized_for, "rms")
-    best = np.array(searched(optimized_for, bands, "rms").mechanism.inverse_column)
+    best = np.array(searched(optimized_for, bands, "rms").inverse_column)
     generator = np.random.default_rng(0)
 
     def sampled(inverse):

@@ -114,9 +114,9 @@ def test_a_buffer_without_weight_is_the_identity():
 
 def test_what_has_no_closed_form_stays_refused():
     mechanism = tff_mf.BLT(theta=[0.5], omega=[0.9])
-    with pytest.raises(tff_mf.InputError, match="rounds=1000000000 is more than"):
+    with pytest.raises(tff_mf.InputError, match="rounds=1000000000 exceeds"):
         tff_mf.max_error(mechanism, BILLION)
-    with pytest.raises(tff_mf.InputError, match="rounds=1000000000 is more than"):
+    with pytest.raises(tff_mf.InputError, match="rounds=1000000000 exceeds"):
         tff_mf.max_error(tff_mf.BLT.production("b400"), BILLION, tff_mf.Momentum(momentum=0.9))
-    with pytest.raises(tff_mf.InputError, match="is more than"):
+    with pytest.raises(tff_mf.InputError, match="exceeds"):
         tff_mf.sensitivity(mechanism, 2**60, SIX)

@@ -1,4 +1,4 @@
-"""Guarantees in every currency, of restarts and of compositions, against slow oracles."""
+"""Guarantees in every privacy measure, with restarts and compositions, against slow oracles."""
 
 import math
 
@@ -85,7 +85,7 @@ def test_epsilon_agrees_with_privacy_loss_distributions(delta):
 
 
 @given(mus, deltas)
-def test_currencies_agree(mu, delta):
+def test_privacy_measures_agree(mu, delta):
     found = tff_mf.Guarantee(mu=mu)
     assert found.zcdp_rho == pytest.approx(mu * mu / 2, rel=1e-12)
     assert found.zcdp_rho >= mu * mu / 2

@@ -49,7 +49,7 @@ def test_bad_rounds_are_named(rounds):
         tff_mf.SingleParticipation().check(rounds)
 
 
-def test_made_for_checks_that_the_participations_fit():
+def test_optimized_for_checks_that_the_participations_fit():
     with pytest.raises(InputValueError, match="rounds=5"):
         tff_mf.OptimizedFor(rounds=5, participation=tff_mf.MinSep(min_sep=3, max_participations=3))
     with pytest.raises(InputTypeError, match="participation="):
@@ -57,9 +57,9 @@ def test_made_for_checks_that_the_participations_fit():
 
 
 def test_a_mechanism_takes_nothing_else_as_its_setting():
-    with pytest.raises(InputTypeError, match="made_for="):
+    with pytest.raises(InputTypeError, match="optimized_for="):
         tff_mf.Identity(optimized_for=5)
-    with pytest.raises(InputTypeError, match="made_for="):
+    with pytest.raises(InputTypeError, match="optimized_for="):
         tff_mf.BLT(theta=[0.5], omega=[0.1], optimized_for="b400")
 
 
@@ -90,17 +90,17 @@ def test_bad_fields_of_fixed_epoch_are_named(field, value):
 
 
 @pytest.mark.parametrize("converged", [1, 0.0, "yes", np.True_])
-def test_made_for_checks_what_it_is_told_of_the_search(converged):
+def test_optimized_for_checks_what_it_is_told_of_the_search(converged):
     with pytest.raises(InputTypeError, match="converged="):
         tff_mf.OptimizedFor(rounds=2, participation=tff_mf.SingleParticipation(), converged=converged)
 
 
-def test_made_for_checks_that_the_workload_fits():
+def test_optimized_for_checks_that_the_workload_fits():
     once = tff_mf.SingleParticipation()
     workload = tff_mf.LearningRates(rates=[1.0, 0.5])
     assert tff_mf.OptimizedFor(rounds=2, participation=once, workload=workload).workload == workload
     assert tff_mf.OptimizedFor(rounds=2, participation=once).workload == tff_mf.PrefixSum()
-    with pytest.raises(InputValueError, match="rounds=3 is more than the 2"):
+    with pytest.raises(InputValueError, match="rounds=3 exceeds the 2 rounds"):
         tff_mf.OptimizedFor(rounds=3, participation=once, workload=workload)
     with pytest.raises(InputTypeError, match="workload="):
         tff_mf.OptimizedFor(rounds=3, participation=once, workload="momentum")
