@@ -8,7 +8,7 @@ from tff_mf.optimize._blt_closed_form import BLTClosedForm
 # Largest number of rounds for which every coefficient is summed; it takes about 20 ms.
 _DIRECT_ROUNDS = 2**20
 
-# Powers of θ are computed as products of a power within a block and the first power of a block, in one matrix product.
+# Each power of θ is a power within a block times the first power of that block: one matrix product, few powers.
 _BLOCK = 1024
 
 # Far from underflow when squared, and negligible in any loss.
