@@ -44,7 +44,7 @@ def test_the_decoder_is_that_of_the_definition(rounds, diagonals, rank, seed):
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_encoder_inverse_and_decoder_belong_together(rounds, fewer, seed):
+def test_encoder_inverse_and_decoder_are_consistent(rounds, fewer, seed):
     mechanism = random(rounds, min(3, rounds), 2, seed)
     fewer = min(fewer, rounds)
     sums = np.tri(fewer)
@@ -53,7 +53,7 @@ def test_encoder_inverse_and_decoder_belong_together(rounds, fewer, seed):
     np.testing.assert_allclose(mechanism.inverse(fewer), mechanism.inverse(rounds)[:fewer, :fewer], atol=1e-14)
 
 
-def test_what_runs_has_the_memory_it_claims():
+def test_the_streaming_recursion_agrees_with_the_decoder():
     """The recursion of Denisov et al. (2022), algorithm 3, against the decoder."""
     mechanism, noise = random(20, 3, 2), np.random.default_rng(1).standard_normal((20, 4))
     recent, sums, rows = [], np.zeros((2, 4)), []
@@ -68,7 +68,7 @@ def test_what_runs_has_the_memory_it_claims():
 
 @pytest.mark.once
 @pytest.mark.parametrize(("rounds", "diagonals", "rank", "published"), [(256, 4, 4, 40.4), (512, 5, 4, 62.2)])
-def test_it_is_as_good_as_published(rounds, diagonals, rank, published):
+def test_published_errors_are_reached(rounds, diagonals, rank, published):
     # Denisov et al. (2022), table 2, column Efficient.
     result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
     assert round(result.optimized_for.search.loss * rounds**0.5, 1) <= published
@@ -76,7 +76,7 @@ def test_it_is_as_good_as_published(rounds, diagonals, rank, published):
     assert result.optimized_for.search.loss == tff_mf.rms_loss(result, rounds, ONCE)
 
 
-def test_its_sensitivity_is_its_own():
+def test_sensitivity_is_that_of_the_fitted_matrix():
     fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(128), diagonals=3, rank=2)
     encoder = np.linalg.solve(fitted.decoder(128), np.tri(128))
     largest = np.max(np.linalg.norm(encoder, axis=0))
@@ -90,7 +90,7 @@ def test_all_diagonals_are_the_decoder_itself():
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_a_decoder_of_that_structure_is_found(rank):
+def test_a_decoder_of_the_same_structure_is_recovered(rank):
     wanted = random(40, 2, rank)
     optimized_for = tff_mf.OptimizedFor(rounds=40, participation=ONCE)
     given_mechanism = tff_mf.Dense(matrix=np.tril(wanted.encoder(40)), optimized_for=optimized_for)
@@ -98,7 +98,7 @@ def test_a_decoder_of_that_structure_is_found(rank):
     assert result.optimized_for.search.history[-1] < 1e-3
 
 
-def test_nothing_below_the_diagonals_is_no_trouble():
+def test_a_decoder_without_entries_below_the_diagonals():
     twice = tff_mf.Dense(
         matrix=np.tri(6), optimized_for=tff_mf.OptimizedFor(rounds=6, participation=tff_mf.SingleParticipation())
     )
@@ -114,14 +114,14 @@ def test_distance_never_rises():
     assert all(after <= before for before, after in itertools.pairwise(history))
 
 
-def test_what_runs_is_float32():
+def test_cast_parameters_are_float32():
     run = random(10, 3, 2).cast_to_float32()
     for array in (run.diagonals, run.left, run.right):
         assert np.array_equal(array, array.astype(np.float32))
     assert run.cast_to_float32() == run
 
 
-def test_it_comes_back_from_a_file_to_the_bit(tmp_path):
+def test_an_artifact_is_exact(tmp_path):
     fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(64), diagonals=3, rank=2)
     tff_mf.save(fitted, tmp_path / "artifact")
     loaded = tff_mf.load(tmp_path / "artifact")

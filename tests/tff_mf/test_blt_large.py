@@ -88,7 +88,7 @@ def test_the_largest_number_of_participations_is_within_the_slack_of_accounting(
     assert tff_mf.sensitivity(mechanism, 5 * 10**6, schema) == pytest.approx(direct, rel=2.0**-43)
 
 
-def test_a_sum_above_one_by_less_than_float64_sees_is_a_bound():
+def test_a_sum_of_omega_above_one_by_less_than_rounding_is_a_bound():
     assert _blt_sums.never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
     mechanism = tff_mf.BLT(theta=[0.5, 0.5], omega=[1.0, 1e-30])
     assert not tff_mf.explain_sensitivity(mechanism, BILLION, SIX).exact
@@ -106,13 +106,13 @@ def test_a_billion_rounds_from_optimizer_to_epsilon(tmp_path, objective):
     assert 0 < tff_mf.epsilon(found, BILLION, SIX, noise_multiplier=20, delta=1e-10) < np.inf
 
 
-def test_a_buffer_without_weight_is_the_identity():
+def test_a_buffer_of_weight_zero_is_the_identity():
     mechanism = tff_mf.BLT(theta=[1.0], omega=[0.0])
     assert tff_mf.max_error(mechanism, BILLION) == pytest.approx(BILLION**0.5)
     assert tff_mf.sensitivity(mechanism, BILLION, SIX) == pytest.approx(6**0.5)
 
 
-def test_what_has_no_closed_form_stays_refused():
+def test_rounds_without_a_closed_form_are_refused():
     mechanism = tff_mf.BLT(theta=[0.5], omega=[0.9])
     with pytest.raises(tff_mf.InputError, match="rounds=1000000000 exceeds"):
         tff_mf.max_error(mechanism, BILLION)

@@ -18,7 +18,7 @@ OBJECTIVES = ("rms", "max")
 
 
 class Ramp(Workload):
-    """A workload that the search has no closed form for, with an inverse of many bands."""
+    """A workload without a closed form in the search, whose inverse has many bands."""
 
     kind = "ramp"
 
@@ -60,7 +60,7 @@ def test_inverses_of_workloads(workload, rounds):
     np.testing.assert_allclose(inverse @ workload.matrix(rounds), np.eye(rounds), atol=1e-8)
 
 
-def test_rounds_without_a_rate_do_not_stop_the_search():
+def test_rates_of_zero_do_not_stop_the_search():
     workload = tff_mf.LearningRates(rates=[1.0, 1.0, 0.5, 0.0])
     result = tff_mf.optimize_banded(rounds=4, bands=2, workload=workload)
     schema = result.optimized_for.participation
@@ -195,7 +195,7 @@ def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
 
 
 @pytest.mark.once
-def test_the_loss_that_others_publish_is_reached():
+def test_the_loss_of_jax_privacy_is_reached():
     # jax_privacy 2.0.0, dense.optimize(512, bands=128, equal_norm=True), reached 5.8456.
     result = tff_mf.optimize_banded(rounds=512, bands=128)
     assert result.optimized_for.search.loss <= 5.8457

@@ -57,7 +57,7 @@ def test_geometric_sums_are_sums(exponent, terms):
     powers = np.exp(-exponent * np.arange(terms))
     value, slope = geometric_sum(np.array(exponent), terms)
     assert value == pytest.approx(powers.sum(), rel=1e-13)
-    # The derivative is promised to rounding of the sum, once multiplied by the exponent.
+    # The derivative times the exponent is accurate to the rounding of the sum.
     assert exponent * slope == pytest.approx(-exponent * (np.arange(terms) @ powers), abs=1e-14 * max(1, terms))
     if terms:
         weighted = 1 - np.arange(terms) / terms
@@ -88,7 +88,7 @@ def test_loss_is_that_of_the_summed_coefficients(variables, objective):
     optimized_for = setting(200_000, 30_000, 6)
     loss = BLTLoss(optimized_for, objective, len(variables) // 2)
     mechanism = tff_mf.BLT(**loss.parameters(variables)._asdict())
-    # What θ loses by being stored next to 1 is not the loss's fault: rounding of θ is 1e-16 and 1 − θ down to 1e-7.
+    # The tolerance is for θ, which is rounded to 1e-16, while 1 − θ is down to 1e-7; the loss itself is more accurate.
     assert np.exp(loss(variables)[0]) == pytest.approx(np.sqrt(_direct(mechanism, optimized_for, objective)), rel=1e-8)
 
 
@@ -152,7 +152,7 @@ def test_a_million_rounds_agree_with_the_direct_sum():
     assert np.sqrt(_closed_form(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-8)
 
 
-def test_buffers_are_chosen_by_what_they_gain():
+def test_buffers_are_chosen_by_their_gain():
     result = found(PAPER)
     losses = result.optimized_for.search.history
     assert result.buffers == len(losses) == 4
@@ -194,7 +194,7 @@ def test_two_rounds_have_the_best_strategy():
     assert found(setting(2, 1, 1)).optimized_for.search.loss == pytest.approx(1.25, rel=1e-12)
 
 
-def test_the_identity_is_one_buffer_of_no_weight():
+def test_the_identity_is_one_buffer_of_weight_zero():
     result = found(setting(30, 1, 30))
     assert result.omega == (0.0,)
     assert result.optimized_for.search.history == ()

@@ -45,7 +45,7 @@ def test_two_rounds_have_the_best_strategy():
 @pytest.mark.parametrize("workload", [None, tff_mf.Momentum(momentum=0.9)])
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_no_feasible_matrix_is_below_the_bound(workload, rounds, min_sep, seed):
-    """X as the optimum and somewhere else, brought back to what is allowed: never much better than the result."""
+    """Random X near the optimum and elsewhere, scaled to be feasible, are never better than the dual bound."""
     min_sep = min(min_sep, rounds)
     participation = epochs(rounds, min_sep)
     result = found(rounds, participation, workload)
@@ -67,7 +67,7 @@ def test_no_feasible_matrix_is_below_the_bound(workload, rounds, min_sep, seed):
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_it_meets_its_constraints_and_says_how_good_it_is(rounds, min_sep):
+def test_constraints_hold_and_the_duality_gap_is_small(rounds, min_sep):
     min_sep = min(min_sep, rounds)
     participation = epochs(rounds, min_sep)
     result = found(rounds, participation)
@@ -80,8 +80,8 @@ def test_it_meets_its_constraints_and_says_how_good_it_is(rounds, min_sep):
     assert result.optimized_for.search.loss <= tff_mf.rms_loss(tff_mf.Identity(), rounds, participation) * (1 + 1e-12)
 
 
-def test_every_round_again_is_the_best_diagonal():
-    # With b = 1 all rounds are one client's: X is diagonal, and the best norms go with the root of T's diagonal.
+def test_participation_in_every_round_gives_the_best_diagonal_matrix():
+    # With b = 1 one client has all rounds: X is diagonal, and optimal in proportion to the root of T's diagonal.
     result = found(30, epochs(30, 1))
     assert not np.any(np.tril(result.matrix, -1))
     counts = np.sqrt(np.arange(30, 0, -1))
@@ -89,7 +89,7 @@ def test_every_round_again_is_the_best_diagonal():
 
 
 @pytest.mark.parametrize("min_sep", [3, 7, 20])
-def test_two_epochs_of_which_the_last_is_cut_off(min_sep):
+def test_an_incomplete_second_epoch(min_sep):
     rounds = min_sep + min_sep // 2 + 1
     result = found(rounds, epochs(rounds, min_sep))
     assert result.optimized_for.converged
@@ -134,7 +134,7 @@ def test_other_workloads(workload):
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.booleans(), st.integers(0, 2**32 - 1))
-def test_the_residual_is_where_the_dual_rises(classes, count, equal_norms, seed):
+def test_the_dual_rises_along_the_residual(classes, count, equal_norms, seed):
     """A short step along it never lowers the dual: it is the gradient, seen through a positive definite matrix."""
     problem = _dense_dual.problem_of(np.tri(classes * count), classes, equal_norms=equal_norms)
     generator = np.random.default_rng(seed)
@@ -147,7 +147,7 @@ def test_the_residual_is_where_the_dual_rises(classes, count, equal_norms, seed)
     assert after.value >= here.value * (1 - 1e-12)
 
 
-def test_progress_is_told_of_each_step():
+def test_progress_reports_each_step():
     told = []
     result = tff_mf.optimize_dense(rounds=40, participation=ONCE, progress=told.append)
     assert [where.iteration for where in told] == list(range(1, result.optimized_for.search.iterations + 1))

@@ -76,7 +76,7 @@ def test_matrices_are_those_of_equation_11(rates, momentum):
         np.testing.assert_allclose(workload.matrix(rounds), expected, rtol=1e-13, atol=0)
 
 
-def test_momentum_is_what_an_optimizer_does():
+def test_momentum_agrees_with_a_loop_of_sgd():
     gradients = np.random.default_rng(0).standard_normal((8, 3))
     position, velocity, positions = np.zeros(3), np.zeros(3), []
     for rate, gradient in zip(RATES, gradients, strict=True):
