@@ -21,7 +21,6 @@ import time
 import numpy as np
 
 import tff_mf
-from tff_mf import optimize
 
 PEER = pathlib.Path(__file__).with_name("jax_privacy_inverses.py")
 SETTINGS = 300
@@ -44,8 +43,8 @@ class Setting:
         mechanism = tff_mf.BandedInverse(inverse_column=inverse_column)
         return loss(mechanism, self.optimized_for.rounds, self.optimized_for.participation, self.optimized_for.workload)
 
-    def run(self) -> tff_mf.OptimizationResult:
-        return optimize.optimize_banded_inverse_result(
+    def run(self) -> tff_mf.BandedInverse:
+        return tff_mf.optimize_banded_inverse(
             rounds=self.optimized_for.rounds,
             bands=self.bands,
             participation=self.optimized_for.participation,
@@ -117,12 +116,14 @@ def report(settings: list[Setting], answers: list[dict]) -> None:
     ratios, seconds, open_ends = [], [], []
     for index, setting in enumerate(settings):
         began = time.process_time()
-        result = setting.run()
+        found = setting.run().optimized_for
         seconds.append(time.process_time() - began)
-        if not result.converged:
-            open_ends.append(f"{setting}: {result.message}, slope {result.gradient_norm:.1e}")
+        assert found is not None
+        assert found.search is not None
+        if not found.converged:
+            open_ends.append(f"{setting}: {found.search.message}, slope {found.search.gradient_norm:.1e}")
         if index < len(answers):
-            ratios.append(result.loss / setting.loss(answers[index]["inverse_column"]))
+            ratios.append(found.search.loss / setting.loss(answers[index]["inverse_column"]))
     print(
         f"{len(settings)} settings: {len(open_ends)} did not converge; seconds of a processor: median "
         f"{np.median(seconds):.2f}, largest {max(seconds):.2f}"

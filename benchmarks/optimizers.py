@@ -22,7 +22,6 @@ from collections.abc import Callable
 import scipy.optimize  # noqa: F401  The optimizers import it when they are first called.
 
 import tff_mf
-from tff_mf import optimize
 from tff_mf.mechanisms import Mechanism
 
 PEER = pathlib.Path(__file__).with_name("jax_privacy_peer.py")
@@ -46,7 +45,7 @@ class Case:
 
     name: str
     setting: tff_mf.OptimizedFor
-    run: Callable[[], tff_mf.OptimizationResult]
+    run: Callable[[], Mechanism]
     target: float | None = None
     peer: dict | None = None
     from_peer: Callable[[dict], Mechanism] | None = None
@@ -59,7 +58,7 @@ def blt_case(setting: tff_mf.OptimizedFor, buffers: int, objective: str, target:
     return Case(
         name=f"blt {buffers} {objective}, n = {setting.rounds}",
         setting=setting,
-        run=lambda: optimize.optimize_blt_result(rounds=setting.rounds, participation=schema, **arguments),
+        run=lambda: tff_mf.optimize_blt(rounds=setting.rounds, participation=schema, **arguments),
         target=target,
         peer={
             "kind": "blt",
@@ -98,7 +97,7 @@ def banded_case(setting: tff_mf.OptimizedFor, bands: int, target: float | None, 
     return Case(
         name=f"banded {bands} {norms}, n = {rounds}",
         setting=setting,
-        run=lambda: optimize.optimize_banded_result(rounds=rounds, bands=bands, participation=schema, unit_norms=unit),
+        run=lambda: tff_mf.optimize_banded(rounds=rounds, bands=bands, participation=schema, unit_norms=unit),
         target=target,
         peer={"kind": "banded", "rounds": rounds, "bands": bands, "limit": schema.max_participations, "target": target}
         if beside
@@ -115,14 +114,14 @@ def toeplitz_cases(bands: int) -> list[Case]:
         Case(
             name=f"banded toeplitz {bands}",
             setting=STACK_OVERFLOW,
-            run=lambda: optimize.optimize_banded_toeplitz_result(**arguments),
+            run=lambda: tff_mf.optimize_banded_toeplitz(**arguments),
             peer={"kind": "banded_toeplitz", "rounds": rounds, "bands": bands},
             from_peer=lambda answer: tff_mf.BandedToeplitz(column=answer["column"]),
         ),
         Case(
             name=f"banded inverse {bands}",
             setting=STACK_OVERFLOW,
-            run=lambda: optimize.optimize_banded_inverse_result(**arguments),
+            run=lambda: tff_mf.optimize_banded_inverse(**arguments),
         ),
     ]
 
@@ -146,7 +145,7 @@ def dense_case(setting: tff_mf.OptimizedFor, target: float | None = None, *, epo
     return Case(
         name=f"dense {type(schema).__name__} {rounds}",
         setting=setting,
-        run=lambda: optimize.optimize_dense_result(rounds=rounds, participation=schema),
+        run=lambda: tff_mf.optimize_dense(rounds=rounds, participation=schema),
         target=target,
         peer=None if epochs is None else {"kind": "dense", "rounds": rounds, "epochs": epochs},
         from_peer=lambda answer: tff_mf.Dense(matrix=answer["matrix"]),
@@ -176,8 +175,8 @@ def structured_case(rounds: int, diagonals: int, rank: int, total: float) -> Cas
     return Case(
         name=f"structured {diagonals} + {rank}, n = {rounds}",
         setting=tff_mf.OptimizedFor(rounds=rounds, participation=once),
-        run=lambda: optimize.optimize_banded_plus_low_rank_result(
-            mechanism=optimize.optimize_dense(rounds=rounds, participation=once), diagonals=diagonals, rank=rank
+        run=lambda: tff_mf.optimize_banded_plus_low_rank(
+            mechanism=tff_mf.optimize_dense(rounds=rounds, participation=once), diagonals=diagonals, rank=rank
         ),
         target=(total + 0.05) / rounds**0.5,
         repeats=1,
@@ -191,22 +190,20 @@ def structured_cases() -> list[Case]:
 def tree_case(setting: tff_mf.OptimizedFor, variant: str, target: float) -> Case:
     """There is nothing to search: the time is that of the sensitivity."""
 
-    def run() -> tff_mf.OptimizationResult:
+    def run() -> Mechanism:
         tree = tff_mf.Tree(setting.rounds, variant, optimized_for=setting)
         began = time.perf_counter()
         tff_mf.sensitivity(tree, setting.rounds, setting.participation)
-        seconds = time.perf_counter() - began
-        return tff_mf.OptimizationResult(
-            mechanism=tree,
+        search = tff_mf.SearchStatus(
             objective="rms",
             loss=loss_of(tree, setting, "rms"),
-            converged=True,
             message="in closed form",
             iterations=0,
-            seconds=seconds,
+            seconds=time.perf_counter() - began,
             gradient_norm=0.0,
             history=(),
         )
+        return dataclasses.replace(tree, optimized_for=dataclasses.replace(setting, converged=True, search=search))
 
     return Case(name=f"tree {variant}, n = {setting.rounds}", setting=setting, run=run, target=target, repeats=1)
 
@@ -240,23 +237,31 @@ def loss_of(mechanism: Mechanism, setting: tff_mf.OptimizedFor, objective: str) 
     return loss(mechanism, setting.rounds, setting.participation)
 
 
-def ours(case: Case) -> tuple[tff_mf.OptimizationResult, float]:
-    results = [case.run() for _ in range(case.repeats)]
-    return results[0], statistics.median(result.seconds for result in results)
+def status(mechanism: Mechanism) -> tff_mf.SearchStatus:
+    assert mechanism.optimized_for is not None
+    assert mechanism.optimized_for.search is not None
+    return mechanism.optimized_for.search
+
+
+def ours(case: Case) -> tuple[Mechanism, float]:
+    mechanisms = [case.run() for _ in range(case.repeats)]
+    return mechanisms[0], statistics.median(status(mechanism).seconds for mechanism in mechanisms)
 
 
 def report_alone(cases: list[Case]) -> None:
     print(f"{'case':<28}{'loss':>11}{'target':>10}{'':>5}{'direct':>11}{'seconds':>9}  status")
     for case in cases:
-        result, seconds = ours(case)
+        mechanism, seconds = ours(case)
+        result, setting = status(mechanism), mechanism.optimized_for
+        assert setting is not None
         target = "" if case.target is None else f"{case.target:.4f}"
         verdict = "" if case.target is None else "ok" if result.loss <= case.target else "MISS"
-        direct = f"{loss_of(result.mechanism, case.setting, result.objective):.4f}" if case.setting.rounds < 1e7 else ""
-        status = "converged" if result.converged else result.message
-        if result.duality_gap is not None:
-            status += f", duality gap {result.duality_gap:.1e}"
+        direct = f"{loss_of(mechanism, case.setting, result.objective):.4f}" if case.setting.rounds < 1e7 else ""
+        ending = "converged" if setting.converged else result.message
+        if setting.duality_gap is not None:
+            ending += f", duality gap {setting.duality_gap:.1e}"
         print(
-            f"{case.name:<28}{result.loss:>11.4f}{target:>10}{verdict:>5}{direct:>11}{seconds:>9.3f}  {status}",
+            f"{case.name:<28}{result.loss:>11.4f}{target:>10}{verdict:>5}{direct:>11}{seconds:>9.3f}  {ending}",
             flush=True,
         )
 
@@ -267,7 +272,8 @@ def report_beside(cases: list[Case], python: str) -> None:
         if case.peer is None or case.from_peer is None:
             continue
         for turn in (1, 2):
-            result, seconds = ours(case)
+            mechanism, seconds = ours(case)
+            result = status(mechanism)
             command = [python, str(PEER), json.dumps(case.peer)]
             answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
             theirs = loss_of(case.from_peer(answer), case.setting, result.objective)

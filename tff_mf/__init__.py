@@ -38,20 +38,15 @@ from tff_mf.mechanisms import Dense as Dense
 from tff_mf.mechanisms import Identity as Identity
 from tff_mf.mechanisms import Mechanism as Mechanism
 from tff_mf.mechanisms import OptimizedFor as OptimizedFor
+from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
-from tff_mf.optimize import OptimizationResult as OptimizationResult
+from tff_mf.optimize import former_results
 from tff_mf.optimize import optimize_banded as optimize_banded
 from tff_mf.optimize import optimize_banded_inverse as optimize_banded_inverse
-from tff_mf.optimize import optimize_banded_inverse_result as optimize_banded_inverse_result
 from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank
-from tff_mf.optimize import optimize_banded_plus_low_rank_result as optimize_banded_plus_low_rank_result
-from tff_mf.optimize import optimize_banded_result as optimize_banded_result
 from tff_mf.optimize import optimize_banded_toeplitz as optimize_banded_toeplitz
-from tff_mf.optimize import optimize_banded_toeplitz_result as optimize_banded_toeplitz_result
 from tff_mf.optimize import optimize_blt as optimize_blt
-from tff_mf.optimize import optimize_blt_result as optimize_blt_result
 from tff_mf.optimize import optimize_dense as optimize_dense
-from tff_mf.optimize import optimize_dense_result as optimize_dense_result
 from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
@@ -80,4 +75,6 @@ def __getattr__(name: str) -> _Any:
     """Returns `__version__`, for which a checkout has to ask git, only on request, or what a former name stands for."""
     if name == "__version__":
         return _version.current()
+    if name in former_results.NAMES:
+        return former_results.found(__name__, name)
     return _renamed.found(__name__, name, _RENAMED)

@@ -1,7 +1,7 @@
-"""The other two layers of a checkout that nobody installed, or that hides what is installed.
+"""Finds the other two layers in a checkout that is used without installation.
 
-Python looks into the current folder first. In the root of a checkout `import tff_mf` therefore finds this folder, and
-the other layers lie beside it, not inside.
+Python searches the current folder first. In the root of a checkout, `import tff_mf` therefore finds this folder, and
+the other layers lie beside it instead of inside.
 """
 
 import importlib.machinery
@@ -15,7 +15,7 @@ _LAYERS = ("aggregators", "experiments")
 
 
 class _Layers:
-    """Finds the layers of one checkout, and nothing else that lies beside `tff_mf` there."""
+    """Finds the layers of one checkout, and no other folder beside `tff_mf`."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self._folders = {f"{__package__}.{layer}": root / layer for layer in _LAYERS}
@@ -32,10 +32,10 @@ class _Layers:
 
 
 def find_layers() -> None:
-    """Makes all layers come from the checkout that this one came from; does nothing in an installed package.
+    """Makes all layers come from the checkout that this one comes from; does nothing in an installed package.
 
     Formal guarantee: the layers of a checkout are never mixed with those of another version, such as an editable
-    installation of another checkout: an ε would be stated by code that does not know what noise is added.
+    installation of another checkout, because then the code that states an ε would not match the code that adds noise.
     """
     package = pathlib.Path(__file__).resolve().parent
     root = package.parent

@@ -1,4 +1,4 @@
-"""Matrices that mechanisms and workloads are shown as."""
+"""Dense matrices of mechanisms and workloads."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Former names of public objects, which work for one release with a warning."""
+"""Former names of public objects, which keep working for one release with a warning."""
 
 import sys
 import warnings
@@ -11,8 +11,8 @@ def found(module: str, name: str, renamed: Mapping[str, str]) -> Any:
 
     Args:
         module: Name of the module.
-        name: The name that was asked for.
-        renamed: Names of today by former names.
+        name: The requested name.
+        renamed: Current names by former names.
 
     Raises:
         AttributeError: If the module never had the name.

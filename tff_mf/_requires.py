@@ -1,4 +1,4 @@
-"""One message for whoever asks for a layer whose packages are not installed."""
+"""Raises a uniform error when optional packages are missing."""
 
 import importlib.util
 import platform
@@ -6,16 +6,16 @@ import sys
 
 from tff_mf.errors import MissingDependencyError
 
-# TensorFlow Federated is published for no other.
+# The only version of Python that TensorFlow Federated supports.
 PYTHON = (3, 11)
-# To a file of another name than the pins have in a checkout, which the shell would empty before they are read.
+# Not written to requirements.txt: in a checkout the shell would empty that file before the command reads it.
 INSTALL_COMMAND = "tff-mf doctor --requirements > tff-pins.txt && pip install --no-deps -r tff-pins.txt"
-# Quoted: some shells take brackets for a pattern of file names.
+# Quoted: some shells interpret brackets as a pattern of file names.
 PLOT_COMMAND = "pip install 'tff-mf[plot]'"
 
 
 def is_installed(name: str) -> bool:
-    """Returns whether a package can be found; it is not imported."""
+    """Returns whether a package can be found, without importing it."""
     return importlib.util.find_spec(name) is not None
 
 
@@ -27,7 +27,7 @@ def packages(feature: str, *names: str) -> None:
 
 
 def other_python() -> str:
-    """Returns why TensorFlow Federated cannot be installed in this Python; an empty text where it can."""
+    """Returns why TensorFlow Federated cannot be installed in this Python; an empty string if it can."""
     if sys.version_info[:2] == PYTHON:
         return ""
     return (
@@ -37,7 +37,7 @@ def other_python() -> str:
 
 
 def _remedy(missing: list[str]) -> str:
-    # Beside TensorFlow the pinned version is the one that fits.
+    # Where TensorFlow is installed, only the pinned versions of other packages are compatible.
     if not any(name.startswith("tensorflow") for name in missing) and not is_installed("tensorflow"):
         return f"Run: {PLOT_COMMAND}"
     return f"{other_python()}." if other_python() else f"On Linux with Python 3.11: {INSTALL_COMMAND}"

@@ -1,6 +1,6 @@
-"""Which version this is: `0.1.0.dev240+g699c5e88f0c3` tells every commit from every other.
+"""The version of the running code; `0.1.0.dev240+g699c5e88f0c3` identifies a commit.
 
-Stands alone: `setup.py` runs this file before anything is installed.
+This file imports nothing else of the package: `setup.py` runs it before anything is installed.
 """
 
 import email.parser
@@ -12,14 +12,14 @@ import subprocess
 
 RELEASE = "0.1.0"
 
-# What is installed, and what decides how: a change elsewhere makes no other program.
+# The files that are installed or determine the installation: changes elsewhere do not change the program.
 _BUILT_FROM = ("setup.py", "pyproject.toml", "requirements.txt", "README.md", "tff_mf", "aggregators", "experiments")
 _GIT_SECONDS = 20
 
 
 @functools.cache
 def current() -> str:
-    """Returns the version of the code that runs: of the checkout that it is in, else of what is installed."""
+    """Returns the version of the running code: that of its checkout, or else of the installed distribution."""
     root = pathlib.Path(__file__).resolve().parent.parent
     return of_sources(root) if (root / "setup.py").is_file() else importlib.metadata.version("tff-mf")
 
@@ -27,8 +27,9 @@ def current() -> str:
 def of_sources(root: pathlib.Path) -> str:
     """Returns the version of the sources in a folder.
 
-    In a git checkout: `RELEASE` where its tag is checked out, else `RELEASE.dev<commits>+g<commit>`, and `.dirty` after
-    it if a file that is built from differs from the commit. In an unpacked source distribution: what that recorded.
+    In a git checkout it is `RELEASE` if its tag is checked out, and otherwise `RELEASE.dev<commits>+g<commit>`,
+    followed by `.dirty` if a file of the build differs from the commit. In an unpacked source distribution it is the
+    recorded version.
 
     Args:
         root: The folder of `setup.py`.
@@ -47,7 +48,7 @@ def of_sources(root: pathlib.Path) -> str:
 
 
 def seconds_of_sources(root: pathlib.Path) -> int | None:
-    """Returns when the sources in a folder were committed, in seconds since 1970; `None` if that is not known."""
+    """Returns when the sources in a folder were committed, in seconds since 1970; `None` if unknown."""
     recorded = root / "PKG-INFO"
     if recorded.is_file():
         return int(recorded.stat().st_mtime)
@@ -56,11 +57,11 @@ def seconds_of_sources(root: pathlib.Path) -> int | None:
 
 
 def _git(root: pathlib.Path, *words: str) -> str | None:
-    """Returns what git prints; `None` where there is no git, or no repository of this folder's own."""
-    # An unpacked archive may lie in a repository of somebody else's.
+    """Returns the output of git; `None` if there is no git, or the folder is not the root of a repository."""
+    # An unpacked archive may lie inside an unrelated repository.
     if not (root / ".git").exists():
         return None
-    # Inside of a hook, git names another index or repository; and a question must not write, also not a cache.
+    # Variables that git sets in a hook may name another index or repository. Optional locks would write to the index.
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(

@@ -1,11 +1,11 @@
-"""From noise to privacy and back, for a whole run.
+"""Privacy of a whole run for a given noise multiplier, and the noise multiplier for a given privacy.
 
-Noise C⁻¹z added to a stream x is C⁻¹(Cx + z): everything a run releases is a function of Cx + z, one
-Gaussian release of a vector with sensitivity sens_Π(C). Its ε is that of the Gaussian mechanism with
-the effective noise multiplier σ / sens_Π(C), exactly; no composition takes place.
+Noise C⁻¹z added to a stream x is C⁻¹(Cx + z): everything a run releases is a function of Cx + z, one Gaussian release
+of a vector with sensitivity sens_Π(C). Its ε is exactly that of the Gaussian mechanism with the effective noise
+multiplier σ / sens_Π(C); no composition takes place.
 
-Every function here accounts for `mechanism.cast_to_float32()`, whose parameters are those of float32 that the
-noise runs with.
+Every function here accounts for `mechanism.cast_to_float32()`, whose float32 parameters the noise runs with. They are
+short forms of `tff_mf.guarantee`, which also covers restarts and both adjacencies.
 """
 
 import math
@@ -13,12 +13,10 @@ import sys
 import typing
 
 from tff_mf import _validate, gaussian
-from tff_mf._sensitivity import sensitivity
 from tff_mf.errors import InputValueError
-from tff_mf.guarantees import ADJACENCIES
+from tff_mf.guarantees import ADJACENCIES, Guarantee, guarantee, released_sensitivity
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
-from tff_mf.restarts import restart_sensitivity
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -27,7 +25,9 @@ if typing.TYPE_CHECKING:
 def effective_noise_multiplier(
     mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float
 ) -> float:
-    """Returns σ / sens_Π(C): the noise multiplier of the one Gaussian release that the run is.
+    """Returns σ / sens_Π(C): the noise multiplier of the equivalent Gaussian mechanism.
+
+    It is the plain quotient, for display; every privacy measure here is computed from a sensitivity that is rounded up.
 
     Formal guarantee: that of `epsilon`.
 
@@ -35,7 +35,7 @@ def effective_noise_multiplier(
         mechanism: The mechanism with strategy matrix C.
         rounds: Number of rounds n.
         participation: The participation schema Π.
-        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+        noise_multiplier: σ, as for `epsilon`.
 
     Example:
         >>> from tff_mf import Identity, MinSep
@@ -46,7 +46,8 @@ def effective_noise_multiplier(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    return _validate.nonnegative("noise_multiplier", noise_multiplier) / _sensitivity(mechanism, rounds, participation)
+    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    return sigma / released_sensitivity(mechanism, rounds, participation)
 
 
 def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float) -> float:
@@ -58,7 +59,7 @@ def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *,
         mechanism: The mechanism with strategy matrix C.
         rounds: Number of rounds n.
         participation: The participation schema Π.
-        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+        noise_multiplier: σ, as for `epsilon`.
 
     Source: Bun and Steinke (2016), proposition 1.6.
 
@@ -72,9 +73,7 @@ def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *,
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    mu = gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
-    return gaussian.rho_of(mu)
+    return guarantee(mechanism, rounds, participation, noise_multiplier=noise_multiplier).zcdp_rho
 
 
 def epsilon(
@@ -82,19 +81,19 @@ def epsilon(
 ) -> float:
     """Returns ε for which the whole run is (ε, δ)-DP: the smallest, to 1e-9 relative and 1e-14 absolute.
 
-    It is the ε of all rounds together, and composing an ε of each round is wrong: composition
-    supposes fresh noise in every round, and here a round's noise returns, with the other sign, in
-    later ones. Who sees several rounds can cancel noise that each of them alone seems to have, and
-    a contribution is hidden by more than the noise of its own round. What a whole pattern of
-    rounds gives away is measured by C's sensitivity, and by nothing that looks at one round.
+    It is the ε of all rounds together; composing an ε of each round would be wrong. Composition assumes fresh noise in
+    every round, but here the noise of a round returns, with the opposite sign, in later ones. An observer of several
+    rounds can cancel noise that each round appears to have on its own, and a contribution is hidden by more than the
+    noise of its own round. How much a pattern of rounds reveals is measured by the sensitivity of C, and by no quantity
+    of a single round.
 
     Formal guarantee:
         Adjacency: zero-out of all contributions of one client, each of L2 norm at most the clip norm.
         Participation: the client's rounds form a pattern of `participation` within `rounds`.
         Sensitivity: that of `mechanism.cast_to_float32()`, or a proven upper bound, rounded up.
-        Released: all `rounds` noised sums, also adaptively chosen ones (Denisov et al. (2022),
-        theorem 2.1), and whatever is computed from them. Infinite without noise. The noise is taken to be
-        Gaussian with real values; the result is never below the true ε of that release.
+        Released: all `rounds` noised sums, also adaptively chosen ones (Denisov et al. (2022), theorem 2.1), and
+        whatever is computed from them. Infinite without noise. The noise is taken to be Gaussian with real values; the
+        result is never below the true ε of that release.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -115,9 +114,10 @@ def epsilon(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    delta = _validate.open_unit("delta", delta)
-    return gaussian.epsilon_from_delta(delta, gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma))
+    _validate.nonnegative("noise_multiplier", noise_multiplier)
+    # Checked before the sensitivity, which may take seconds.
+    _validate.open_unit("delta", delta)
+    return guarantee(mechanism, rounds, participation, noise_multiplier=noise_multiplier).epsilon(delta)
 
 
 def calibrate_noise_multiplier(
@@ -130,10 +130,10 @@ def calibrate_noise_multiplier(
     restart_every: int | None = None,
     adjacency: str = "zero-out",
 ) -> float:
-    """Returns the smallest σ, to rounding and never below, for which the whole run is (ε, δ)-DP.
+    """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up.
 
-    Formal guarantee: that of `tff_mf.guarantee`, whose `epsilon(delta)`, given the result, is at most the `epsilon`
-    asked for. Without restarts, and for zero-out, it is that of the function `epsilon`.
+    Formal guarantee: that of `tff_mf.guarantee`, whose `epsilon(delta)` for the result is at most the requested
+    `epsilon`. Without restarts, and for zero-out, it is that of the function `epsilon`.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -141,7 +141,7 @@ def calibrate_noise_multiplier(
         participation: The participation schema Π.
         epsilon: ε, greater than 0.
         delta: δ, strictly between 0 and 1.
-        restart_every: Rounds r after which noise starts anew with fresh z, or `None`.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
 
     Example:
@@ -156,27 +156,25 @@ def calibrate_noise_multiplier(
     target = _validate.positive("epsilon", epsilon)
     delta = _validate.open_unit("delta", delta)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    every = rounds if restart_every is None else restart_every
-    sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
-    # Twice a float is exact, so that this is what `Guarantee.replace_one` comes to.
+    sens = released_sensitivity(mechanism, rounds, participation, restart_every=restart_every)
+    # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
     sens *= 2 if adjacency == "replace-one" else 1
-    mu = gaussian.mu_from(target, delta)
-    sigma = max(gaussian.mu_of(sens, mu), sys.float_info.min)
+    # σ is sens / μ, as μ is sens / σ.
+    sigma = max(gaussian.mu_of(sens, gaussian.mu_from(target, delta)), sys.float_info.min)
     step = 2.0**-52
-    while sigma < math.inf and gaussian.epsilon_from_delta(delta, gaussian.mu_of(sens, sigma)) > target:
+    while sigma < math.inf and Guarantee.of_gaussian(sens, sigma).epsilon(delta) > target:
         sigma, step = sigma * (1 + step), 2 * step
     if sigma == math.inf:
-        raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can hold.")
+        raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
     return sigma
 
 
 def dp_event(
     mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float
 ) -> "dp_accounting.GaussianDpEvent":
-    """Returns the whole run as one event of dp-accounting: a Gaussian with the effective noise multiplier.
+    """Returns the whole run as one event of dp-accounting, a Gaussian with the effective noise multiplier.
 
-    Compose it with events of other runs, never with itself once a round.
+    Compose it with events of other runs, but never with itself once per round.
 
     Formal guarantee: that of `epsilon`; an accountant of dp-accounting adds its own discretization.
 
@@ -184,7 +182,7 @@ def dp_event(
         mechanism: The mechanism with strategy matrix C.
         rounds: Number of rounds n.
         participation: The participation schema Π.
-        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+        noise_multiplier: σ, as for `epsilon`.
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation
@@ -195,16 +193,4 @@ def dp_event(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    mu = gaussian.mu_of(_sensitivity(mechanism, rounds, participation), sigma)
-    # A second of import that no other function here needs.
-    import dp_accounting
-
-    # Rounded down, and by more than the sensitivity may be too small.
-    # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
-    return dp_accounting.GaussianDpEvent(noise_multiplier=1 / mu * (1 - 2.0**-48) if mu else math.inf)
-
-
-def _sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    return sensitivity(mechanism.cast_to_float32(), rounds, participation)
+    return guarantee(mechanism, rounds, participation, noise_multiplier=noise_multiplier).dp_event()

@@ -1,11 +1,11 @@
-"""Banded mechanisms whose cohorts are drawn at random, and kept secret: what that adds to privacy.
+"""Privacy amplification by sampling: banded mechanisms whose cohorts are drawn at random and kept secret.
 
-The population is split into b̂ groups, b̂ being the number of bands of C; in round i only clients of group i mod b̂ take
-part. What different rounds of a client change are then different rows of Cx, so that the run is a sequence of
-⌈n/b̂⌉ Gaussian queries on one group, each of sensitivity max_t ‖C e_t‖, and whatever amplifies those amplifies the run:
-Choquette-Choo et al. (2023), theorem 4.
+The population is split into b̂ groups, where b̂ is the number of bands of C; in round i only clients of group i mod b̂
+take part. Different rounds of a client then change different rows of Cx, so that the run is a sequence of ⌈n/b̂⌉
+Gaussian queries on one group, each of sensitivity max_t ‖C e_t‖, and every amplification theorem for such a sequence
+applies to the run: Choquette-Choo et al. (2023), theorem 4.
 
-None of this holds in cross-device training, where a server cannot draw clients at random: see `tff_mf.guarantee`.
+This does not apply to cross-device training, where a server cannot draw clients at random: see `tff_mf.guarantee`.
 """
 
 import functools
@@ -16,16 +16,17 @@ import numpy as np
 
 from tff_mf import _validate, gaussian, registry
 from tff_mf.errors import InputValueError
+from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
 if typing.TYPE_CHECKING:
     import dp_accounting
 
-# Mass that Fourier transforms of privacy losses may misplace, and that δ is lowered by: far above what rounding in
-# float64 leaves of a total mass of 1 over a few million points.
+# δ is lowered by the probability mass that Fourier transforms of privacy losses may misplace. It is far above the
+# rounding error in float64 of a total mass of 1 over a few million points.
 _MISPLACED = 1e-14
 
-# Steps of the grid of privacy losses in one ε.
+# Steps of the grid of privacy losses per ε, and the range of the step.
 _GRID = 2000
 _FINEST = 1e-5
 _COARSEST = 1e-2
@@ -38,12 +39,12 @@ def amplified_dp_event(
 
     Formal guarantee:
         Adjacency: zero-out of all contributions of one client, each of L2 norm at most the clip norm. dp-accounting
-        calls the relation add-or-remove-one; it is the same as long as nobody learns who, or how many, took part.
+        calls the relation add-or-remove-one; the two agree as long as nobody learns who took part, or how many did.
         Participation: in round i each client of group i mod b̂ takes part with probability
         q = clients_per_round / ⌊population / b̂⌋, independently of everything else, and no other client does. Groups are
-        fixed beforehand, and hold ⌊population / b̂⌋ clients each. Drawing a fixed number of them is not this.
+        fixed beforehand and hold ⌊population / b̂⌋ clients each. Cohorts of a fixed size are not covered.
         Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, in each of ⌈n/b̂⌉ queries.
-        Released: all `rounds` noised sums, divided, if at all, by a constant; not the size of a cohort.
+        Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort.
 
     Args:
         mechanism: A mechanism whose C has b̂ bands; b̂ is counted from its entries.
@@ -64,15 +65,13 @@ def amplified_dp_event(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or C has more bands than there are clients.
     """
-    # A second of import that no other function here needs.
+    # Imported here: it takes a second, and no other function needs it.
     import dp_accounting
 
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    mu = gaussian.mu_of(norm, sigma)
+    one_release = Guarantee.of_gaussian(norm, sigma).dp_event()
     # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
-    one_release = dp_accounting.GaussianDpEvent(noise_multiplier=1 / mu)
-    # pyrefly: ignore[unexpected-keyword]
     sampled = dp_accounting.PoissonSampledDpEvent(sampling_probability=probability, event=one_release)
     # pyrefly: ignore[unexpected-keyword]
     return dp_accounting.SelfComposedDpEvent(event=sampled, count=queries)
@@ -89,8 +88,8 @@ def amplified_epsilon(
 ) -> float:
     """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP, by privacy loss distributions.
 
-    The privacy loss is put on a grid of ε/2000, rounded up, so that the result is above the smallest ε by about a
-    thousandth. It is never above what the run has without amplification.
+    The privacy loss is rounded up to a grid of ε/2000, so that the result exceeds the smallest ε by about 0.1 %. It is
+    never above the ε of the run without amplification.
 
     Formal guarantee: that of `amplified_dp_event`.
 
@@ -115,17 +114,17 @@ def amplified_epsilon(
         InputValueError: If an argument is out of range, or C has more bands than there are clients.
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    delta = _delta(delta)
+    delta = _validate.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    return _epsilon(queries, probability, gaussian.mu_of(norm, sigma), delta)
+    return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta)
 
 
 def calibrate_amplified_noise_multiplier(
     mechanism: Mechanism, rounds: int, *, population: int, clients_per_round: float, epsilon: float, delta: float
 ) -> float:
-    """Returns σ for which a run with cyclic Poisson sampling is (ε, δ)-DP: the smallest, to a thousandth.
+    """Returns the smallest σ, to 0.1 %, for which a run with cyclic Poisson sampling is (ε, δ)-DP.
 
-    Formal guarantee: that of `amplified_epsilon`, which, given the result, returns at most the `epsilon` asked for.
+    Formal guarantee: that of `amplified_epsilon`, which for the result is at most the requested `epsilon`.
 
     Args:
         mechanism: A mechanism whose C has b̂ bands.
@@ -147,16 +146,17 @@ def calibrate_amplified_noise_multiplier(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or C has more bands than there are clients.
     """
-    target, delta = _validate.positive("epsilon", epsilon), _delta(delta)
+    target, delta = _validate.positive("epsilon", epsilon), _validate.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
     return _calibrate(queries, probability, norm, target, delta)
 
 
 def _calibrate(queries: int, probability: float, norm: float, target: float, delta: float) -> float:
     def private(sigma: float) -> bool:
-        return _epsilon(queries, probability, gaussian.mu_of(norm, sigma), delta, at_least=target) <= target
+        mu = Guarantee.of_gaussian(norm, sigma).mu
+        return _epsilon(queries, probability, mu, delta, at_least=target) <= target
 
-    # Without amplification this is enough.
+    # This σ is large enough without amplification.
     high = gaussian.mu_of(norm * math.sqrt(queries), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
     low = high
     while private(low) and low > high * 1e-6:
@@ -164,18 +164,18 @@ def _calibrate(queries: int, probability: float, norm: float, target: float, del
     while high > low * (1 + 1e-4):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
-    # A finer grid than the search's may give an ε that is larger by its rounding.
-    while _epsilon(queries, probability, gaussian.mu_of(norm, high), delta) > target:
+    # The final grid differs from that of the search, and ε may be larger by its rounding.
+    while _epsilon(queries, probability, Guarantee.of_gaussian(norm, high).mu, delta) > target:
         high *= 1 + 1e-4
     return high
 
 
 def _epsilon(queries: int, probability: float, mu: float, delta: float, *, at_least: float = 0.0) -> float:
-    """Returns ε, or, where it is below `at_least`, some number that is."""
-    plain = gaussian.epsilon_from_delta(delta, mu * math.sqrt(queries) * (1 + 2.0**-50))
+    """Returns ε if it is above `at_least`, and otherwise an upper bound of ε that is not above it."""
+    plain = Guarantee(mu=mu * math.sqrt(queries) * (1 + 2.0**-50)).epsilon(delta)
     if probability == 1 or plain in (0.0, math.inf) or plain <= at_least:
         return plain
-    # A first, coarse figure tells how fine the grid has to be.
+    # A coarse ε determines the final grid.
     coarse = _by_pld(queries, probability, mu, delta, min(_COARSEST, plain / 50))
     if coarse <= at_least:
         return coarse
@@ -195,25 +195,26 @@ def _by_pld(queries: int, probability: float, mu: float, delta: float, step: flo
 
 
 def _queries(mechanism: Mechanism, rounds: int, population: int, clients_per_round: float) -> tuple[int, float, float]:
-    """Returns the number of queries on a group, the probability of a client in each, and the sensitivity of each."""
+    """Returns the number of queries on a group, and of each the sampling probability and the sensitivity."""
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
     bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
     group = _validate.whole("population", population) // bands
     size = _validate.positive("clients_per_round", clients_per_round)
     if group < 1:
         raise InputValueError(
-            f"population={population} cannot be split into as many groups as C has bands, {bands}: take fewer bands."
+            f"population={population} is less than the {bands} bands of C, each of which needs a group of clients: "
+            "take fewer bands."
         )
     if size > group:
         raise InputValueError(
-            f"clients_per_round={clients_per_round} is more than the {group} clients of a group, one of {bands}: take "
-            f"at most {population // math.ceil(size)} bands, or smaller cohorts."
+            f"clients_per_round={clients_per_round} exceeds the {group} clients in each of the {bands} groups: take at "
+            f"most {population // math.ceil(size)} bands, or smaller cohorts."
         )
     return -(-rounds // bands), size / group, norm
 
 
 def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
-    """Returns how many bands C has, counted from its entries, and its largest column norm.
+    """Returns the number of bands of C, counted from its entries, and its largest column norm.
 
     Example:
         >>> from tff_mf import BandedToeplitz
@@ -235,10 +236,3 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
         used = np.subtract(*np.nonzero(matrix))
         squares = np.sum(np.square(matrix), axis=0)
     return 1 + int(np.max(used, initial=0)), float(np.sqrt(np.max(squares)))
-
-
-def _delta(value: float) -> float:
-    delta = _validate.open_unit("delta", value)
-    if delta < 1e-12:
-        raise InputValueError(f"delta={value!r} is below 1e-12, where privacy loss distributions are only rounding.")
-    return delta

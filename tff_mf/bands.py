@@ -1,4 +1,4 @@
-"""How many bands are best where amplification by sampling competes with correlation of the noise."""
+"""Choice of the number of bands: amplification by sampling favors few bands, correlated noise favors many."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from tff_mf.optimize import optimize_banded
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AmplifiedBands:
-    """A number of bands, and what it comes to.
+    """A number of bands, with the error that it leads to at a given (ε, δ).
 
     Attributes:
         bands: Number of bands b̂.
-        noise_multiplier: σ that (ε, δ) needs with cyclic Poisson sampling.
+        noise_multiplier: σ required for (ε, δ) with cyclic Poisson sampling.
         rms_error: Root mean square error of the prefix sums with that noise, in units of the clip norm.
         mechanism: The banded mechanism with columns of norm 1.
     """
@@ -37,10 +37,10 @@ def amplified_bands(
     delta: float,
     bands: Iterable[int] | None = None,
 ) -> tuple[AmplifiedBands, ...]:
-    """Returns numbers of bands, the one with the least error first, at equal (ε, δ) with cyclic Poisson sampling.
+    """Returns numbers of bands, in the order of their errors at equal (ε, δ) with cyclic Poisson sampling.
 
-    Few bands leave the sampling probability small, B·b̂/N; many correlate the noise better. One band is DP-SGD, and as
-    many as make the probability 1 are BandMF without amplification.
+    With few bands the sampling probability B·b̂/N is small; with many the noise is better correlated. One band is
+    DP-SGD, and the number of bands at which the probability is 1 is BandMF without amplification.
 
     Formal guarantee: that of `amplified_epsilon`, for each of the results with its noise multiplier.
 
@@ -50,7 +50,7 @@ def amplified_bands(
         clients_per_round: Expected size B of a cohort.
         epsilon: ε, greater than 0.
         delta: δ, at least 1e-12 and below 1.
-        bands: What to choose from; powers of 2 up to n and N / B if not given.
+        bands: Numbers of bands to compare; `None` for the powers of 2 up to n and N / B.
 
     Source: Choquette-Choo et al. (2023), appendix F, table 3.
 
@@ -61,17 +61,19 @@ def amplified_bands(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or no number of bands fits.
+        InputValueError: If an argument is out of range, or no number of bands is possible.
     """
     rounds = _validate.whole("rounds", rounds)
-    most = min(rounds, _validate.whole("population", population) // _validate.whole("cohort", clients_per_round))
+    most = min(
+        rounds, _validate.whole("population", population) // _validate.whole("clients_per_round", clients_per_round)
+    )
     if most < 1:
         raise InputValueError(
-            f"clients_per_round={clients_per_round} is more than population={population}: take smaller cohorts."
+            f"clients_per_round={clients_per_round} exceeds population={population}: take smaller cohorts."
         )
     counts = [2**power for power in range(most.bit_length())] if bands is None else list(bands)
     if not counts:
-        raise InputValueError("bands=[] must have at least one number to choose from.")
+        raise InputValueError("bands=[] must have at least one number of bands to compare.")
     found = []
     for count in counts:
         mechanism = optimize_banded(rounds=rounds, bands=count)

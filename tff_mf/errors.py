@@ -1,7 +1,7 @@
-"""What bad input raises: always a `ValueError` or a `TypeError`, and always an `InputError`.
+"""Exceptions for bad input, each an `InputError` and also a `ValueError`, a `TypeError` or an `ImportError`.
 
-The command line turns an `InputError` into one line and exit status 2; any other exception is a
-fault of the program and keeps its traceback.
+The command line turns an `InputError` into one line and exit status 2; any other exception is a bug of the program and
+keeps its traceback.
 """
 
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ from types import MappingProxyType
 
 
 class InputError(Exception):
-    """Something the caller passed is wrong; the message names it, its value and the remedy.
+    """The caller passed something wrong; the message names it, its value and the remedy.
 
     Attributes:
-        sources: The file that a value is from, by the name that the message has for it; of what is from a file.
+        sources: For values that were read from a file, the file by the name of the value in the message.
     """
 
     sources: Mapping[str, str] = MappingProxyType({})
 
 
 class InputValueError(InputError, ValueError):
-    """A value outside what is allowed."""
+    """A value that is out of range."""
 
 
 class InputTypeError(InputError, TypeError):
@@ -27,8 +27,8 @@ class InputTypeError(InputError, TypeError):
 
 
 class ArtifactError(InputValueError):
-    """A file that is not an intact artifact of a kind and version this release knows."""
+    """A file that is not a valid artifact of a kind and version known to this release."""
 
 
 class MissingDependencyError(InputError, ImportError):
-    """A layer was asked for whose packages are not installed; the message has the command."""
+    """A layer needs packages that are not installed; the message has the command that installs them."""

@@ -1,12 +1,14 @@
-"""What a whole run guarantees, as a value: in every currency, for either adjacency, and composed with others.
+"""The privacy guarantee of a whole run, in every privacy measure, for either adjacency, and composed with others.
 
-A run of a mechanism is one Gaussian release (see `tff_mf.accounting`), and so is any composition of such runs: what
-they are together is one number, μ. That is Gaussian DP: μ-GDP for μ = sensitivity / σ.
+A run of a mechanism is one Gaussian release (see `tff_mf.accounting`), and so is any composition of such runs: one
+number μ = sensitivity / σ describes it, and the run is μ-GDP (Gaussian differential privacy). Every ε, ρ and event of
+dp-accounting in this package is computed here from μ.
 """
 
 import dataclasses
 import math
 import typing
+from typing import Self
 
 from tff_mf import _validate, gaussian
 from tff_mf.errors import InputValueError
@@ -19,24 +21,24 @@ if typing.TYPE_CHECKING:
 
 ADJACENCIES = ("zero-out", "replace-one")
 
-# Above the rounding error of the few operations between one figure here and another.
+# Exceeds the rounding error of the few operations that turn one figure here into another.
 _SLACK = 2.0**-48
-# Above it an exponential in dp-accounting overflows: it would be that of a thousandth of ε.
+# For a larger ε, the exponential of ε/1000 in dp-accounting overflows.
 _LARGEST_BY_PLD = 1e5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """μ-GDP of everything that a run releases, and what follows from it.
+    """μ-GDP of everything that a run releases, and the ε, δ and ρ that follow from it.
 
     Formal guarantee:
         Adjacency: "zero-out" is all contributions of one client set to zero; "replace-one" is all contributions of one
         client replaced by others, each of L2 norm at most the clip norm, which doubles the sensitivity.
         Released: all noised sums that it was computed for, and whatever is computed from them.
-        Every figure is rounded so that it promises no more than is true.
+        Every figure is rounded in the direction of less privacy.
 
     Attributes:
-        mu: μ, at least 0: the release is no easier to tell from its neighbour than one draw of N(μ, 1) is from one of
+        mu: μ, at least 0: two neighboring releases are no easier to tell apart than one draw of N(μ, 1) and one of
             N(0, 1). Infinite without noise.
         adjacency: "zero-out" or "replace-one".
 
@@ -59,9 +61,23 @@ class Guarantee:
             object.__setattr__(self, "mu", _validate.nonnegative("mu", self.mu))
         _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
 
+    @classmethod
+    def of_gaussian(cls, sensitivity: float, noise_multiplier: float) -> Self:
+        """Returns the zero-out guarantee of one Gaussian release, μ rounded up by more than the error of its arguments.
+
+        Args:
+            sensitivity: Its sensitivity, at least 0.
+            noise_multiplier: σ, standard deviation of its noise in the same units, at least 0.
+
+        Example:
+            >>> Guarantee.of_gaussian(1.0, 2.0).mu > 0.5
+            True
+        """
+        return cls(mu=gaussian.mu_of(sensitivity, noise_multiplier))
+
     @property
     def effective_noise_multiplier(self) -> float:
-        """σ of the one Gaussian release with sensitivity 1; infinite if nothing is released."""
+        """σ of the equivalent Gaussian release with sensitivity 1, rounded down; infinite if nothing is released."""
         return 1 / self.mu * (1 - _SLACK) if self.mu else math.inf
 
     @property
@@ -78,10 +94,10 @@ class Guarantee:
         return gaussian.delta_from_epsilon(_validate.nonnegative("epsilon", epsilon), self.mu)
 
     def epsilon_by_pld(self, delta: float) -> float:
-        """Returns ε by dp-accounting's accountant of privacy loss distributions, to compare with `epsilon`.
+        """Returns ε by dp-accounting's accountant of privacy loss distributions, for comparison with `epsilon`.
 
-        Its privacy loss is discretized in steps of a thousandth of ε, rounded up. Infinite where ε is above 10⁵, which
-        that accountant cannot compute with.
+        The privacy loss is discretized in steps of ε/1000 and rounded up. Infinite where ε is above 10⁵, at which
+        that accountant overflows.
         """
         delta = _validate.open_unit("delta", delta)
         exact = self.epsilon(delta)
@@ -89,7 +105,7 @@ class Guarantee:
             return exact
         if exact > _LARGEST_BY_PLD:
             return math.inf
-        # A second of import that no other function here needs.
+        # Imported here: it takes a second, and no other function needs it.
         from dp_accounting.pld import privacy_loss_distribution
 
         distribution = privacy_loss_distribution.from_gaussian_mechanism(
@@ -98,9 +114,9 @@ class Guarantee:
         return float(distribution.get_epsilon_for_delta(delta))
 
     def epsilon_from_zcdp(self, delta: float) -> float:
-        """Returns the ε that follows from ρ alone, larger than `epsilon`: the figure that some publications print.
+        """Returns the ε implied by ρ alone, which is larger than `epsilon` and which some publications state.
 
-        inf over α > 1 of ρα + log(1/(αδ)) / (α − 1) + log(1 − 1/α), at an α near the best; any α is allowed.
+        inf over α > 1 of ρα + log(1/(αδ)) / (α − 1) + log(1 − 1/α), at a nearly optimal α; the bound holds at any α.
 
         Source: Canonne, Kamath and Steinke (2020), proposition 12, for Rényi divergence ρα.
         """
@@ -108,7 +124,7 @@ class Guarantee:
         rho = self.zcdp_rho
         if rho in (0.0, math.inf):
             return rho
-        # Costs a good part of the whole package's import time.
+        # Imported here: it would double the time of `import tff_mf`.
         from scipy.optimize import minimize_scalar
 
         def bound(log_order: float) -> float:
@@ -122,11 +138,17 @@ class Guarantee:
         return max(0.0, float(found.fun) * (1 + _SLACK))
 
     def replace_one(self) -> "Guarantee":
-        """Returns the guarantee for "replace-one": μ doubled, unless it is that already."""
+        """Returns the guarantee for "replace-one": itself if it is one, and otherwise with μ doubled."""
         return self if self.adjacency == "replace-one" else Guarantee(mu=2 * self.mu, adjacency="replace-one")
 
+    def under(self, adjacency: str) -> "Guarantee":
+        """Returns this zero-out guarantee for an adjacency, "zero-out" or "replace-one"."""
+        _validate.one_of("adjacency", adjacency, ADJACENCIES)
+        return self.replace_one() if adjacency == "replace-one" else self
+
     def dp_event(self) -> "dp_accounting.GaussianDpEvent":
-        """Returns the release as one event of dp-accounting: a Gaussian with the effective noise multiplier."""
+        """Returns the release as one event of dp-accounting, a Gaussian with the effective noise multiplier."""
+        # Imported here: it takes a second, and no other function needs it.
         import dp_accounting
 
         # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
@@ -142,7 +164,7 @@ def guarantee(
     restart_every: int | None = None,
     adjacency: str = "zero-out",
 ) -> Guarantee:
-    """Returns the guarantee of a whole run, restarted or not.
+    """Returns the guarantee of a whole run, with or without restarts.
 
     Formal guarantee:
         Adjacency: `adjacency`.
@@ -156,7 +178,7 @@ def guarantee(
         rounds: Number of rounds n.
         participation: The participation schema Π.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-        restart_every: Rounds r after which noise starts anew with fresh z, or `None`.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
 
     Example:
@@ -172,39 +194,60 @@ def guarantee(
     """
     sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
+    sens = released_sensitivity(mechanism, rounds, participation, restart_every=restart_every)
+    return Guarantee.of_gaussian(sens, sigma).under(adjacency)
+
+
+def released_sensitivity(
+    mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int | None = None
+) -> float:
+    """Returns the sensitivity that a run is accounted with: that of `mechanism.cast_to_float32()`, or an upper bound.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+
+    Example:
+        >>> from tff_mf import Identity, MinSep
+        >>> released_sensitivity(Identity(), 9, MinSep(min_sep=2, max_participations=4))
+        2.0
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
-    sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
-    found = Guarantee(mu=gaussian.mu_of(sens, sigma))
-    return found if adjacency == "zero-out" else found.replace_one()
+    return restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
 
 
 def adaptive_clipping_guarantee(
     rounds: int, participation: Participation, *, count_stddev: float, adjacency: str = "zero-out"
 ) -> Guarantee:
-    """Returns the guarantee of the noised counts that adaptive clipping releases, one a round.
+    """Returns the guarantee of the noised counts that adaptive clipping releases, one per round.
 
-    In each round a client adds +½ or −½, whether its update is below the clip norm or not, to a sum with independent
+    In each round a client adds +½ if its update is below the clip norm, and −½ otherwise, to a sum with independent
     noise of standard deviation `count_stddev`. An update that is set to zero is below every clip norm, so that a client
-    whose update was above it turns from −½ to +½: with its updates set to zero it still counts. That is the identity
-    mechanism with sensitivity 1 a participation: μ = √k / count_stddev. The sums of updates are a release of their own:
-    compose their guarantee with this one. A new clip norm changes the noise, and correlated noise of different clip
-    norms does not cancel: restart it.
+    whose update was above it changes its term from −½ to +½. That is the identity mechanism with sensitivity 1 per
+    participation: μ = √k / count_stddev. The sums of updates are a separate release: compose their guarantee with this
+    one. A new clip norm changes the noise, and correlated noise of different clip norms does not cancel: restart it.
 
     Formal guarantee:
-        Adjacency: `adjacency`. An update that is replaced turns a count no further than one that is set to zero.
-        Participation: at most as many rounds of a client as `participation` has, or as fit in `rounds`.
+        Adjacency: `adjacency`. Replacing an update changes a count no more than setting it to zero.
+        Participation: at most `participation.max_participations` rounds of a client.
         Sensitivity: √k for either adjacency, exact.
         Released: all counts, and the clip norms computed from them.
 
     Args:
         rounds: Number of rounds n.
         participation: The participation schema Π.
-        count_stddev: Standard deviation of the noise of a count, not divided by anything; at least 0.
+        count_stddev: Standard deviation of the noise of a count; at least 0.
         adjacency: "zero-out" or "replace-one".
 
-    Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity: a client that
-    is absent, rather than one whose update is zero, takes ±½ away and adds nothing.
+    Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity, because it is
+    about a client that is absent, which removes ±½, rather than one whose update is zero.
 
     Example:
         >>> from tff_mf import MinSep
@@ -220,19 +263,20 @@ def adaptive_clipping_guarantee(
     participation.check(rounds)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     stddev = _validate.nonnegative("count_stddev", count_stddev)
-    return Guarantee(mu=gaussian.mu_of(math.sqrt(participation.max_participations), stddev), adjacency=adjacency)
+    zero_out = Guarantee.of_gaussian(math.sqrt(participation.max_participations), stddev)
+    return dataclasses.replace(zero_out, adjacency=adjacency)
 
 
 def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
-    """Returns what several releases guarantee together: μ² add up.
+    """Returns the guarantee of several releases together, whose μ² is the sum of theirs.
 
-    For releases with noise of their own: several runs, restarts with different noise, the counts of adaptive clipping.
-    Not for the rounds of one run, whose noise is shared.
+    For releases with independent noise, such as several runs, restarts with different noise, and the counts of adaptive
+    clipping. Not for the rounds of one run, which share noise.
 
     Formal guarantee:
         Adjacency: that of the guarantees, which must be the same.
-        Released: all of them; each may be chosen after the ones before were seen. Every client is taken to be the worst
-        of each at once, which is exact for one pattern of rounds, and an upper bound otherwise.
+        Released: all of the releases; each may be chosen adaptively. One client is assumed to be the worst case of
+        every release, which is exact if all have the same worst pattern of rounds, and an upper bound otherwise.
 
     Args:
         guarantees: At least one.
@@ -252,8 +296,8 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
     adjacencies = sorted({each.adjacency for each in guarantees})
     if len(adjacencies) != 1:
         raise InputValueError(
-            f"guarantees have the adjacencies {adjacencies}: pass at least one, all with the same; replace_one() turns "
-            "zero-out into replace-one."
+            f"guarantees have the adjacencies {adjacencies}: pass at least one guarantee, and all with the same "
+            "adjacency; replace_one() turns zero-out into replace-one."
         )
     mus = [each.mu for each in guarantees]
     total = mus[0] if len(mus) == 1 else math.hypot(*mus) * (1 + _SLACK)

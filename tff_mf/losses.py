@@ -1,7 +1,7 @@
-"""How much noise a mechanism puts into what counts, prefix sums by default: McMahan et al. (2024), section 3.2.
+"""Error and loss of a mechanism on a workload (prefix sums by default): McMahan et al. (2024), section 3.2.
 
-Errors are those of noise with standard deviation 1; losses multiply by the sensitivity, so that they compare
-mechanisms at equal privacy. None of this is privacy-critical.
+Errors are for noise with standard deviation 1. Losses are errors times the sensitivity, so that they compare mechanisms
+at equal privacy. Nothing here is privacy-critical.
 """
 
 import math
@@ -17,7 +17,7 @@ from tff_mf.workloads import PrefixSum, ToeplitzWorkload, Workload
 
 
 def rms_error(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> float:
-    """Returns RmsError(B): the root of the mean, over rounds, of the variance of a row of the workload.
+    """Returns RmsError(B): the root of the mean variance of the noise in the rows of A·x, over all rounds.
 
     Infinite if C⁻¹ grows beyond float64 within `rounds`.
 
@@ -35,33 +35,22 @@ def rms_error(mechanism: Mechanism, rounds: int, workload: Workload | None = Non
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If `rounds` is out of range, or C or the workload has fewer.
+        InputValueError: If `rounds` is out of range, or exceeds the rounds that C or the workload is defined for.
     """
-    return math.sqrt(_variances(mechanism, rounds, workload).mean)
+    return errors(mechanism, rounds, workload).rms
 
 
 def max_error(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> float:
-    """Returns MaxError(B): the largest standard deviation of a row of the workload.
+    """Returns MaxError(B): the largest standard deviation of the noise in a row of A·x.
 
-    Infinite if C⁻¹ grows beyond float64 within `rounds`.
-
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        workload: The workload A; `None` is the prefix sum.
-
-    Source: McMahan et al. (2024), section 3.2 and proposition 3.2.
+    Arguments and errors are those of `rms_error`.
 
     Example:
         >>> from tff_mf import Identity
         >>> max_error(Identity(), 9)
         3.0
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If `rounds` is out of range, or C or the workload has fewer.
     """
-    return math.sqrt(_variances(mechanism, rounds, workload).largest)
+    return errors(mechanism, rounds, workload).max
 
 
 def rms_loss(
@@ -84,7 +73,8 @@ def rms_loss(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the participations do not fit in `rounds`, or C or the workload has fewer rounds.
+        InputValueError: If the participations do not fit in `rounds`, or `rounds` exceeds the rounds that C or the
+            workload is defined for.
     """
     return sensitivity(mechanism, rounds, participation) * rms_error(mechanism, rounds, workload)
 
@@ -94,11 +84,7 @@ def max_loss(
 ) -> float:
     """Returns MaxLoss(B, C) = MaxError(B)·sens_Π(C).
 
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        participation: The participation schema Π.
-        workload: The workload A; `None` is the prefix sum.
+    Arguments and errors are those of `rms_loss`.
 
     Source: McMahan et al. (2024), equation 6.
 
@@ -106,10 +92,6 @@ def max_loss(
         >>> from tff_mf import BLT, MinSep
         >>> round(max_loss(BLT.production("b400"), 4000, MinSep(min_sep=400, max_participations=5)), 2)
         10.67
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the participations do not fit in `rounds`, or C or the workload has fewer rounds.
     """
     return sensitivity(mechanism, rounds, participation) * max_error(mechanism, rounds, workload)
 
@@ -124,34 +106,40 @@ class Errors(NamedTuple):
 def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> Errors:
     """Returns `rms_error` and `max_error`, in the time of one of them.
 
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        workload: The workload A; `None` is the prefix sum.
+    Arguments and errors are those of `rms_error`.
 
     Example:
         >>> from tff_mf import Identity
         >>> errors(Identity(), 1)
         Errors(rms=1.0, max=1.0)
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If `rounds` is out of range, or C or the workload has fewer.
     """
-    return Errors(*map(math.sqrt, _variances(mechanism, rounds, workload)))
+    workload = _checked(mechanism, workload)
+    rounds = workload.check(mechanism.check(rounds))
+    if isinstance(mechanism, BLT) and workload == PrefixSum() and blt_sums.fits(mechanism, rounds):
+        in_closed_form = blt_sums.prefix_sum_errors(mechanism, rounds)
+        if in_closed_form is not None:
+            return _roots(*in_closed_form)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload):
+            # Row i of a Toeplitz B holds its first i + 1 coefficients, so that the i-th is in n − i rows. These sums,
+            # unlike running sums, are pairwise, and accurate to the last digits.
+            squares = np.square(workload.applied_to(mechanism.inverse_coefficients(_validate.listable(rounds))))
+            return _roots(float(np.sum(squares * np.arange(rounds, 0, -1)) / rounds), float(np.sum(squares)))
+        variances = np.sum(np.square(workload.applied_to(mechanism.inverse(_validate.dense(rounds)))), axis=1)
+        return _roots(float(np.mean(variances)), float(np.max(variances)))
 
 
 def restart_errors(
     mechanism: Mechanism, rounds: int, *, restart_every: int, workload: Workload | None = None
 ) -> Errors:
-    """Returns `errors` of a run whose noise starts anew after every r rounds: C is block-diagonal.
+    """Returns `errors` of a run whose noise restarts after every r rounds, so that C is block-diagonal.
 
-    A prefix sum holds the noise of each restart that has ended, and that of its own restart so far.
+    A prefix sum contains the noise of each restart that has ended, and that of the current one so far.
 
     Args:
         mechanism: The mechanism of one restart.
         rounds: Number of rounds n of the whole run; the last restart may be shorter.
-        restart_every: Rounds r of a restart, at least 1; with r ≥ n there is none.
+        restart_every: Rounds r of a restart, at least 1; for r ≥ n the noise never restarts.
         workload: The workload A of the whole run; `None` is the prefix sum.
 
     Example:
@@ -163,9 +151,7 @@ def restart_errors(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or C has fewer rounds than a restart.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    workload = PrefixSum() if workload is None else workload
-    _validate.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
+    workload = _checked(mechanism, workload)
     rounds, every = workload.check(rounds), _validate.whole("restart_every", restart_every)
     if every >= rounds:
         return errors(mechanism, rounds, workload)
@@ -174,55 +160,36 @@ def restart_errors(
         if isinstance(workload, PrefixSum):
             own = _prefix_sum_variances(mechanism, every)
             index = np.arange(_validate.listable(rounds))
-            rows = index // every * own[-1] + own[index % every]
+            variances = index // every * own[-1] + own[index % every]
         else:
             matrix, inverse = workload.matrix(_validate.dense(rounds)), mechanism.inverse(every)
-            rows = np.zeros(rounds)
+            variances = np.zeros(rounds)
             for begin in range(0, rounds, every):
                 width = min(every, rounds - begin)
                 block = matrix[begin:, begin : begin + width] @ inverse[:width, :width]
-                rows[begin:] += np.sum(np.square(block), axis=1)
-        mean, largest = float(np.mean(rows)), float(np.max(rows))
-    return Errors(*(math.inf if math.isnan(value) else math.sqrt(value) for value in (mean, largest)))
+                variances[begin:] += np.sum(np.square(block), axis=1)
+        return _roots(float(np.mean(variances)), float(np.max(variances)))
 
 
 def _prefix_sum_variances(mechanism: Mechanism, rounds: int) -> np.ndarray:
-    """Returns the squared norm of each row of B = A·C⁻¹ for prefix sums, float64 `[rounds]`."""
+    """Returns the squared norm of each row of B = A·C⁻¹ for prefix sums A, float64 `[rounds]`."""
     if isinstance(mechanism, ToeplitzMechanism):
         return np.cumsum(np.square(np.cumsum(mechanism.inverse_coefficients(_validate.listable(rounds)))))
     return np.sum(np.square(np.cumsum(mechanism.inverse(_validate.dense(rounds)), axis=0)), axis=1)
 
 
 def takes_matrices(mechanism: Mechanism, workload: Workload) -> bool:
-    """Returns whether errors need whole matrices, rather than first columns."""
+    """Returns whether `errors` needs whole matrices, rather than first columns."""
     return not (isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload))
 
 
-class _Variances(NamedTuple):
-    """Mean and maximum, over rounds, of the squared row norms of B = A·C⁻¹."""
-
-    mean: float
-    largest: float
-
-
-def _variances(mechanism: Mechanism, rounds: int, workload: Workload | None) -> _Variances:
+def _checked(mechanism: Mechanism, workload: Workload | None) -> Workload:
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     workload = PrefixSum() if workload is None else workload
     _validate.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
-    rounds = workload.check(mechanism.check(rounds))
-    if type(mechanism) is BLT and workload == PrefixSum() and blt_sums.fits(mechanism, rounds):
-        errors = blt_sums.prefix_sum_errors(mechanism, rounds)
-        if errors is not None:
-            return _Variances(*errors)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload):
-            # Row i of a Toeplitz B holds its first i + 1 coefficients: the i-th is in n − i rows. Sums
-            # over all of them, unlike running sums, are pairwise, and good to the last digits.
-            squares = np.square(workload.applied_to(mechanism.inverse_coefficients(_validate.listable(rounds))))
-            mean = np.sum(squares * np.arange(rounds, 0, -1)) / rounds
-            largest = np.sum(squares)
-        else:
-            rows = np.sum(np.square(workload.applied_to(mechanism.inverse(_validate.dense(rounds)))), axis=1)
-            mean, largest = np.mean(rows), np.max(rows)
+    return workload
+
+
+def _roots(mean: float, largest: float) -> Errors:
     # Two coefficients that overflow with opposite signs leave a NaN behind.
-    return _Variances(*(math.inf if math.isnan(value) else float(value) for value in (mean, largest)))
+    return Errors(*(math.inf if math.isnan(value) else math.sqrt(value) for value in (mean, largest)))

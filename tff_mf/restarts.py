@@ -1,7 +1,7 @@
-"""Runs whose noise starts anew after every r rounds: one C after another, each with its own z.
+"""Sensitivity of runs whose noise restarts with fresh z after every r rounds.
 
-With restarts the strategy matrix of the whole run is block-diagonal, C_r in every block. It is one Gaussian release
-like any other, and ‖Cu‖² is the sum over restarts i of ‖C_r u_i‖² for contributions u_i in them.
+With restarts the strategy matrix of the whole run is block-diagonal, with C_r in every block. The run is still one
+Gaussian release, and ‖Cu‖² is the sum over restarts i of ‖C_r u_i‖² for the contributions u_i in them.
 """
 
 import numpy as np
@@ -13,35 +13,35 @@ from tff_mf.mechanisms.tree import Tree
 from tff_mf.mechanisms.tree_factors import forest
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 
-# Whole block-diagonal matrices are looked at up to here: a second.
+# Largest number of rounds for which the whole block-diagonal matrix is formed: it takes a second.
 _MOST_WHOLE_ROUNDS = 2**11
 
-# Rounding of a sum of squares, each good to 2⁻⁴⁰.
+# Exceeds the rounding error of the sum of squares.
 _ROUNDING = 2.0**-44
 
 
 def restart_sensitivity(
     mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int
 ) -> SensitivityResult:
-    """Returns the sensitivity of a whole run whose noise starts anew after every r rounds, or an upper bound of it.
+    """Returns the sensitivity of a whole run whose noise restarts after every r rounds, or an upper bound of it.
 
-    A client may take part in several restarts: what it adds to them adds up in squares. The result is the smallest of
+    A client may take part in several restarts, whose squared sensitivities then add up. The result is the smallest of
 
-    * exactly, for trees: the sum of squared node counts over the forest of all restarts' trees;
-    * exactly or by the rules for any matrix: the sensitivity of the block-diagonal C, if it is small enough;
-    * for any C: let f(j) be the squared sensitivity of one restart with at most j participations in it. A pattern
-      with j_i participations in restart i has ‖Cu‖² = Σ_i ‖C_r u_i‖² ≤ Σ_i f(j_i), because what it has in one restart
-      is a pattern of the schema with at most j_i participations. Σ_i j_i is at most k, so that the largest Σ_i f(j_i)
-      over such j bounds them all. That participations in two restarts are also b apart is not used.
+    * for trees, the sum of squared node counts over the forest of all restarts' trees;
+    * the sensitivity of the block-diagonal C by the rules for any matrix, if it is small enough;
+    * for any C, the following bound. Let f(j) be the squared sensitivity of one restart with at most j participations
+      in it. A pattern with j_i participations in restart i has ‖Cu‖² = Σ_i ‖C_r u_i‖² ≤ Σ_i f(j_i), because its part in
+      one restart is a pattern of the schema with at most j_i participations. Σ_i j_i is at most k, so that the largest
+      Σ_i f(j_i) over all such j is an upper bound. It ignores that participations in two restarts are also b apart.
 
-    Formal guarantee: that of `sensitivity`, for the block-diagonal C. A single restart's sensitivity is not that of the
-    run, unless no client comes back.
+    Formal guarantee: that of `sensitivity`, for the block-diagonal C. The sensitivity of a single restart is that of
+    the run only if every client takes part once.
 
     Args:
         mechanism: The mechanism with strategy matrix C_r.
         rounds: Number of rounds n of the whole run; the last restart may be shorter.
         participation: The participation schema Π of the whole run.
-        restart_every: Rounds r of a restart, at least 1; with r ≥ n there is none.
+        restart_every: Rounds r of a restart, at least 1; for r ≥ n the noise never restarts.
 
     Source: Kairouz et al. (2021), appendix D (DP-FTRL-TR), for any C and any schema.
 
@@ -53,7 +53,7 @@ def restart_sensitivity(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the participations do not fit in `rounds`, or C has fewer rounds than a restart.
+        InputValueError: If the participations do not fit in `rounds`, or C is defined for fewer rounds than a restart.
     """
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     _validate.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
@@ -77,13 +77,13 @@ def restart_sensitivity(
 
 
 def _fills(tree: Tree, every: int) -> bool:
-    """Says whether the nodes that a restart releases are those of a tree over as many rounds."""
+    """Returns whether the nodes that a restart releases are those of a tree over as many rounds."""
     return tree.variant == "online" or tree.rounds == every
 
 
 def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -> SensitivityResult:
     restarts, rest = divmod(rounds, every)
-    # The full variant's decoder uses the nodes of a whole tree, also where the last restart is cut short.
+    # The decoder of the full variant uses the nodes of a whole tree, even if the last restart is shorter.
     last = [] if not rest else [*forest(every if mechanism.variant == "full" else rest)]
     heights = [*forest(every)] * restarts + last
     nodes = tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations)
@@ -96,15 +96,15 @@ def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -
 
 def _by_counts(mechanism: Mechanism, rounds: int, participation: Participation, every: int) -> SensitivityResult:
     min_sep = participation.min_sep
-    limit = min(participation.max_participations, -(-rounds // min_sep))
+    most = min(participation.max_participations, -(-rounds // min_sep))
     restarts, rest = divmod(rounds, every)
-    whole = _squares(mechanism, every, participation, limit)
-    best = np.zeros(limit + 1)
+    whole = _squares(mechanism, every, participation, most)
+    best = np.zeros(most + 1)
     for index in range(restarts + bool(rest)):
-        squares = whole if index < restarts else _squares(mechanism, rest, participation, limit)
+        squares = whole if index < restarts else _squares(mechanism, rest, participation, most)
         reached = best.copy()
         for count, square in enumerate(squares):
-            reached[count:] = np.maximum(reached[count:], best[: limit + 1 - count] + square)
+            reached[count:] = np.maximum(reached[count:], best[: most + 1 - count] + square)
         if np.array_equal(reached, best):
             break
         best = reached
@@ -112,11 +112,10 @@ def _by_counts(mechanism: Mechanism, rounds: int, participation: Participation, 
     return SensitivityResult(value=float(np.sqrt(best[-1])) * (1 + _ROUNDING), exact=False, rule=rule)
 
 
-def _squares(mechanism: Mechanism, rounds: int, participation: Participation, limit: int) -> list[float]:
-    """Returns f(0), f(1), …, f(j) for as many participations as fit in `rounds`."""
+def _squares(mechanism: Mechanism, rounds: int, participation: Participation, most: int) -> list[float]:
+    """Returns f(0), f(1), …, f(j) for j participations, at most `most` and as many as fit in `rounds`."""
     schema = FixedEpoch if isinstance(participation, FixedEpoch) else MinSep
-    most = min(limit, -(-rounds // participation.min_sep))
-    counts = range(1, most + 1)
+    counts = range(1, min(most, -(-rounds // participation.min_sep)) + 1)
     schemas = [schema(min_sep=participation.min_sep, max_participations=count) for count in counts]
     return [0.0, *(sensitivity(mechanism, rounds, each) ** 2 for each in schemas)]
 

@@ -1,44 +1,47 @@
-"""Banded mechanisms whose clients are shuffled and come once: what not knowing when a client came adds to privacy.
+"""Privacy amplification by shuffling: banded mechanisms whose clients are shuffled and take part once.
 
-Clients are shuffled, and round i takes the next ones; with b̂ bands, the T = ⌊n/b̂⌋ or more rounds i mod b̂ = j do not
-share a row of C (Choquette-Choo et al. (2023), corollary E.2), and a client is as likely in one of them as in another.
+Clients are shuffled, and each round takes the next cohort. With b̂ bands, the T = ⌊n/b̂⌋ or more rounds with
+i mod b̂ = j do not share a row of C (Choquette-Choo et al. (2023), corollary E.2), and a client is equally likely to
+take part in any of them.
 
-Take one client out of each cohort of such a group, the client in question among them, and hold all others fixed. How
-these T clients are spread over the T rounds is uniform, so that given all others the run is T adaptive randomizers
-applied to T shuffled clients, whatever the size of a cohort. Feldman, McMillan and Talwar (2021) bound that; (ε, δ) for
-every choice of the others is (ε, δ) for all, because the hockey-stick divergence is jointly convex.
+From each cohort of such a group of rounds take one client, among them the client in question, and hold all others
+fixed. These T clients are distributed uniformly over the T rounds, so that, given all others, the run is T adaptive
+randomizers applied to T shuffled clients, for cohorts of any size. Feldman, McMillan and Talwar (2021) bound its
+privacy loss. If (ε, δ) holds for every choice of the others, it holds for a random choice, because the hockey-stick
+divergence is jointly convex.
 
-A cohort of another size, or one whose clients choose their round by themselves, is not this.
+Cohorts of varying size, and clients that choose their rounds themselves, are not covered.
 """
 
 import math
 
 import numpy as np
 
-from tff_mf import _validate, gaussian
+from tff_mf import _validate
 from tff_mf.amplification import bands_and_norm
-from tff_mf.errors import InputValueError
+from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
 
-# Of δ, spent on what Gaussian noise is short of a pure ε₀.
+# Shares of δ to try for the difference between (ε₀, δ₀)-DP, which Gaussian noise has, and pure ε₀-DP.
 _SHARES = (0.5, 0.1, 0.02)
 
-# More than the rounding of a difference of binomial tails.
+# Exceeds the rounding error of a difference of binomial tails.
 _ROUNDING = 1e-13
 
 
 def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: float, delta: float) -> float:
-    """Returns ε for which one epoch of shuffled clients is (ε, δ)-DP: the better of two upper bounds.
+    """Returns ε for which one epoch of shuffled clients is (ε, δ)-DP: the smaller of two upper bounds.
 
-    One is that of a client that comes once, at a round that everybody knows; the other is amplified by shuffling. With
-    fewer than some hundreds of rounds a group, or little noise, the first is better: no useful bound is known there.
+    One is for a client that takes part once, in a round that is known; the other is amplified by shuffling. With fewer
+    than some hundreds of rounds per group, or little noise, the first is smaller: no useful amplified bound is known
+    there.
 
     Formal guarantee:
         Adjacency: zero-out of the contribution of one client, of L2 norm at most the clip norm.
-        Participation: the population is shuffled uniformly and in secret; cohorts of a fixed size are taken off it one
-        after another, and nobody comes twice.
-        Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up; twice that between
-        two clients.
+        Participation: the population is shuffled uniformly and in secret; cohorts of a fixed size are taken from it one
+        after another, and no client takes part twice.
+        Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, and twice that when one
+        client's contribution is replaced by another's.
         Released: all `rounds` noised sums.
 
     Args:
@@ -60,24 +63,22 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
         InputValueError: If an argument is out of range, or C has more bands than rounds.
     """
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-    sigma, delta = _validate.nonnegative("noise_multiplier", noise_multiplier), _validate.open_unit("delta", delta)
-    if delta < 1e-12:
-        raise InputValueError(f"delta={delta!r} is below 1e-12, where differences of tails are only rounding.")
+    sigma, delta = _validate.nonnegative("noise_multiplier", noise_multiplier), _validate.tail_delta(delta)
     bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
-    mu = gaussian.mu_of(norm, sigma)
-    plain = gaussian.epsilon_from_delta(delta, mu)
+    one = Guarantee.of_gaussian(norm, sigma)
+    plain = one.epsilon(delta)
     if plain in (0.0, math.inf):
         return plain
-    return min([plain, *(_amplified(rounds // bands, mu, delta, share, plain) for share in _SHARES)])
+    return min([plain, *(_amplified(rounds // bands, one, delta, share, plain) for share in _SHARES)])
 
 
-def _amplified(count: int, mu: float, delta: float, share: float, most: float) -> float:
+def _amplified(count: int, one: Guarantee, delta: float, share: float, most: float) -> float:
     """Returns ε ≤ `most` of `count` shuffled Gaussian randomizers, or `most`."""
     # Theorem 3.8 adds (e^ε + 1)(1 + e^(−ε₀)/2)·T·δ₀ to δ.
     impure = delta * share / ((math.exp(min(most, 700.0)) + 1) * 1.5 * count)
     if impure < 1e-300:
         return most
-    pure = gaussian.epsilon_from_delta(impure, 2 * mu)
+    pure = one.replace_one().epsilon(impure)
 
     def private(epsilon: float) -> bool:
         return clones_delta(count, pure, epsilon) <= delta * (1 - share)
@@ -94,9 +95,9 @@ def _amplified(count: int, mu: float, delta: float, share: float, most: float) -
 def clones_delta(count: int, pure: float, epsilon: float) -> float:
     """Returns δ(ε) of `count` shuffled ε₀-DP randomizers, rounded up by 1e-13.
 
-    With C ~ Bin(T − 1, e^(−ε₀)), A ~ Bin(C, ½) and Δ ~ Bernoulli(e^ε₀ / (e^ε₀ + 1)), no pair of neighbours is easier to
-    tell apart than (A + Δ, C − A + 1 − Δ) from (A + 1 − Δ, C − A + Δ). Given C, the likelihood ratio rises in the first
-    entry, so that each hockey-stick divergence is a difference of binomial tails.
+    With C ~ Bin(T − 1, e^(−ε₀)), A ~ Bin(C, ½) and Δ ~ Bernoulli(e^ε₀ / (e^ε₀ + 1)), no two neighboring data sets are
+    easier to tell apart than (A + Δ, C − A + 1 − Δ) and (A + 1 − Δ, C − A + Δ). Given C, the likelihood ratio rises in
+    the first entry, so that each hockey-stick divergence is a difference of binomial tails.
 
     Args:
         count: Number T of randomizers.
@@ -109,7 +110,7 @@ def clones_delta(count: int, pure: float, epsilon: float) -> float:
         >>> clones_delta(1, 1.0, 0.5) == clones_delta(1, 1.0, 0.0)
         False
     """
-    # Costs a good part of the whole package's import time.
+    # Imported here: it would double the time of `import tff_mf`.
     from scipy import stats
 
     clones = np.arange(count)
@@ -119,7 +120,7 @@ def clones_delta(count: int, pure: float, epsilon: float) -> float:
     gain, cost = heads - ratio * (1 - heads), ratio * heads - (1 - heads)
     if gain <= 0:
         return _ROUNDING
-    # P(x) > e^ε·Q(x) from x = r/(1 + r)·(c + 1) on, with r = cost/gain. The neighbours guard against its rounding.
+    # P(x) > e^ε·Q(x) for x ≥ r/(1 + r)·(c + 1) with r = cost/gain. The adjacent integers guard against rounding of it.
     start = np.ceil((clones + 1) * (cost / (cost + gain)))
     best = np.zeros(count)
     for first in (start - 1, start, start + 1):

@@ -1,6 +1,6 @@
-"""What the released stream is used for: a workload A, whose rows say how rounds are weighed in what counts.
+"""Workload matrices A: row t gives the weights with which rounds 1..t enter the t-th released iterate.
 
-Noise reaches row t of A·x with the decoder B = A·C⁻¹. Privacy does not depend on any of this.
+The noise in A·x is B·z with the decoder B = A·C⁻¹. Privacy does not depend on the workload.
 """
 
 import abc
@@ -21,11 +21,11 @@ class Workload(abc.ABC):
     kind: ClassVar[str]
 
     def check(self, rounds: int) -> int:
-        """Returns `rounds` if A is defined for so many, else raises.
+        """Returns `rounds` if A is defined for as many, else raises.
 
         Raises:
             InputTypeError: If `rounds` is not a whole number.
-            InputValueError: If `rounds` is below 1, or A has not so many.
+            InputValueError: If `rounds` is below 1, or exceeds the number of rounds A is defined for.
         """
         return _validate.whole("rounds", rounds)
 
@@ -57,7 +57,7 @@ class ToeplitzWorkload(Workload):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrefixSum(ToeplitzWorkload):
-    """Sums of all rounds so far: SGD with a constant learning rate. Denisov et al. (2022), equation 10.
+    """The sum of all rounds so far: SGD with a constant learning rate. Denisov et al. (2022), equation 10.
 
     Example:
         >>> PrefixSum().matrix(3)
@@ -106,16 +106,16 @@ class Momentum(ToeplitzWorkload):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearSchedule:
-    """Learning rates that rise linearly to 1 in the first rounds and fall linearly from 1 in the last.
+    """Learning rates that rise linearly to 1 in the first rounds and fall linearly from 1 in the last ones.
 
-    The defaults for where they rise from and fall to are those of Choquette-Choo et al. (2023), appendix H: 309
-    and 513 of 2052 rounds.
+    The default first and last rates are those of Choquette-Choo et al. (2023), appendix H, where 2052 rounds have 309
+    of warmup and 513 of cooldown.
 
     Attributes:
-        warmup_rounds: Rounds of the rise; the last of them has rate 1.
-        warmup_from: Rate of the first round, if there is a rise.
-        cooldown_rounds: Rounds of the fall; the first of them has rate 1.
-        cooldown_to: Rate of the last round, if there is a fall.
+        warmup_rounds: Rounds of the warmup; the last of them has rate 1.
+        warmup_from: Rate of the first round, if there is a warmup.
+        cooldown_rounds: Rounds of the cooldown; the first of them has rate 1.
+        cooldown_to: Rate of the last round, if there is a cooldown.
 
     Example:
         >>> LinearSchedule(warmup_rounds=2, warmup_from=0.5, cooldown_rounds=3, cooldown_to=0).rates(6)
@@ -138,12 +138,12 @@ class LinearSchedule:
             object.__setattr__(self, name, _validate.nonnegative(name, getattr(self, name)))
 
     def check(self, rounds: int) -> int:
-        """Returns `rounds` if rise and fall fit in, else raises `InputValueError`."""
+        """Returns `rounds` if warmup and cooldown fit into them, else raises `InputValueError`."""
         rounds = _validate.whole("rounds", rounds)
         if self.warmup_rounds + self.cooldown_rounds > rounds:
             raise InputValueError(
-                f"warmup_rounds={self.warmup_rounds} and cooldown_rounds={self.cooldown_rounds} are together more "
-                f"than rounds={rounds}."
+                f"warmup_rounds={self.warmup_rounds} and cooldown_rounds={self.cooldown_rounds} together exceed "
+                f"rounds={rounds}."
             )
         return rounds
 
@@ -170,7 +170,7 @@ class LearningRates(Workload):
 
     Raises:
         InputTypeError: If `rates` is neither a schedule nor a sequence of numbers.
-        InputValueError: If a rate is below 0, or there is none, or there are too many to compute with.
+        InputValueError: If a rate is below 0, or there are no rates or too many.
     """
 
     kind: ClassVar[str] = "learning_rates"
@@ -185,7 +185,7 @@ class LearningRates(Workload):
             return self.rates.check(rounds)
         rounds = super().check(rounds)
         if rounds > len(self.rates):
-            raise InputValueError(f"rounds={rounds} is more than the {len(self.rates)} that `rates` has one for.")
+            raise InputValueError(f"rounds={rounds} exceeds the {len(self.rates)} rounds that `rates` lists.")
         return rounds
 
     def listed(self, rounds: int) -> np.ndarray:
@@ -242,17 +242,20 @@ def _momentum(value: object) -> float:
 
 def _rates(values: object) -> tuple[float, ...]:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"rates={values!r} must be a tff_mf.LinearSchedule, or numbers, one for each round.")
+        raise InputTypeError(
+            f"rates={values!r} must be a tff_mf.LinearSchedule or a sequence of numbers, one per round."
+        )
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"rates={values!r} must hold one number for each round, and at least one.")
+        raise InputValueError(f"rates={values!r} must hold one number per round, and at least one.")
     _validate.dense(len(values))
     return tuple(_validate.nonnegative(f"rates[{index}]", value) for index, value in enumerate(values))
 
 
 def _decayed_sums(values: np.ndarray, decay: float) -> np.ndarray:
-    """Returns M^(β) times `values`: sums in which each round weighs `decay` times as much as the next.
+    """Returns M^(β) times `values`: sums in which the weight of each round is `decay` times that of the next.
 
-    1 + βz + β²z² + … is the product of 1 + βz, 1 + β²z², 1 + β⁴z⁴, …: log₂ n passes, without a loop over rounds.
+    1 + βz + β²z² + … is the product of 1 + βz, 1 + β²z², 1 + β⁴z⁴, …, which takes log₂ n passes instead of a loop over
+    rounds.
     """
     total = values.copy()
     shift = 1

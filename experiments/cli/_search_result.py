@@ -13,7 +13,9 @@ _FILE = "The file has the mechanism of one restart; the figures are those of the
 
 def save(search: Search, out: str, seconds: float, flags: Flags, target: Target, *, as_json: bool) -> None:
     """Writes the artifact and prints what it holds, and what noise the target needs."""
-    found, setting, mechanism = search.found, search.setting, search.found.mechanism
+    setting, mechanism, found = search.setting, search.mechanism, search.mechanism.optimized_for
+    assert found is not None
+    assert found.search is not None
     tff_mf.save(mechanism, out)
     exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
     as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
@@ -22,7 +24,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "out": out,
         "mechanism": mechanism.kind,
         **search.entries,
-        "objective": found.objective,
+        "objective": found.search.objective,
         **_guarantees.described(setting),
         "workload": repr(workload),
         "rms_loss": exact.value * error.rms,
@@ -34,14 +36,18 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         **_noise(search, flags, target),
         "seconds": seconds,
         "converged": found.converged,
-        "message": found.message,
+        "message": found.search.message,
     }
     if found.duality_gap is not None:
         result["duality_gap"] = found.duality_gap
     assumed = " (assumed: none was given)" if search.assumed else ""
     words = {**_guarantees.in_words(setting), **_guarantees.unstated(result)}
     words |= {"mechanism": mechanism.kind.replace("_", "-"), "statement": None, "amplified_statement": None}
-    words |= {"participation": f"{words['participation']}{assumed}", "converged": None, "message": _ending(found)}
+    words |= {
+        "participation": f"{words['participation']}{assumed}",
+        "converged": None,
+        "message": _ending(found.search, converged=found.converged is True),
+    }
     below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
     note = f" {_FILE}" if setting.is_restarted else ""
     below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
@@ -52,7 +58,7 @@ def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
     """Returns the noise multiplier of the target, and the amplified one beside it if --sampling was given."""
     if target.epsilon is None or target.delta is None:
         return {}
-    mechanism, setting = search.found.mechanism, search.setting
+    mechanism, setting = search.mechanism, search.setting
     sampled = flags.sampled()
     found = _guarantees.Found(
         name=mechanism.kind,
@@ -64,9 +70,9 @@ def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
     return found.calibrated(target.epsilon, target.delta, flags.population)
 
 
-def _ending(found: tff_mf.OptimizationResult) -> str:
+def _ending(found: tff_mf.SearchStatus, *, converged: bool) -> str:
     """Returns how a search ended, without SciPy's message about success."""
-    if not found.converged:
+    if not converged:
         return f"not converged: {found.message}"
     said_already = "CONVERGENCE" in found.message or found.message.startswith("Stationary")
     return "converged" if said_already else f"converged. {found.message}"

@@ -26,14 +26,14 @@ class Search:
     """The result of a search.
 
     Attributes:
-        found: The mechanism, and how the search ended.
+        mechanism: The mechanism, whose `optimized_for` says how the search ended.
         setting: The setting of the whole run.
         entries: Parameters of the kind.
         assumed: Whether participation was not given.
         groups: Groups of clients of --sampling, if that was given.
     """
 
-    found: tff_mf.OptimizationResult
+    mechanism: tff_mf.Mechanism
     setting: MechanismSetting
     entries: dict[str, Any]
     assumed: bool
@@ -80,8 +80,9 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
         **own,
     )
     if "buffers" in own:
-        own["buffers"] = found.mechanism.buffers
-    return Search(found=found, setting=setting, entries=own, assumed=not flags.says_participation)
+        assert isinstance(found, tff_mf.BLT)
+        own["buffers"] = found.buffers
+    return Search(mechanism=found, setting=setting, entries=own, assumed=not flags.says_participation)
 
 
 def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
@@ -115,7 +116,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     found = mechanism_names.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
     schema = flags.sampled_participation(best.bands)
     return Search(
-        found=found,
+        mechanism=found,
         setting=flags.setting(schema),
         entries={"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error},
         assumed=False,
@@ -136,11 +137,11 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
         )
     near = flags.named(of, setting)
     optimized_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
-    found = tff_mf.optimize_banded_plus_low_rank_result(
+    found = tff_mf.optimize_banded_plus_low_rank(
         mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
     )
     entries = {"of": of, "diagonals": diagonals, "rank": rank}
-    return Search(found=found, setting=setting, entries=entries, assumed=not flags.says_participation)
+    return Search(mechanism=found, setting=setting, entries=entries, assumed=not flags.says_participation)
 
 
 def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Participation:

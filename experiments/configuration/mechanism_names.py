@@ -33,22 +33,22 @@ class Kind:
         toeplitz: Whether a workload must be constant along diagonals.
     """
 
-    optimizer: Callable[..., tff_mf.OptimizationResult]
+    optimizer: Callable[..., tff_mf.Mechanism]
     options: tuple[str, ...]
     objective: str = "rms"
     toeplitz: bool = False
 
 
 KINDS = {
-    "blt": Kind(optimizer=tff_mf.optimize_blt_result, options=("buffers", "objective"), objective="max"),
-    "banded": Kind(optimizer=tff_mf.optimize_banded_result, options=("bands", "unit_norms", "workload", "progress")),
+    "blt": Kind(optimizer=tff_mf.optimize_blt, options=("buffers", "objective"), objective="max"),
+    "banded": Kind(optimizer=tff_mf.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
     "banded-toeplitz": Kind(
-        optimizer=tff_mf.optimize_banded_toeplitz_result, options=("bands", "objective", "workload"), toeplitz=True
+        optimizer=tff_mf.optimize_banded_toeplitz, options=("bands", "objective", "workload"), toeplitz=True
     ),
     "banded-inverse": Kind(
-        optimizer=tff_mf.optimize_banded_inverse_result, options=("bands", "objective", "workload"), toeplitz=True
+        optimizer=tff_mf.optimize_banded_inverse, options=("bands", "objective", "workload"), toeplitz=True
     ),
-    "dense": Kind(optimizer=tff_mf.optimize_dense_result, options=("workload", "progress")),
+    "dense": Kind(optimizer=tff_mf.optimize_dense, options=("workload", "progress")),
 }
 NAMES = (*KINDS, *_TREES, "identity")
 
@@ -178,15 +178,13 @@ def build(
     if name in KINDS:
         if bands is None and "bands" in KINDS[name].options:
             options["bands"] = min(participation.min_sep, rounds)
-        return search(name, rounds=rounds, participation=participation, **options).mechanism
+        return search(name, rounds=rounds, participation=participation, **options)
     refuse_options(name, **options)
     return load(name, rounds)
 
 
-def search(
-    name: str, *, rounds: int, participation: tff_mf.Participation | None, **options: Any
-) -> tff_mf.OptimizationResult:
-    """Returns the best mechanism of a kind, and how the search for it ended.
+def search(name: str, *, rounds: int, participation: tff_mf.Participation | None, **options: Any) -> tff_mf.Mechanism:
+    """Returns the best mechanism of a kind, whose `optimized_for` says how the search for it ended.
 
     Args:
         name: A key of `KINDS`.
@@ -196,7 +194,8 @@ def search(
         options: `bands`, `buffers`, `objective`, `workload`, `unit_norms`: what is None is not given.
 
     Example:
-        >>> search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms").converged
+        >>> found = search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms")
+        >>> found.optimized_for.converged
         True
 
     Raises:

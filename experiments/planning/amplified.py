@@ -64,10 +64,10 @@ def options(
         bands = 2**power
         if deployment.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
             continue
-        search = mechanism_names.search(
+        mechanism = mechanism_names.search(
             "banded", rounds=deployment.rounds, participation=None, bands=bands, workload=deployment.workload
         )
-        found.append(_at(deployment, kind, bands, search.mechanism, epsilon, noise_multiplier))
+        found.append(_at(deployment, kind, bands, mechanism, epsilon, noise_multiplier))
     return sorted(found, key=lambda each: each.rms_error)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tff_mf
-from tff_mf import _gaussian, _validate
+from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from ..configuration import mechanism_names
@@ -145,8 +145,7 @@ def claim(deployment: Deployment, option: Option) -> statements.Claim:
 
 def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> tff_mf.Guarantee:
     """Returns `setting.guarantee` from a sensitivity that is known, since it can take a second."""
-    found = tff_mf.Guarantee(mu=_gaussian.mu_of(sensitivity, noise_multiplier))
-    return found if setting.adjacency == "zero-out" else found.replace_one()
+    return tff_mf.Guarantee.of_gaussian(sensitivity, noise_multiplier).under(setting.adjacency)
 
 
 def _worst(option: Option) -> float:
@@ -181,7 +180,7 @@ def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) ->
     if "workload" in mechanism_names.KINDS[name].options:
         options["workload"] = setting.searched_workload
     schema = setting.searched_participation
-    return mechanism_names.search(name, rounds=setting.searched_rounds, participation=schema, **options).mechanism
+    return mechanism_names.search(name, rounds=setting.searched_rounds, participation=schema, **options)
 
 
 def _at(

@@ -31,7 +31,7 @@ REFUSED = [
     ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", 1], "--momentum 1.0 must be below 1"),
     ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", "nan"], "must be finite"),
     ([*ACCOUNT, *ONCE, "--workload", "learning_rates"], "needs one of them"),
-    ([*ACCOUNT, *ONCE, "--workload", "learning_rates", "--warmup", 0.9, "--cooldown", 0.9], "together more"),
+    ([*ACCOUNT, *ONCE, "--workload", "learning_rates", "--warmup", 0.9, "--cooldown", 0.9], "together exceed"),
     ([*ACCOUNT, *ONCE, "--workload", "sums"], "'--workload': 'sums' is none of prefix_sum"),
     ([*ACCOUNT, *ONCE, "--objective", "rms"], "objective='rms' does not go with mechanism='identity'"),
     ([*ACCOUNT, *ONCE, "--bands", 2], "bands=2 does not go with mechanism='identity'"),
@@ -63,7 +63,7 @@ REFUSED = [
     (["optimize", "dense", *OPTIMIZE, "--clients-per-round", 2], "--clients-per-round goes with --sampling"),
     (["optimize", "dense", *OPTIMIZE, *SAMPLED], "chooses the bands of `optimize banded`"),
     (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "use banded"),
-    (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together more than rounds=9"),
+    (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together exceed rounds=9"),
     (
         [
             "optimize",

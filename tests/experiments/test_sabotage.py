@@ -129,7 +129,7 @@ def test_the_digest_is_printed_and_no_other_text_is_one(good, tmp_path):
     done = CliRunner().invoke(cli, ["report", str(folder)], catch_exceptions=False)
     assert done.stderr == f"digest: {good[1]['digest']}\n"
     for wrong in ("", "ab", good[1]["digest"].upper()):
-        with pytest.raises(tff_mf.InputError, match="is no digest"):
+        with pytest.raises(tff_mf.InputError, match="is not a SHA-256 digest"):
             reports.check(folder, held=wrong)
     assert invoke(folder, "--digest", good[1]["digest"]).exit_code == 2
 

@@ -279,7 +279,7 @@ def test_unusable_trust_files_are_refused_first(release, tmp_path):
         (["--identity", NAME], "--identity goes with --signers"),
         (["--signature", "x"], "--signature goes with --signers"),
         (["--revoked", "x"], "--revoked goes with --signers"),
-        (["--signers", "x", "--identity", NAME, "--digest", "0"], "is no digest"),
+        (["--signers", "x", "--identity", NAME, "--digest", "0"], "is not a SHA-256 digest"),
         (["--signers", "x", "--identity", "a\u2028b"], "is not a name"),
     ],
 )

@@ -33,7 +33,7 @@ def test_rho_is_that_of_the_effective_noise_multiplier():
     assert rho >= 1 / (2 * effective**2)
 
 
-def test_privacy_is_that_of_the_parameters_the_noise_runs_with():
+def test_privacy_is_accounted_for_float32_parameters():
     mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[0.1, 0.1 + 1e-9])
     as_float32 = mechanism.cast_to_float32()
     assert as_float32 != mechanism
@@ -55,14 +55,14 @@ def test_without_noise_nothing_is_private():
     assert tff_mf.dp_event(B400, 2350, FIVE, noise_multiplier=0) == dp_accounting.GaussianDpEvent(0.0)
 
 
-def test_no_noise_is_infinitely_private():
+def test_rho_and_epsilon_at_extreme_noise_multipliers():
     assert tff_mf.zcdp_rho(tff_mf.Identity(), 3, ONCE, noise_multiplier=1e300) > 0
     assert tff_mf.zcdp_rho(tff_mf.Identity(), 3, ONCE, noise_multiplier=5e-324) == math.inf
     assert tff_mf.epsilon(tff_mf.Identity(), 3, ONCE, noise_multiplier=5e-324, delta=1e-6) == math.inf
 
 
 def exact_delta(mechanism, rounds, schema, sigma, epsilon):
-    """δ of the whole chain, from parameters in float32 to the Gaussian, with 60 digits."""
+    """Returns δ computed with 60 digits, from parameters in float32 to the Gaussian."""
     theta = [mpmath.mpf(float(np.float32(value))) for value in mechanism.theta]
     omega = [mpmath.mpf(float(np.float32(value))) for value in mechanism.omega]
     column = [mpmath.mpf(1)]
@@ -83,7 +83,7 @@ def exact_delta(mechanism, rounds, schema, sigma, epsilon):
     st.floats(-1, 3).map(lambda e: 10.0**e),
     st.floats(-15, -1).map(lambda e: 10.0**e),
 )
-def test_the_whole_chain_is_never_too_optimistic(theta, total, min_sep, max_participations, sigma, delta):
+def test_epsilon_is_never_below_the_exact_value(theta, total, min_sep, max_participations, sigma, delta):
     mechanism = tff_mf.BLT(theta=theta, omega=[total / len(theta)] * len(theta))
     schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     epsilon = tff_mf.epsilon(mechanism, 40, schema, noise_multiplier=sigma, delta=delta)
@@ -109,7 +109,7 @@ def test_calibration_at_the_ends_of_the_range(target, delta):
     assert tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma, delta=delta) <= target
 
 
-def test_calibration_that_no_float_can_hold_is_refused():
+def test_calibration_beyond_float64_is_refused():
     with pytest.raises(tff_mf.InputError, match="epsilon=5e-324"):
         tff_mf.calibrate_noise_multiplier(B400, 2350, FIVE, epsilon=5e-324, delta=1e-300)
 
@@ -119,12 +119,12 @@ def test_closed_form_of_dp_accounting(sigma, delta):
     epsilon = tff_mf.epsilon(tff_mf.Identity(), 10, ONCE, noise_multiplier=sigma, delta=delta)
     assume(epsilon > 0)
     theirs = privacy_loss_mechanism.GaussianPrivacyLoss(sigma).get_delta_for_epsilon(epsilon)
-    # Theirs subtracts two tails, and is good to their rounding error only.
+    # dp-accounting subtracts two tails, and is only accurate to their rounding error.
     assert theirs == pytest.approx(delta, rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 4.22468, 20.0])
-def test_pld_of_the_event_is_a_little_pessimistic(sigma):
+def test_pld_of_the_event_rounds_up(sigma):
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
     accountant.compose(tff_mf.dp_event(B400, 2350, FIVE, noise_multiplier=sigma * 5))
     theirs = accountant.get_epsilon(1e-6)
@@ -187,7 +187,7 @@ def test_bad_settings_are_named(arguments, name):
 
 
 @given(st.integers(1, 9), st.floats(1e-3, 1e3), st.integers(1, 6))
-def test_an_event_never_has_more_noise_than_there_is(max_participations, sigma, decades):
+def test_an_event_never_has_more_noise_than_the_run(max_participations, sigma, decades):
     """With exact fractions: the identity's sensitivity is √k."""
     schema = tff_mf.MinSep(min_sep=1, max_participations=max_participations)
     event = tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=sigma * 10**decades)

@@ -17,7 +17,7 @@ STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 
 
 def banded(bands):
-    """Returns a mechanism with so many bands, and columns of norm 1 to rounding."""
+    """Returns a mechanism with this number of bands and columns of norm 1, up to rounding."""
     return tff_mf.BandedToeplitz(column=[1.0] + [2.0**-30] * (bands - 1))
 
 
@@ -81,7 +81,7 @@ def test_epsilon_is_never_below_the_integral(queries, probability, mu, delta):
         assert exact_delta(0.99 * epsilon - 1e-4, queries, probability, mu) > delta
 
 
-def test_a_run_of_a_banded_mechanism_keeps_its_epsilon():
+def test_simulated_runs_with_two_bands_satisfy_epsilon():
     """The whole run with two bands and four rounds, one client in rounds 0 and 2 or not, in 200,000 simulations."""
     mechanism, probability, sigma, delta = tff_mf.BandedToeplitz(column=[1.0, 0.75]), 0.3, 1.0, 0.01
     epsilon = tff_mf.amplified_epsilon(
@@ -98,18 +98,18 @@ def test_a_run_of_a_banded_mechanism_keeps_its_epsilon():
     terms = np.maximum(0, 1 - math.exp(epsilon) / ratio)
     error = terms.std() / math.sqrt(len(terms))
     assert terms.mean() - 4 * error <= delta
-    # And not far below: the test would see an ε that is too small by a tenth.
+    # The test has enough power to detect an ε that is too small by a tenth.
     assert np.maximum(0, 1 - math.exp(0.9 * epsilon) / ratio).mean() > delta + 4 * error
 
 
-def test_a_probability_of_one_is_no_amplification():
+def test_a_sampling_probability_of_one_amplifies_nothing():
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=3)
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25, 0.125])
     sampled = tff_mf.amplified_epsilon(
         mechanism, 12, population=40, clients_per_round=10, noise_multiplier=5, delta=1e-6
     )
     plain = tff_mf.epsilon(mechanism, 12, schema, noise_multiplier=5, delta=1e-6)
-    # Theorem 4 takes the largest column for all of them; the last is cut off.
+    # Theorem 4 uses the largest column norm for all columns; the last column is shorter.
     assert plain <= sampled <= plain * 1.01
 
 
@@ -158,7 +158,7 @@ def test_the_best_number_of_bands():
 
 @pytest.mark.parametrize(("count", "pure"), [(1, 1.0), (2, 0.5), (5, 1.5), (9, 0.1)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.4, 1.2])
-def test_clones_are_counted_right(count, pure, epsilon):
+def test_clones_delta_agrees_with_all_outcomes(count, pure, epsilon):
     """Every outcome of Feldman, McMillan and Talwar's pair, listed."""
     heads = math.exp(pure) / (math.exp(pure) + 1)
     first, second = {}, {}
@@ -174,7 +174,7 @@ def test_clones_are_counted_right(count, pure, epsilon):
     assert clones_delta(count, pure, epsilon) >= exact
 
 
-def test_a_shuffled_epoch_keeps_its_epsilon():
+def test_simulated_shuffled_epochs_satisfy_epsilon():
     """Against others that contribute −1 and a client that contributes 1 or 0, in 4,000 simulated epochs."""
     count, sigma, delta = 1000, 4.0, 0.02
     epsilon = tff_mf.shuffled_epsilon(tff_mf.Identity(), count, noise_multiplier=sigma, delta=delta)
@@ -225,5 +225,5 @@ def test_bad_arguments_are_named(changes, field):
         tff_mf.shuffled_epsilon("tree", 8, noise_multiplier=1, delta=1e-6)
 
 
-def test_no_noise_leaves_nothing_private():
+def test_epsilon_is_infinite_without_noise():
     assert tff_mf.amplified_epsilon(tff_mf.Identity(), 8, **{**SETTING, "noise_multiplier": 0}) == math.inf

@@ -209,12 +209,12 @@ def test_the_status_of_the_search_comes_back(converged, duality_gap, tmp_path, f
 
 
 SEARCHES = {
-    "blt": lambda: tff_mf.optimize_blt_result(rounds=20, participation=ONCE, buffers=1),
-    "banded": lambda: tff_mf.optimize_banded_result(rounds=20, bands=3),
-    "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz_result(rounds=20, bands=3, participation=ONCE),
-    "banded_inverse": lambda: tff_mf.optimize_banded_inverse_result(rounds=20, bands=3, participation=ONCE),
-    "dense": lambda: tff_mf.optimize_dense_result(rounds=20, participation=ONCE),
-    "structured": lambda: tff_mf.optimize_banded_plus_low_rank_result(
+    "blt": lambda: tff_mf.optimize_blt(rounds=20, participation=ONCE, buffers=1),
+    "banded": lambda: tff_mf.optimize_banded(rounds=20, bands=3),
+    "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz(rounds=20, bands=3, participation=ONCE),
+    "banded_inverse": lambda: tff_mf.optimize_banded_inverse(rounds=20, bands=3, participation=ONCE),
+    "dense": lambda: tff_mf.optimize_dense(rounds=20, participation=ONCE),
+    "structured": lambda: tff_mf.optimize_banded_plus_low_rank(
         mechanism=tff_mf.optimize_dense(rounds=20, participation=ONCE), diagonals=2, rank=2
     ),
 }
@@ -222,13 +222,27 @@ SEARCHES = {
 
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_every_search_says_in_the_artifact_how_it_ended(kind, file):
-    result = SEARCHES[kind]()
-    assert type(result.converged) is bool
-    tff_mf.save(result.mechanism, file)
+    mechanism = SEARCHES[kind]()
+    assert type(mechanism.optimized_for.converged) is bool
+    tff_mf.save(mechanism, file)
     loaded = tff_mf.load(file)
-    assert loaded == result.mechanism
-    assert loaded.optimized_for.converged is result.converged
-    assert loaded.optimized_for.duality_gap == result.duality_gap
+    assert loaded == mechanism
+    assert loaded.optimized_for.converged is mechanism.optimized_for.converged
+    assert loaded.optimized_for.duality_gap == mechanism.optimized_for.duality_gap
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_the_details_of_a_search_change_neither_equality_nor_hash_nor_file(kind, tmp_path):
+    mechanism = SEARCHES[kind]()
+    search = dataclasses.replace(mechanism.optimized_for.search, seconds=1e9, message="another")
+    other = dataclasses.replace(mechanism, optimized_for=dataclasses.replace(mechanism.optimized_for, search=search))
+    assert other == mechanism
+    assert hash(other) == hash(mechanism)
+    assert repr(other) == repr(mechanism)
+    for name, each in (("mechanism", mechanism), ("other", other)):
+        tff_mf.save(each, tmp_path / name)
+    assert (tmp_path / "mechanism").read_bytes() == (tmp_path / "other").read_bytes()
+    assert tff_mf.load(tmp_path / "other").optimized_for.search is None
 
 
 @pytest.mark.parametrize(
@@ -247,9 +261,7 @@ def test_a_search_that_did_not_converge_says_so(module, kind, limit, monkeypatch
     monkeypatch.setattr(searched, limit, -1.0)
     if module == "_descent":
         monkeypatch.setattr(searched, "_STATIONARY_IF_ENDED", -1.0)
-    result = SEARCHES[kind]()
-    assert not result.converged
-    assert result.mechanism.optimized_for.converged is False
+    assert SEARCHES[kind]().optimized_for.converged is False
 
 
 def test_how_a_matrix_lies_in_memory_does_not_matter(tmp_path):
@@ -472,7 +484,7 @@ def claim(**entries):
         (setting(workload={"kind": "momentum"}), "keys"),
         (setting(workload={"kind": "momentum", "momentum": 1.5}), "momentum=1.5"),
         (setting(workload={"kind": "prefix_sum", "momentum": 0.5}), "keys"),
-        (setting(workload={"kind": "learning_rates", "rates": [1.0] * 7}), "rounds=8 is more than the 7"),
+        (setting(workload={"kind": "learning_rates", "rates": [1.0] * 7}), "rounds=8 exceeds the 7 rounds"),
         (setting(workload={"kind": "learning_rates", "rates": None}), "rates=None"),
         (setting(workload={"kind": "learning_rates", "rates": [None] * 8}), "rates"),
         (setting(workload={"kind": "learning_rates", "rates": {"warmup_rounds": 1}}), "keys"),

@@ -1,4 +1,4 @@
-"""The search for banded inverses: against easy matrices, jax_privacy's, brute force, and its own word."""
+"""The optimizer of banded inverses, compared with simple matrices, jax_privacy and brute force."""
 
 import itertools
 
@@ -19,7 +19,7 @@ SGDM = {
     "workload": tff_mf.Momentum(momentum=0.9),
 }
 WIDE = {"rounds": 2000, "participation": tff_mf.MinSep(min_sep=1088, max_participations=2)}
-# What optimize_banded_inverse_toeplitz of jax_privacy at 8967688 comes to in the setting WIDE.
+# Results of optimize_banded_inverse_toeplitz of jax_privacy at 8967688 in the setting WIDE.
 PEER = {
     "rms": [1.0, -0.513068093152983, -0.1023871347504713, -0.06604551552443122, -0.2846617515486706],
     "max": [1.0, -0.5192712075097498, -0.11404725878309376, 0.017370486607022104, -0.35934130201629616],
@@ -45,7 +45,7 @@ def cases(draw, kinds=(tff_mf.MinSep, tff_mf.FixedEpoch)):
 
 
 def searched(optimized_for, bands, objective):
-    return tff_mf.optimize_banded_inverse_result(
+    return tff_mf.optimize_banded_inverse(
         rounds=optimized_for.rounds,
         bands=bands,
         participation=optimized_for.participation,
@@ -66,50 +66,52 @@ def brute_force(encoder, schema):
 
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_two_bands_under_momentum_are_the_best_of_a_grid(objective):
-    result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=2, objective=objective)
+    result = tff_mf.optimize_banded_inverse(**SGDM, bands=2, objective=objective)
     optimized_for = tff_mf.OptimizedFor(**SGDM)
     grid = min(loss_of([1.0, -ratio], optimized_for, objective) for ratio in np.linspace(-0.2, 1.2, 281))
-    assert result.converged
-    assert result.loss <= grid
+    assert result.optimized_for.converged
+    assert result.optimized_for.search.loss <= grid
     if objective == "rms":
-        assert result.loss == pytest.approx(57.06, abs=0.005)
+        assert result.optimized_for.search.loss == pytest.approx(57.06, abs=0.005)
 
 
 @pytest.mark.parametrize("objective", ["rms", "max"])
 def test_prefix_sums_are_no_worse_than_those_of_jax_privacy(objective):
-    result = tff_mf.optimize_banded_inverse_result(**WIDE, bands=5, objective=objective)
-    assert result.loss <= loss_of(PEER[objective], tff_mf.OptimizedFor(**WIDE), objective) * 1.001
-    assert result.converged
+    result = tff_mf.optimize_banded_inverse(**WIDE, bands=5, objective=objective)
+    assert result.optimized_for.search.loss <= loss_of(PEER[objective], tff_mf.OptimizedFor(**WIDE), objective) * 1.001
+    assert result.optimized_for.converged
 
 
 @settings(max_examples=40)
 @given(cases())
-def test_nothing_easy_is_better(case):
+def test_no_simple_matrix_has_a_smaller_loss(case):
     optimized_for, bands, objective = case
     result = searched(*case)
-    inverse = np.array(result.mechanism.inverse_column)
+    inverse = np.array(result.inverse_column)
     assert inverse[0] == 1.0
-    assert result.loss == loss_of(inverse, optimized_for, objective)
+    assert result.optimized_for.search.loss == loss_of(inverse, optimized_for, objective)
     easy = [tff_mf.BandedInverse.square_root(bands).inverse_column, [1.0]]
     easy += [[1.0, -ratio] for ratio in np.linspace(-0.5, 1.5, 41)]
-    assert result.loss <= min(loss_of(each, optimized_for, objective) for each in easy) * (1 + 1e-7)
-    # What the noise runs with is hardly another matrix.
-    as_float32 = result.mechanism.cast_to_float32().inverse_column
-    assert loss_of(as_float32, optimized_for, objective) == pytest.approx(result.loss, rel=1e-5)
+    assert result.optimized_for.search.loss <= min(loss_of(each, optimized_for, objective) for each in easy) * (
+        1 + 1e-7
+    )
+    # The cast to float32 hardly changes the matrix.
+    as_float32 = result.cast_to_float32().inverse_column
+    assert loss_of(as_float32, optimized_for, objective) == pytest.approx(result.optimized_for.search.loss, rel=1e-5)
 
 
 @settings(max_examples=30)
 @given(cases())
-def test_sensitivity_of_what_is_found_is_never_below_brute_force(case):
+def test_sensitivity_of_the_result_is_never_below_brute_force(case):
     optimized_for, _, _ = case
-    mechanism = searched(*case).mechanism
+    mechanism = searched(*case)
     for each in (mechanism, mechanism.cast_to_float32()):
         found = tff_mf.sensitivity(each, optimized_for.rounds, optimized_for.participation)
         assert found >= brute_force(each.encoder(optimized_for.rounds), optimized_for.participation) * (1 - 1e-12)
 
 
 @given(cases(), st.integers(0, 2**32 - 1))
-def test_losses_bound_those_that_are_accounted_for(case, seed):
+def test_losses_of_the_search_bound_the_public_ones(case, seed):
     optimized_for, bands, objective = case
     loss = InverseLoss(optimized_for, objective)
     rounds, schema = optimized_for.rounds, optimized_for.participation
@@ -162,7 +164,7 @@ def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
     schema = tff_mf.MinSep(min_sep=2, max_participations=4)
     optimized_for = tff_mf.OptimizedFor(rounds=8, participation=schema)
     loss = InverseLoss(optimized_for, "rms")
-    best = np.array(searched(optimized_for, bands, "rms").mechanism.inverse_column)
+    best = np.array(searched(optimized_for, bands, "rms").inverse_column)
     generator = np.random.default_rng(0)
 
     def sampled(inverse):
@@ -184,32 +186,31 @@ def test_slopes_at_kinks_are_those_of_sampled_gradients(bands):
 def test_fixed_epochs_are_never_worse_than_min_sep():
     optimized_for = {"rounds": 60, "workload": tff_mf.Momentum(momentum=0.9), "bands": 6}
     apart, epochs = (
-        tff_mf.optimize_banded_inverse_result(
+        tff_mf.optimize_banded_inverse(
             **optimized_for, participation=kind(min_sep=6, max_participations=10)
-        ).loss
+        ).optimized_for.search.loss
         for kind in (tff_mf.MinSep, tff_mf.FixedEpoch)
     )
     assert epochs <= apart * (1 + 1e-5)
 
 
-def test_a_search_that_is_cut_short_says_so(monkeypatch):
+def test_a_search_with_too_few_iterations_reports_it(monkeypatch):
     brief = _inverse_search._Effort(iterations=2, tolerance=1e-8)
     monkeypatch.setattr(_inverse_search, "_BRIEF", brief)
     monkeypatch.setattr(_inverse_search, "_FULL", brief)
     monkeypatch.setattr(_inverse_search, "_RESTARTS", 1)
-    result = tff_mf.optimize_banded_inverse_result(**SGDM, bands=12)
-    assert not result.converged
-    assert result.mechanism.optimized_for.converged is False
-    assert result.message == "Not at a stationary point: iterations ran out"
-    assert result.gradient_norm > _STATIONARY_IF_ENDED
+    result = tff_mf.optimize_banded_inverse(**SGDM, bands=12)
+    assert result.optimized_for.converged is False
+    assert result.optimized_for.search.message == "Not at a stationary point: iteration limit reached"
+    assert result.optimized_for.search.gradient_norm > _STATIONARY_IF_ENDED
 
 
-def test_more_bands_than_are_searched_are_left_out(monkeypatch):
+def test_bands_beyond_the_maximum_are_left_out(monkeypatch):
     monkeypatch.setattr("tff_mf.optimize.banded_inverse.MOST_BANDS", 3)
     assert tff_mf.optimize_banded_inverse(**SGDM, bands=5).bands == 3
 
 
-def test_bfgs_finds_its_way_along_kinks():
+def test_bfgs_follows_kinks():
     """Lewis and Overton (2013), section 5: the nonsmooth Rosenbrock function, least at (1, 1)."""
 
     def rosenbrock(point):

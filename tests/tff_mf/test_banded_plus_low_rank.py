@@ -44,7 +44,7 @@ def test_the_decoder_is_that_of_the_definition(rounds, diagonals, rank, seed):
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_encoder_inverse_and_decoder_belong_together(rounds, fewer, seed):
+def test_encoder_inverse_and_decoder_are_consistent(rounds, fewer, seed):
     mechanism = random(rounds, min(3, rounds), 2, seed)
     fewer = min(fewer, rounds)
     sums = np.tri(fewer)
@@ -53,7 +53,7 @@ def test_encoder_inverse_and_decoder_belong_together(rounds, fewer, seed):
     np.testing.assert_allclose(mechanism.inverse(fewer), mechanism.inverse(rounds)[:fewer, :fewer], atol=1e-14)
 
 
-def test_what_runs_has_the_memory_it_claims():
+def test_the_streaming_recursion_agrees_with_the_decoder():
     """The recursion of Denisov et al. (2022), algorithm 3, against the decoder."""
     mechanism, noise = random(20, 3, 2), np.random.default_rng(1).standard_normal((20, 4))
     recent, sums, rows = [], np.zeros((2, 4)), []
@@ -68,15 +68,15 @@ def test_what_runs_has_the_memory_it_claims():
 
 @pytest.mark.once
 @pytest.mark.parametrize(("rounds", "diagonals", "rank", "published"), [(256, 4, 4, 40.4), (512, 5, 4, 62.2)])
-def test_it_is_as_good_as_published(rounds, diagonals, rank, published):
+def test_published_errors_are_reached(rounds, diagonals, rank, published):
     # Denisov et al. (2022), table 2, column Efficient.
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
-    assert round(result.loss * rounds**0.5, 1) <= published
-    assert result.loss >= tff_mf.rms_loss(dense(rounds), rounds, ONCE)
-    assert result.loss == tff_mf.rms_loss(result.mechanism, rounds, ONCE)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
+    assert round(result.optimized_for.search.loss * rounds**0.5, 1) <= published
+    assert result.optimized_for.search.loss >= tff_mf.rms_loss(dense(rounds), rounds, ONCE)
+    assert result.optimized_for.search.loss == tff_mf.rms_loss(result, rounds, ONCE)
 
 
-def test_its_sensitivity_is_its_own():
+def test_sensitivity_is_that_of_the_fitted_matrix():
     fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(128), diagonals=3, rank=2)
     encoder = np.linalg.solve(fitted.decoder(128), np.tri(128))
     largest = np.max(np.linalg.norm(encoder, axis=0))
@@ -85,41 +85,43 @@ def test_its_sensitivity_is_its_own():
 
 
 def test_all_diagonals_are_the_decoder_itself():
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(8), diagonals=7, rank=1)
-    np.testing.assert_allclose(result.mechanism.encoder(8), dense(8).encoder(8), atol=1e-8)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(8), diagonals=7, rank=1)
+    np.testing.assert_allclose(result.encoder(8), dense(8).encoder(8), atol=1e-8)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_a_decoder_of_that_structure_is_found(rank):
+def test_a_decoder_of_the_same_structure_is_recovered(rank):
     wanted = random(40, 2, rank)
     optimized_for = tff_mf.OptimizedFor(rounds=40, participation=ONCE)
     given_mechanism = tff_mf.Dense(matrix=np.tril(wanted.encoder(40)), optimized_for=optimized_for)
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=given_mechanism, diagonals=2, rank=rank)
-    assert result.history[-1] < 1e-3
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=given_mechanism, diagonals=2, rank=rank)
+    assert result.optimized_for.search.history[-1] < 1e-3
 
 
-def test_nothing_below_the_diagonals_is_no_trouble():
+def test_a_decoder_without_entries_below_the_diagonals():
     twice = tff_mf.Dense(
         matrix=np.tri(6), optimized_for=tff_mf.OptimizedFor(rounds=6, participation=tff_mf.SingleParticipation())
     )
-    result = tff_mf.optimize_banded_plus_low_rank_result(mechanism=twice, diagonals=2, rank=1)
-    assert result.converged
-    np.testing.assert_allclose(result.mechanism.decoder(6), np.eye(6), atol=1e-15)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=twice, diagonals=2, rank=1)
+    assert result.optimized_for.converged
+    np.testing.assert_allclose(result.decoder(6), np.eye(6), atol=1e-15)
 
 
 def test_distance_never_rises():
-    history = tff_mf.optimize_banded_plus_low_rank_result(mechanism=dense(64), diagonals=3, rank=3).history
+    history = tff_mf.optimize_banded_plus_low_rank(
+        mechanism=dense(64), diagonals=3, rank=3
+    ).optimized_for.search.history
     assert all(after <= before for before, after in itertools.pairwise(history))
 
 
-def test_what_runs_is_float32():
+def test_cast_parameters_are_float32():
     run = random(10, 3, 2).cast_to_float32()
     for array in (run.diagonals, run.left, run.right):
         assert np.array_equal(array, array.astype(np.float32))
     assert run.cast_to_float32() == run
 
 
-def test_it_comes_back_from_a_file_to_the_bit(tmp_path):
+def test_an_artifact_is_exact(tmp_path):
     fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(64), diagonals=3, rank=2)
     tff_mf.save(fitted, tmp_path / "artifact")
     loaded = tff_mf.load(tmp_path / "artifact")
@@ -154,10 +156,10 @@ def test_bad_fields_are_named(changed, error, message):
     ("changed", "error", "message"),
     [
         ({"mechanism": "dense"}, TypeError, "mechanism='dense'"),
-        ({"mechanism": tff_mf.Identity()}, ValueError, "must have been optimized for a setting"),
+        ({"mechanism": tff_mf.Identity()}, ValueError, "must have an `optimized_for` whose workload is the prefix sum"),
         ({"diagonals": 0}, ValueError, "diagonals=0"),
         ({"rank": 0}, ValueError, "rank=0"),
-        ({"rank": 8}, ValueError, "diagonals=1 and rank=8 are together more than rounds=8"),
+        ({"rank": 8}, ValueError, "diagonals=1 and rank=8 together exceed rounds=8"),
     ],
 )
 def test_bad_input_is_named(changed, error, message):

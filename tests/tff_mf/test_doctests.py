@@ -1,4 +1,4 @@
-"""Runs the examples of floor 1's mathematics. Modules that need TensorFlow are left to their own tests."""
+"""Runs the examples in the docstrings of tff_mf. Modules that need TensorFlow have tests of their own."""
 
 import doctest
 import importlib
@@ -8,12 +8,12 @@ import pytest
 
 import tff_mf
 
-HOUSE = pathlib.Path(tff_mf.__file__).parent
+PACKAGE = pathlib.Path(tff_mf.__file__).parent
 ELSEWHERE = ("noise", "queries", "aggregators", "experiments")
 MODULES = [
-    ".".join(["tff_mf", *file.relative_to(HOUSE).with_suffix("").parts]).removesuffix(".__init__")
-    for file in sorted(HOUSE.rglob("*.py"))
-    if not file.relative_to(HOUSE).parts[0].startswith(ELSEWHERE)
+    ".".join(["tff_mf", *file.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+    for file in sorted(PACKAGE.rglob("*.py"))
+    if not file.relative_to(PACKAGE).parts[0].startswith(ELSEWHERE)
 ]
 
 

@@ -1,4 +1,4 @@
-"""Against the same formula with 60 digits and more."""
+"""(ε, δ) of the Gaussian, compared with the same formula in 60 digits and more."""
 
 import math
 
@@ -36,11 +36,11 @@ def exact_delta(epsilon, mu):
 @example(1e5, 1e3)
 @example(1e-6, 1e-6)
 def test_log_delta(epsilon, mu):
-    # Beyond that, δ is smaller than any that can be asked for.
+    # Beyond that, δ is smaller than any float.
     assume(epsilon / mu - mu / 2 < 38)
     exact = exact_delta(epsilon, mu)
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    # An error in ε of the float's own size, seen in log δ; and that of the formula.
+    # The effect of rounding ε on log δ, and the rounding error of the formula.
     slope = float(mpmath.exp(epsilon) * mpmath.erfc(b / math.sqrt(2)) / 2 / exact)
     tolerance = 1e-14 * (1 + abs(a) * (abs(a) + abs(b))) + slope * (1e-14 + 1e-15 * epsilon)
     assert gaussian.log_delta(epsilon, mu) == pytest.approx(float(mpmath.log(exact)), rel=1e-14, abs=tolerance)
@@ -52,7 +52,7 @@ def test_log_delta(epsilon, mu):
 @example(1e-300, 1e3)
 @example(1e-300, 1e-6)
 @example(0.38292492254802624, 1.0)
-def test_epsilon_is_never_too_small_and_hardly_too_large(delta, mu):
+def test_epsilon_is_a_tight_upper_bound(delta, mu):
     epsilon = gaussian.epsilon_from_delta(delta, mu)
     assert exact_delta(epsilon, mu) <= delta
     smaller = epsilon / (1 + RELATIVE) - ABSOLUTE
@@ -63,7 +63,7 @@ def test_epsilon_is_never_too_small_and_hardly_too_large(delta, mu):
 @given(deltas, epsilons)
 @example(0.99, 1e5)
 @example(1e-300, 1e-6)
-def test_mu_is_never_too_large_and_hardly_too_small(delta, epsilon):
+def test_mu_is_a_tight_lower_bound(delta, epsilon):
     mu = gaussian.mu_from(epsilon, delta)
     assert exact_delta(epsilon, mu) <= delta
     larger = mu * (1 + RELATIVE + ABSOLUTE / epsilon)
@@ -83,7 +83,7 @@ def test_epsilon_is_zero_only_where_delta_alone_covers_it(delta, mu):
 @example(1e-300)
 @example(1.0)
 @example(np.nextafter(math.sqrt(2), 0))
-def test_scaled_tail_is_within_the_error_it_is_granted(x):
+def test_scaled_tail_is_within_its_error_bound(x):
     with mpmath.workdps(60):
         exact = mpmath.exp(mpmath.mpf(x) ** 2 / 2) * mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2))
         error = abs(gaussian._scaled_tail(x) / exact - 1)

@@ -1,4 +1,4 @@
-"""Guarantees in every currency, of restarts and of compositions, against slow oracles."""
+"""Guarantees in every privacy measure, with restarts and compositions, against slow oracles."""
 
 import math
 
@@ -31,7 +31,7 @@ def test_the_tree_of_gboard():
     tree = tff_mf.Tree(2000, variant="online")
     found = tff_mf.guarantee(tree, 2000, GBOARD, noise_multiplier=7)
     assert round(found.zcdp_rho, 2) == 0.81
-    # What was published is the looser conversion from ρ; the run itself is a Gaussian release, for which ε is smaller.
+    # The published ε is converted from ρ, which is looser; the run is a Gaussian release, for which ε is smaller.
     assert round(found.epsilon_from_zcdp(1e-10), 2) == 8.90
     assert round(found.epsilon(1e-10), 2) == 8.53
     assert found.epsilon_by_pld(1e-10) == pytest.approx(found.epsilon(1e-10), abs=1e-6)
@@ -62,7 +62,7 @@ EPSILONS = np.geomspace(0.01, 100, 50)
 DELTAS = np.geomspace(1e-12, 1e-5, 10)
 
 
-# With the pinned SciPy, whose special functions are others, the smallest and the largest.
+# In runs with the pinned SciPy, whose special functions differ, only the smallest and the largest.
 ONCE_BETWEEN = [
     pytest.param(delta, marks=[pytest.mark.once] if 0 < index < 9 else []) for index, delta in enumerate(DELTAS)
 ]
@@ -74,7 +74,7 @@ def test_epsilon_agrees_with_privacy_loss_distributions(delta):
         sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 1, ONCE, epsilon=target, delta=delta)
         found = tff_mf.guarantee(tff_mf.Identity(), 1, ONCE, noise_multiplier=sigma)
         ours = found.epsilon(delta)
-        # On a grid that has nothing to do with ours; they round up between its points.
+        # On a grid unrelated to ours; dp-accounting rounds up between its points.
         theirs = pld.from_gaussian_mechanism(sigma, value_discretization_interval=target / (3000 * math.sqrt(2)))
         theirs = theirs.get_epsilon_for_delta(delta)
         assert ours == pytest.approx(theirs, rel=2e-6)
@@ -85,7 +85,7 @@ def test_epsilon_agrees_with_privacy_loss_distributions(delta):
 
 
 @given(mus, deltas)
-def test_currencies_agree(mu, delta):
+def test_privacy_measures_agree(mu, delta):
     found = tff_mf.Guarantee(mu=mu)
     assert found.zcdp_rho == pytest.approx(mu * mu / 2, rel=1e-12)
     assert found.zcdp_rho >= mu * mu / 2
@@ -136,9 +136,9 @@ def test_composition_is_that_of_dp_accounting(several, delta):
 
 
 def test_the_counts_of_adaptive_clipping():
-    """Andrew et al. (2021), theorem 1, z⁻² = z_Δ⁻² + (2σ_b)⁻², with σ_b⁻² for (2σ_b)⁻²: a zeroed client still counts.
+    """Andrew et al. (2021), theorem 1, z⁻² = z_Δ⁻² + (2σ_b)⁻², with two changes.
 
-    And with k rounds of a client.
+    (2σ_b)⁻² is σ_b⁻², because a client whose update is set to zero is still counted; and a client has k rounds.
     """
     schema = tff_mf.MinSep(min_sep=10, max_participations=4)
     sums = tff_mf.guarantee(tff_mf.Identity(), 40, schema, noise_multiplier=2.0)
@@ -191,7 +191,7 @@ def restarted(draw):
 
 
 @given(restarted())
-def test_restarts_are_never_less_sensitive_than_their_worst_client(case):
+def test_restart_sensitivity_is_never_below_brute_force(case):
     mechanism, rounds, schema, every = case
     found = tff_mf.restart_sensitivity(mechanism, rounds, schema, restart_every=every)
     worst = brute_force(mechanism, rounds, schema, every)
@@ -207,7 +207,7 @@ def test_a_tree_restarted_every_epoch_adds_up_over_epochs():
     once = tff_mf.sensitivity(tff_mf.Tree(16), 16, ONCE)
     found = tff_mf.restart_sensitivity(tff_mf.Tree(16), 48, schema, restart_every=16)
     assert found.value == pytest.approx(once * math.sqrt(3), rel=1e-9)
-    # Without restart an epoch's participations meet in nodes: that costs more than the restarts.
+    # Without restarts, participations of different epochs share nodes, which costs more than the restarts.
     assert tff_mf.sensitivity(tff_mf.Tree(48), 48, schema) > found.value
     free = tff_mf.MinSep(min_sep=16, max_participations=3)
     exact = tff_mf.restart_sensitivity(tff_mf.Tree(16), 48, free, restart_every=16)
@@ -247,8 +247,8 @@ def test_bad_arguments_are_named(make, field):
         make()
 
 
-def test_figures_to_compare_are_infinite_where_they_cannot_be_computed():
-    """Next to no noise: dp-accounting's exponentials overflow, and no order above 1 is left."""
+def test_comparison_figures_are_infinite_if_not_computable():
+    """With almost no noise, exponentials in dp-accounting overflow, and no order above 1 can be represented."""
     found = tff_mf.Guarantee(mu=1e30)
     assert found.epsilon(1e-6) > 1e59
     assert found.epsilon_by_pld(1e-6) == found.epsilon_from_zcdp(1e-6) == math.inf

@@ -1,4 +1,4 @@
-"""Without TensorFlow floor 1 works, and what needs it says how to install it."""
+"""Without TensorFlow, tff_mf works, and everything else says how to install it."""
 
 import json
 import platform
@@ -35,7 +35,7 @@ def test_the_error_has_the_command(module):
     assert REMEDY in last
 
 
-def test_floor_1_works():
+def test_tff_mf_works():
     finished = run(
         "import tff_mf\n"
         "p = tff_mf.MinSep(min_sep=400, max_participations=5)\n"
@@ -57,7 +57,7 @@ def test_commands_that_need_it_say_so_in_one_line(command):
     assert REMEDY in finished.stderr
 
 
-def test_another_python_than_that_of_tff_is_told_so_and_not_to_install_it_there():
+def test_other_versions_of_python_are_not_advised_to_install_tff():
     finished = run(
         "from tff_mf import _requires\n_requires.PYTHON = (3, 0)\n"
         "sys.argv = 'tff-mf train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6'.split()\n"
@@ -83,7 +83,7 @@ def test_account_by_command():
 DOCTOR = "from tff_mf.experiments.cli import main\nmain()"
 
 
-def test_doctor_is_content_with_floor_1_alone_and_says_what_works():
+def test_doctor_accepts_tff_mf_alone_and_says_what_works():
     finished = run(f"sys.argv = ['tff-mf', 'doctor', '--json']\n{DOCTOR}")
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout)
@@ -108,8 +108,8 @@ def test_doctor_advises_no_pins_that_this_python_cannot_have():
     assert "pip install" not in line
 
 
-def test_doctor_fails_where_what_is_installed_would_not_work():
-    """TensorFlow without TFF: somebody has begun to install the pins."""
+def test_doctor_fails_if_the_installed_packages_would_not_work():
+    """TensorFlow without TFF: the installation of the pins is incomplete."""
     begun = "del sys.modules['tensorflow']\nimport importlib.machinery, types\n"
     begun += "sys.modules['tensorflow'] = module = types.ModuleType('tensorflow')\n"
     begun += "module.__spec__ = importlib.machinery.ModuleSpec('tensorflow', None)\n"

@@ -1,4 +1,4 @@
-"""What one process optimizes and saves, another loads: the same C to the bit."""
+"""A mechanism that one process optimizes and saves is loaded by another, to the bit."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ print(json.dumps(found))
 """
 
 
-def test_every_kind_survives_the_way_to_another_process(tmp_path):
+def test_every_kind_is_the_same_in_another_process(tmp_path):
     setting = {"rounds": ROUNDS, "participation": SCHEMA}
     dense = tff_mf.optimize_dense(**setting)
     mechanisms = [

@@ -22,7 +22,7 @@ patterns = st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), max_siz
 
 
 @given(st.sampled_from(MECHANISMS), patterns, st.sampled_from([None, 3, 5, 12]))
-def test_no_signs_of_contributions_exceed_it(mechanism, several, every):
+def test_no_contributions_exceed_the_sensitivity(mechanism, several, every):
     encoder = mechanism.encoder(12)
     if every is not None:
         whole, encoder = encoder, np.zeros((12, 12))
@@ -40,8 +40,8 @@ def test_no_signs_of_contributions_exceed_it(mechanism, several, every):
         assert found.value == pytest.approx(math.sqrt(worst), rel=1e-9)
 
 
-def test_a_restart_that_is_cut_short_ends_where_the_run_does():
-    """Rounds 10 and 11 are the first two of a restart of 5: what they would have added to later rounds never came."""
+def test_a_shorter_last_restart_ends_with_the_run():
+    """Rounds 10 and 11 are the first two of a restart of 5, whose later rounds are not part of the run."""
     encoder = np.tril(np.ones((5, 5)))
     found = tff_mf.pattern_sensitivity(tff_mf.Dense(matrix=encoder), 12, [(10,), (11,)], restart_every=5)
     assert found.exact
@@ -51,7 +51,7 @@ def test_a_restart_that_is_cut_short_ends_where_the_run_does():
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[:2] + MECHANISMS[4:5])
-def test_all_patterns_of_a_schema_are_the_schema(mechanism):
+def test_all_patterns_of_a_schema_have_its_sensitivity(mechanism):
     schema = tff_mf.MinSep(min_sep=4, max_participations=3)
     found = tff_mf.pattern_sensitivity(mechanism, 12, schema.patterns(12))
     assert found.exact
@@ -62,7 +62,7 @@ def test_all_patterns_of_a_schema_are_the_schema(mechanism):
         assert restarted.value <= bound.value * (1 + 1e-12)
 
 
-def test_nobody_moves_nothing():
+def test_no_patterns_have_sensitivity_zero():
     assert tff_mf.pattern_sensitivity(tff_mf.Identity(), 5, [()]).value == 0
 
 

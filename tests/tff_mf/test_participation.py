@@ -18,7 +18,7 @@ def test_min_sep_patterns_are_those_of_the_definition():
     assert sorted(schema.patterns(7)) == sorted(subsets)
 
 
-def test_separation_is_the_difference_of_rounds():
+def test_min_sep_is_the_difference_of_rounds():
     assert (0, 2) in set(tff_mf.MinSep(min_sep=2, max_participations=2).patterns(3))
     assert (0, 1) not in set(tff_mf.MinSep(min_sep=2, max_participations=2).patterns(3))
 
@@ -49,7 +49,7 @@ def test_bad_rounds_are_named(rounds):
         tff_mf.SingleParticipation().check(rounds)
 
 
-def test_made_for_checks_that_the_participations_fit():
+def test_optimized_for_checks_that_the_participations_fit():
     with pytest.raises(InputValueError, match="rounds=5"):
         tff_mf.OptimizedFor(rounds=5, participation=tff_mf.MinSep(min_sep=3, max_participations=3))
     with pytest.raises(InputTypeError, match="participation="):
@@ -76,7 +76,7 @@ def test_fixed_epoch_patterns_are_those_of_the_definition():
     assert set(patterns) <= set(tff_mf.MinSep(min_sep=3, max_participations=2).patterns(10))
 
 
-def test_fixed_epoch_leaves_out_epochs_but_never_more_than_there_are():
+def test_fixed_epoch_patterns_may_skip_epochs_but_not_exceed_them():
     patterns = set(tff_mf.FixedEpoch(min_sep=2, max_participations=3).patterns(9))
     assert (0, 4) in patterns
     assert not {(0, 6), (0, 2, 6), (0, 3)} & patterns
@@ -90,17 +90,17 @@ def test_bad_fields_of_fixed_epoch_are_named(field, value):
 
 
 @pytest.mark.parametrize("converged", [1, 0.0, "yes", np.True_])
-def test_made_for_checks_what_it_is_told_of_the_search(converged):
+def test_optimized_for_checks_converged(converged):
     with pytest.raises(InputTypeError, match="converged="):
         tff_mf.OptimizedFor(rounds=2, participation=tff_mf.SingleParticipation(), converged=converged)
 
 
-def test_made_for_checks_that_the_workload_fits():
+def test_optimized_for_checks_that_the_workload_fits():
     once = tff_mf.SingleParticipation()
     workload = tff_mf.LearningRates(rates=[1.0, 0.5])
     assert tff_mf.OptimizedFor(rounds=2, participation=once, workload=workload).workload == workload
     assert tff_mf.OptimizedFor(rounds=2, participation=once).workload == tff_mf.PrefixSum()
-    with pytest.raises(InputValueError, match="rounds=3 is more than the 2"):
+    with pytest.raises(InputValueError, match="rounds=3 exceeds the 2 rounds"):
         tff_mf.OptimizedFor(rounds=3, participation=once, workload=workload)
     with pytest.raises(InputTypeError, match="workload="):
         tff_mf.OptimizedFor(rounds=3, participation=once, workload="momentum")

@@ -288,7 +288,7 @@ def test_whole_matrices_that_no_memory_holds_are_refused():
     assert tff_mf.sensitivity(mechanism, 20_000, once) == pytest.approx(2**0.5)
     fixed = tff_mf.FixedEpoch(min_sep=1, max_participations=3)
     assert tff_mf.explain_sensitivity(mechanism, 20_000, fixed).exact
-    with pytest.raises(tff_mf.InputError, match="rounds=20000 is more than the 16384"):
+    with pytest.raises(tff_mf.InputError, match="rounds=20000 exceeds the maximum of 16,384"):
         tff_mf.sensitivity(mechanism, 20_000, tff_mf.MinSep(min_sep=1, max_participations=3))
 
 

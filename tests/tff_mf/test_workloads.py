@@ -76,7 +76,7 @@ def test_matrices_are_those_of_equation_11(rates, momentum):
         np.testing.assert_allclose(workload.matrix(rounds), expected, rtol=1e-13, atol=0)
 
 
-def test_momentum_is_what_an_optimizer_does():
+def test_momentum_agrees_with_a_loop_of_sgd():
     gradients = np.random.default_rng(0).standard_normal((8, 3))
     position, velocity, positions = np.zeros(3), np.zeros(3), []
     for rate, gradient in zip(RATES, gradients, strict=True):
@@ -125,7 +125,7 @@ def test_momentum_of_many_rounds_is_quick_and_nears_its_limit():
     error = tff_mf.max_error(tff_mf.Identity(), 10**6, tff_mf.Momentum(momentum=0.5))
     assert error == pytest.approx(2e3, rel=1e-5)
     schedule = tff_mf.LearningRates(rates=tff_mf.LinearSchedule())
-    with pytest.raises(InputValueError, match="rounds=1000000 is more than the 16384"):
+    with pytest.raises(InputValueError, match="rounds=1000000 exceeds the maximum of 16,384"):
         tff_mf.max_error(tff_mf.Identity(), 10**6, schedule)
 
 
@@ -168,7 +168,7 @@ def test_an_unstable_inverse_has_infinite_error_and_no_warning():
         (lambda: tff_mf.LinearSchedule(cooldown_to=float("inf")), "cooldown_to=inf"),
         (lambda: SCHEDULE.rates(6), "warmup_rounds=3 and cooldown_rounds=4 .* rounds=6"),
         (lambda: tff_mf.LearningRates(rates=SCHEDULE).matrix(6), "rounds=6"),
-        (lambda: tff_mf.LearningRates(rates=[1.0]).matrix(2), "rounds=2 is more than the 1"),
+        (lambda: tff_mf.LearningRates(rates=[1.0]).matrix(2), "rounds=2 exceeds the 1 rounds that `rates` lists"),
         (lambda: tff_mf.PrefixSum().matrix(0), "rounds=0"),
         (lambda: tff_mf.PrefixSum().matrix(10**5), "rounds=100000"),
         (lambda: tff_mf.Momentum(momentum=0.5).coefficients(2.5), "rounds=2.5"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from tff_mf import _matrices, _validate
 from tff_mf.errors import InputValueError
+from tff_mf.mechanisms._search_status import SearchStatus
 from tff_mf.participation import Participation
 from tff_mf.workloads import PrefixSum, Workload
 
@@ -20,9 +21,11 @@ class OptimizedFor:
         rounds: Number of rounds n.
         participation: The participation schema.
         workload: What the released stream is used for.
-        duality_gap: What the optimizer said of how far the squared loss is from its least, relatively, or `None`.
-        converged: Whether the optimizer's search ended where it was meant to, in a stationary point or with a small
-            enough gap, as its `OptimizationResult` says; `None` if nobody searched.
+        duality_gap: Relative duality gap of the squared loss reported by the optimizer, or `None` if it has none.
+        converged: Whether the optimizer's search ended at a stationary point or with a small enough gap; `None` if the
+            matrix was not optimized.
+        search: How the optimizer's search ended; `None` if the matrix was not optimized in this process, for artifacts
+            do not store it. It takes no part in comparisons and hashes.
     """
 
     rounds: int
@@ -30,6 +33,7 @@ class OptimizedFor:
     workload: Workload = dataclasses.field(default_factory=PrefixSum)
     duality_gap: float | None = None
     converged: bool | None = None
+    search: SearchStatus | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         remedy = "pass MinSep, FixedEpoch or SingleParticipation"
@@ -39,7 +43,7 @@ class OptimizedFor:
         if self.duality_gap is not None:
             object.__setattr__(self, "duality_gap", _validate.nonnegative("duality_gap", self.duality_gap))
         if self.converged is not None:
-            _validate.instance("converged", self.converged, bool, "True, False, or None if nobody searched")
+            _validate.instance("converged", self.converged, bool, "True, False or None")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

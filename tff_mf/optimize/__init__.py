@@ -1,17 +1,16 @@
-"""How C is found: one mechanism a file."""
+"""Optimizers: how C is found, one mechanism per file."""
 
-from tff_mf.optimize._result import OptimizationResult as OptimizationResult
+from typing import Any
+
+from tff_mf.optimize import former_results
 from tff_mf.optimize.banded import optimize_banded as optimize_banded
-from tff_mf.optimize.banded import optimize_banded_result as optimize_banded_result
 from tff_mf.optimize.banded_inverse import optimize_banded_inverse as optimize_banded_inverse
-from tff_mf.optimize.banded_inverse import optimize_banded_inverse_result as optimize_banded_inverse_result
 from tff_mf.optimize.banded_plus_low_rank import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank
-from tff_mf.optimize.banded_plus_low_rank import (
-    optimize_banded_plus_low_rank_result as optimize_banded_plus_low_rank_result,
-)
 from tff_mf.optimize.banded_toeplitz import optimize_banded_toeplitz as optimize_banded_toeplitz
-from tff_mf.optimize.banded_toeplitz import optimize_banded_toeplitz_result as optimize_banded_toeplitz_result
 from tff_mf.optimize.blt import optimize_blt as optimize_blt
-from tff_mf.optimize.blt import optimize_blt_result as optimize_blt_result
 from tff_mf.optimize.dense import optimize_dense as optimize_dense
-from tff_mf.optimize.dense import optimize_dense_result as optimize_dense_result
+
+
+def __getattr__(name: str) -> Any:
+    """Returns what a former name stands for."""
+    return former_results.found(__name__, name)

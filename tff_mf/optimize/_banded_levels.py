@@ -1,8 +1,8 @@
 """The search for a banded C, from few rounds to many.
 
-C of a quarter of the rounds and bands, stretched, is nearly the best already: what is stretched is its quotient by
-the best banded Toeplitz matrix, which, unlike C, is smooth next to the main diagonal. Nearly all iterations
-then are cheap ones, of few rounds.
+C for a quarter of the rounds and bands, stretched to all of them, is nearly the optimum already. What is stretched is
+the quotient of C and the best banded Toeplitz matrix, because the quotient, unlike C, is smooth next to the main
+diagonal. Most iterations then are cheap ones, over few rounds.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _MEMORY = 10
 
 
 class Found(NamedTuple):
-    """The diagonals of C, float64 `[bands, rounds]`, and how the search for them ended."""
+    """The diagonals of C, float64 `[bands, rounds]`, and the end of the search for them."""
 
     diagonals: np.ndarray
     descent: Descent
@@ -41,9 +41,9 @@ class _Level(NamedTuple):
     Attributes:
         directions: Diagonals of C with unit columns, float64 `[bands, rounds]`.
         toeplitz: Those of the best banded Toeplitz matrix.
-        norms: The column norms that were allowed.
+        norms: The set of allowed column norms.
         variables: Variables of the norms.
-        descent: How the search ended; iterations are those of all problems so far.
+        descent: How the search ended; its iterations are those of all problems so far.
     """
 
     directions: np.ndarray
@@ -61,75 +61,75 @@ def best_diagonals(
     iterations: int,
     progress: Callable[[Progress], None],
 ) -> Found:
-    """Returns the C of the least RmsLoss, and how the search for it ended."""
+    """Returns the C with the least RmsLoss, and how the search for it ended."""
     settings = [(optimized_for, bands)]
     while settings[-1][1] >= _FEWEST_BANDS:
         settings.append((_coarser(settings[-1][0]), -(-settings[-1][1] // _COARSENING)))
     level = None
     for setting, fewer in reversed(settings):
-        # Fewer rounds are only where the search begins: the workload need not be stretched.
+        # A problem of fewer rounds only gives a start: prefix sums will do for its workload.
         inverse = inverse_diagonals(optimized_for.workload if setting is optimized_for else PrefixSum(), setting.rounds)
         norms = column_norms(setting, unit=unit_norms)
-        level = _solve(setting.rounds, fewer, norms, BandedError(inverse), level, iterations, progress)
+        level = _solve(_Problem(setting.rounds, fewer, norms, BandedError(inverse)), level, iterations, progress)
     assert level is not None
     lengths = np.sqrt(level.norms.squared(level.variables))
     descent = level.descent
     # The sensitivity squared is k, whatever the norms.
     factor = np.sqrt(optimized_for.participation.max_participations)
     descent = descent._replace(history=tuple(factor * error for error in descent.history))
-    # A column and its negative are as good; noise wants a positive main diagonal.
+    # A column and its negative give the same error; the noise needs a positive main diagonal.
     return Found(level.directions * np.where(level.directions[0] < 0, -lengths, lengths), descent)
 
 
-def _solve(
-    rounds: int,
-    bands: int,
-    norms: ColumnNorms,
-    error: BandedError,
-    coarse: _Level | None,
-    iterations: int,
-    progress: Callable[[Progress], None],
-) -> _Level:
-    toeplitz = _toeplitz_directions(rounds, bands)
-    split = len(norms.start())
+class _Problem:
+    """Log of RmsError as a function of the variables of the norms, followed by columns of C before normalization."""
 
-    def log_error(variables: np.ndarray) -> Value:
-        """Returns the log of RmsError: the variables of the norms come first, then columns of any lengths."""
-        free = variables[split:].reshape(bands, rounds)
+    def __init__(self, rounds: int, bands: int, norms: ColumnNorms, error: BandedError) -> None:
+        self.rounds, self.bands, self.norms = rounds, bands, norms
+        self._error = error
+        self.split = len(norms.start())
+
+    def __call__(self, variables: np.ndarray) -> Value:
+        free = variables[self.split :].reshape(self.bands, self.rounds)
         lengths = np.sqrt(np.sum(np.square(free), axis=0))
         columns = free / lengths
-        scale = np.sqrt(norms.squared(variables[:split]))
-        total, by_diagonals = error(columns * scale)
+        scale = np.sqrt(self.norms.squared(variables[: self.split]))
+        total, by_diagonals = self._error(columns * scale)
         by_columns = by_diagonals * scale
         along = np.sum(columns * by_columns, axis=0)
         by_free = (by_columns - columns * along) / lengths
-        by_norms = norms.gradient(variables[:split], along / (2 * np.square(scale)))
-        return Value(0.5 * np.log(total / rounds), np.concatenate([by_norms, by_free.ravel()]) / (2 * total))
+        by_norms = self.norms.gradient(variables[: self.split], along / (2 * np.square(scale)))
+        gradient = np.concatenate([by_norms, by_free.ravel()]) / (2 * total)
+        return Value(0.5 * np.log(total / self.rounds), gradient)
 
-    if coarse is None:
-        done, starts = 0, [np.concatenate([norms.start(), toeplitz.ravel()])]
-    else:
-        done, directions = (
-            coarse.descent.iterations,
-            _unit_columns(toeplitz * _stretched(_quotient(coarse), bands, rounds)),
-        )
-        # How participations fit into the rounds differs between a setting and its quarter, so that
-        # norms may be no good when stretched.
-        refined = norms.refined(coarse.norms, coarse.variables)
-        starts = [np.concatenate([first, directions.ravel()]) for first in (refined, norms.start())]
+    def start(self, toeplitz: np.ndarray, coarse: _Level | None) -> np.ndarray:
+        """Returns the variables to begin with: those of the coarse problem's solution, stretched, if there is one."""
+        if coarse is None:
+            return np.concatenate([self.norms.start(), toeplitz.ravel()])
+        directions = _unit_columns(toeplitz * _stretched(_quotient(coarse), self.bands, self.rounds))
+        # A setting and its quarter fit participations into their rounds differently, so that stretched norms may be
+        # worse than the first ones.
+        refined = self.norms.refined(coarse.norms, coarse.variables)
+        starts = [np.concatenate([first, directions.ravel()]) for first in (refined, self.norms.start())]
+        return min(starts, key=lambda start: self(start).value) if self.split else starts[0]
+
+
+def _solve(problem: _Problem, coarse: _Level | None, iterations: int, progress: Callable[[Progress], None]) -> _Level:
+    done = 0 if coarse is None else coarse.descent.iterations
+    toeplitz = _toeplitz_directions(problem.rounds, problem.bands)
     descent = descend(
-        log_error,
-        min(starts, key=lambda start: log_error(start).value) if split else starts[0],
+        problem,
+        problem.start(toeplitz, coarse),
         iterations=iterations,
         tolerance=_TOLERANCE,
         memory=_MEMORY,
-        on_iteration=lambda iteration, value: progress(Progress(rounds, done + iteration, value)),
+        on_iteration=lambda iteration, value: progress(Progress(problem.rounds, done + iteration, value)),
     )
     return _Level(
-        directions=_unit_columns(descent.variables[split:].reshape(bands, rounds)),
+        directions=_unit_columns(descent.variables[problem.split :].reshape(problem.bands, problem.rounds)),
         toeplitz=toeplitz,
-        norms=norms,
-        variables=descent.variables[:split],
+        norms=problem.norms,
+        variables=descent.variables[: problem.split],
         descent=descent._replace(iterations=done + descent.iterations),
     )
 
@@ -161,7 +161,7 @@ def _quotient(level: _Level) -> np.ndarray:
 
 
 def _stretched(quotient: np.ndarray, bands: int, rounds: int) -> np.ndarray:
-    """Returns a quotient of diagonals for more bands and rounds; beyond the last row it is taken as in the last row."""
+    """Returns a quotient of diagonals, for more bands and rounds; entries beyond the last row repeat those in it."""
     lowest = np.minimum(np.arange(len(quotient))[:, None], np.arange(quotient.shape[1] - 1, -1, -1))
     filled = np.take_along_axis(quotient, lowest, axis=0)
     return resampled(resampled(filled, bands, axis=0), rounds, axis=1)

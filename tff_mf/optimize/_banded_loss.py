@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Rounds that the window of errors moves on by: products of small matrices are slow, and long blocks waste work.
+# Rounds by which the window of errors advances: products of small matrices are slow, and long blocks waste work.
 _BLOCK = 96
 
 
 class BandedError:
-    """Sum over rounds of the variance of A·C⁻¹z, and its gradient by the diagonals of C.
+    """Sum over rounds of the variance of A·C⁻¹z, and its gradient with respect to the diagonals of C.
 
-    The errors x = A·C⁻¹z obey M·x = z with M = C·A⁻¹, which is banded where A⁻¹ is: given as many errors as M has
-    bands below its diagonal, the next ones are a linear function of these and of fresh noise. So the covariance of
-    a window of errors moves on block by block, in matrix products. Nothing of the size [rounds, rounds]
-    is ever formed. The gradient comes from the same recursion run backwards.
+    The errors x = A·C⁻¹z satisfy M·x = z with M = C·A⁻¹, which is banded if A⁻¹ is: given as many errors as M has bands
+    below its diagonal, the next ones are a linear function of them and of fresh noise. The covariance of a window of
+    errors therefore advances block by block, by matrix products. No matrix of size [rounds, rounds] is formed. The
+    gradient comes from the same recursion run backwards.
 
-    Diagonals are stored as LAPACK does: row l, column j holds the entry (j + l, j).
+    Diagonals are stored as in LAPACK: row l, column j holds the entry (j + l, j).
     """
 
     def __init__(self, workload_inverse: np.ndarray) -> None:
@@ -40,7 +40,7 @@ class BandedError:
 
 
 class _Step(NamedTuple):
-    """What one block of rounds leaves for the way back.
+    """The intermediate results of one block of rounds that the gradient needs.
 
     Attributes:
         start: Its first round.
@@ -105,9 +105,9 @@ def _gradient(steps: list[_Step], reach: int, rounds: int) -> np.ndarray:
 
 
 def _by_rows(padded: np.ndarray, reach: int, rounds: int) -> np.ndarray:
-    """Views diagonals as rows of M: entry (i, t) is that of row i and column i − reach + t.
+    """Returns a view of diagonals as rows of M: entry (i, t) is that of row i and column i − reach + t.
 
-    `padded` has `reach` columns more on the left, so that these columns exist from the first round on.
+    `padded` has `reach` additional columns on the left, so that these columns exist from the first round on.
     """
     step = padded.itemsize
     return np.lib.stride_tricks.as_strided(
@@ -116,7 +116,7 @@ def _by_rows(padded: np.ndarray, reach: int, rounds: int) -> np.ndarray:
 
 
 def _dense(rows: np.ndarray) -> np.ndarray:
-    """Returns rows of a banded matrix side by side with the columns they are in: each begins one column further."""
+    """Returns rows of a banded matrix in their columns: each row starts one column after the previous one."""
     size, width = rows.shape
     dense = np.zeros((size, width - 1 + size))
     _skewed(dense)[:] = rows
@@ -124,7 +124,7 @@ def _dense(rows: np.ndarray) -> np.ndarray:
 
 
 def _skewed(dense: np.ndarray) -> np.ndarray:
-    """Views the band of what `_dense` returns, `[size, width]`."""
+    """Returns a view of the band of a result of `_dense`, `[size, width]`."""
     size, width = dense.shape
     step = dense.itemsize
     return np.lib.stride_tricks.as_strided(dense, (size, width - size + 1), (dense.strides[0] + step, step))

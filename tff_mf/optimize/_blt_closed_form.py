@@ -25,7 +25,7 @@ class Term(NamedTuple):
 class BLTClosedForm:
     """Squared error and squared sensitivity of any BLT in one setting.
 
-    Exponents are x = −log θ: near 0 they keep the digits that θ near 1 has lost.
+    Exponents are x = −log θ: near 0 they have the precision that θ lacks near 1.
     """
 
     def __init__(self, optimized_for: OptimizedFor, objective: str) -> None:
@@ -46,9 +46,9 @@ class BLTClosedForm:
     def squared_sensitivity(self, omega: np.ndarray, exponents: np.ndarray) -> Term:
         """Returns ‖C·u(π*)‖² of c_i = Σ_j ω_j e^(−x_j·(i−1)), c₀ = 1: theorem 3.1.
 
-        From the (m+1)-th of the participations at 0, b, 2b, … on and until the next, row mb + s of
-        C·u(π*) is Σ_j ω_j θ_j^(s−1) P_mj with P_mj = Σ_{i≤m} θ_j^(ib): a sum of exponentials in s. Row
-        mb itself is 1 + Σ_j ω_j θ_j^(b−1) P_(m−1)j.
+        Participations are at 0, b, 2b, …. From the (m+1)-th of them to the next, row mb + s of C·u(π*) is
+        Σ_j ω_j θ_j^(s−1) P_mj with P_mj = Σ_{i≤m} θ_j^(ib): a sum of exponentials in s. Row mb itself is
+        1 + Σ_j ω_j θ_j^(b−1) P_(m−1)j.
         """
         carried = np.exp(-self._starts * exponents)
         carried_slope = np.cumsum(-self._starts * carried, axis=0)
@@ -65,7 +65,7 @@ class BLTClosedForm:
         half_by_omega = (overlap * sums + last_overlap * last_sums) @ omega
         half_by_bridged = hits @ before
 
-        # Through the sums over a stretch, and through what is carried into it.
+        # By the exponents in the sums over a stretch, and by those in the sums carried into it.
         by_stretch = (overlap * slopes + last_overlap * last_slopes) @ omega
         by_carried = omega @ ((before.T @ before_slope) * sums + np.multiply.outer(last, last_slope) * last_sums)
         half_by_exponent = omega * (by_stretch + by_carried)

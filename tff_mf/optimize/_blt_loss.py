@@ -19,7 +19,7 @@ class BLTLoss:
 
         ω_j = Π_i (θ_j − θ̂_i) / Π_{i≠j} (θ_j − θ_i),    β_p = Π_i (p − θ_i) / Π_{q≠p} (p − q).
 
-    All ω and β are positive, so that nothing cancels in the sums over them.
+    All ω and β are positive, so that there is no cancellation in the sums over them.
     """
 
     def __init__(self, optimized_for: OptimizedFor, objective: str, buffers: int) -> None:
@@ -60,8 +60,8 @@ class BLTLoss:
     def _weights(self, increments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns 1 − e^−(z_q − z_p) for each pair p < q of nodes, and the β and ω of the nodes.
 
-        The decays of nodes p and q differ by e^(−z_p)·(1 − e^−(z_q − z_p)), and z_q − z_p is the sum of
-        the increments between them: nowhere is one number taken from another close to it.
+        The decays of nodes p and q differ by e^(−z_p)·(1 − e^−(z_q − z_p)), and z_q − z_p is the sum of the increments
+        between them, so that no two nearly equal numbers are subtracted.
         """
         factors = -np.expm1(-(self._differences @ increments))
         return factors, np.exp(self._powers @ np.log(factors) - self._offsets @ increments)

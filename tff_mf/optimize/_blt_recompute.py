@@ -1,32 +1,32 @@
-"""Loss of a finished BLT, from the parameters it carries and not from those of the optimizer."""
+"""Loss of a finished BLT, from its own parameters rather than those of the optimizer."""
 
 import numpy as np
 
 from tff_mf.mechanisms import BLT, BLTParameters, OptimizedFor
 from tff_mf.optimize._blt_closed_form import BLTClosedForm
 
-# Up to here every coefficient is summed, in some 20 ms.
+# Largest number of rounds for which every coefficient is summed; it takes about 20 ms.
 _DIRECT_ROUNDS = 2**20
 
-# Powers of θ are products of those inside a block and those that begin the blocks: one matrix product, few powers.
+# Each power of θ is a power within a block times the first power of that block: one matrix product, few powers.
 _BLOCK = 1024
 
-# Far from underflow when squared, and of no account in any loss.
+# Far from underflow when squared, and negligible in any loss.
 _LEAST_DECAY = 1e-100
 
 
 def recomputed_loss(mechanism: BLT, optimized_for: OptimizedFor, objective: str) -> float:
     """Returns MaxLoss or RmsLoss of a BLT with non-increasing coefficients, for prefix sums.
 
-    Up to 2²⁰ rounds it is the direct sum over the coefficients of C and B, which shares nothing
-    with what the optimizer minimized. Beyond, it is the closed form for (θ, ω) and for the (θ̂, ω̂)
-    that `BLT.inverse_parameters` finds in them.
+    Up to 2²⁰ rounds it is the direct sum over the coefficients of C and B, which shares no code with the loss that the
+    optimizer minimized. Beyond, it is the closed form for (θ, ω) and for the (θ̂, ω̂) that `BLT.inverse_parameters`
+    computes from them.
 
     Source: McMahan et al. (2024), theorem 3.1 and proposition 3.2.
 
     Args:
         mechanism: The BLT.
-        optimized_for: Setting the loss is taken in.
+        optimized_for: The setting of the loss.
         objective: "max" or "rms".
     """
     squared = _direct if optimized_for.rounds <= _DIRECT_ROUNDS else _closed_form
@@ -53,7 +53,7 @@ def _closed_form(mechanism: BLT, optimized_for: OptimizedFor, objective: str) ->
     form = BLTClosedForm(optimized_for, objective)
     theta = np.asarray(mechanism.theta)
     inverse = mechanism.inverse_parameters()
-    # Rounding can carry a θ̂ out of (0, 1).
+    # Rounding can move a θ̂ out of (0, 1).
     inverse_theta = np.clip(inverse.theta, _LEAST_DECAY, np.nextafter(1, 0))
     constant = np.prod((1 - theta) / (1 - inverse_theta))
     beta = np.concatenate([[constant], -inverse.omega / (1 - inverse_theta)])

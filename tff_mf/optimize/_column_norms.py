@@ -1,8 +1,7 @@
-"""How the squared column norms of C may differ at one sensitivity: variables all of whose values are allowed.
+"""Sets of squared column norms of C that all have one sensitivity, each parametrized without constraints.
 
-For C with no more bands than participations are apart, sensitivity squared is the largest sum of squared column
-norms d over a participation pattern. Every kind of norms here has it equal to the largest number of
-participations k, as d = 1 has.
+If C has at most `min_sep` bands, its squared sensitivity is the largest sum of squared column norms d over a
+participation pattern. In every set here it is the largest number of participations k, as for d = 1.
 """
 
 from typing import Protocol
@@ -12,7 +11,7 @@ import numpy as np
 from tff_mf.mechanisms import OptimizedFor
 from tff_mf.participation import FixedEpoch
 
-# Of equal norms, in the first norms tried for clients that only keep their distance.
+# Share of equal norms in the first norms tried for min-sep participation.
 _SHARED = 0.3
 
 
@@ -28,16 +27,16 @@ class ColumnNorms(Protocol):
         ...
 
     def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
-        """Returns the gradient by the variables of what has the gradient `by_squared` by d."""
+        """Returns the gradient with respect to the variables, given that with respect to d."""
         ...
 
     def refined(self, coarse: "ColumnNorms", variables: np.ndarray) -> np.ndarray:
-        """Returns variables for d as it is for `variables` of the same kind of norms over fewer rounds."""
+        """Returns variables whose d resembles that of `variables` in a set of the same kind over fewer rounds."""
         ...
 
 
 def column_norms(optimized_for: OptimizedFor, *, unit: bool) -> ColumnNorms:
-    """Returns all that the schema allows, or d = 1; with one participation nothing is gained by other norms."""
+    """Returns all norms that the schema allows, or d = 1, which is optimal for one participation."""
     if unit or optimized_for.participation.max_participations == 1:
         return _UnitNorms(optimized_for)
     return (
@@ -68,15 +67,15 @@ class _UnitNorms:
 
 
 class _EpochNorms:
-    """For clients in fixed places of epochs: d adds up to k over the k epochs, for each place.
+    """For clients at fixed places in epochs: for each place, d adds up to k over k epochs.
 
-    After k epochs d repeats, so that it adds up to k over any k epochs on end. Source: Choquette-Choo et
-    al. (2023), proposition B.1.
+    After k epochs d repeats, so that it adds up to k over any k consecutive epochs. Source: Choquette-Choo et al.
+    (2023), proposition B.1.
     """
 
     def __init__(self, optimized_for: OptimizedFor) -> None:
         schema = optimized_for.participation
-        self._limit, self._places, self._rounds = schema.max_participations, schema.min_sep, optimized_for.rounds
+        self._most, self._places, self._rounds = schema.max_participations, schema.min_sep, optimized_for.rounds
         epochs = np.arange(schema.max_participations)[:, None]
         self._reached = epochs * schema.min_sep + np.arange(schema.min_sep) < optimized_for.rounds
 
@@ -84,13 +83,13 @@ class _EpochNorms:
         return np.zeros(self._reached.size)
 
     def squared(self, variables: np.ndarray) -> np.ndarray:
-        return np.resize(self._limit * self._shares(variables), self._rounds)
+        return np.resize(self._most * self._shares(variables), self._rounds)
 
     def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
         period = self._reached.size
         repeats = -(-self._rounds // period)
         whole = np.concatenate([by_squared, np.zeros(repeats * period - self._rounds)])
-        by_shares = self._limit * whole.reshape(repeats, *self._reached.shape).sum(axis=0)
+        by_shares = self._most * whole.reshape(repeats, *self._reached.shape).sum(axis=0)
         shares = self._shares(variables)
         return (shares * (by_shares - np.sum(shares * by_shares, axis=0))).ravel()
 
@@ -105,16 +104,16 @@ class _EpochNorms:
 
 
 class _WindowNorms:
-    """For any two participations at least b apart: d = y + Σ of y_w over the windows w of b rounds that hold it.
+    """For min-sep participation: d is y plus the sum of y_w over the windows w of b rounds that contain the round.
 
-    With y ≥ 0 and Σ y_w + k·y = k, no pattern has a larger sum than k: it has at most one round in a
-    window, and at most k rounds. Nothing is lost: the largest sum is a linear program whose matrix, rows
-    of consecutive ones, is totally unimodular, and every y is a solution of its dual.
+    With y ≥ 0 and Σ y_w + k·y = k, no pattern has a sum above k: it has at most one round in a window, and at most k
+    rounds. This covers all allowed norms: the largest sum is a linear program whose matrix, with rows of consecutive
+    ones, is totally unimodular, and every y is a solution of its dual.
     """
 
     def __init__(self, optimized_for: OptimizedFor) -> None:
         schema = optimized_for.participation
-        self._limit, self._width = schema.max_participations, min(schema.min_sep, optimized_for.rounds)
+        self._most, self._width = schema.max_participations, min(schema.min_sep, optimized_for.rounds)
         self._windows = optimized_for.rounds - self._width + 1
 
     def start(self) -> np.ndarray:
@@ -123,12 +122,12 @@ class _WindowNorms:
     def squared(self, variables: np.ndarray) -> np.ndarray:
         shares = np.square(variables) / np.sum(np.square(variables))
         sums = np.convolve(shares[:-1], np.ones(self._width))
-        return self._limit * sums + shares[-1]
+        return self._most * sums + shares[-1]
 
     def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
         total = np.sum(np.square(variables))
         shares = np.square(variables) / total
-        by_windows = self._limit * np.correlate(by_squared, np.ones(self._width), mode="valid")
+        by_windows = self._most * np.correlate(by_squared, np.ones(self._width), mode="valid")
         by_shares = np.append(by_windows, by_squared.sum())
         return 2 * variables * (by_shares - shares @ by_shares) / total
 
@@ -139,7 +138,7 @@ class _WindowNorms:
 
 
 def resampled(values: np.ndarray, length: int, *, axis: int) -> np.ndarray:
-    """Returns the values interpolated between along an axis, so that there are `length` of them."""
+    """Returns the values interpolated linearly to `length` values along an axis."""
     places = np.linspace(0, values.shape[axis] - 1, length)
     left = np.minimum(places.astype(int), max(values.shape[axis] - 2, 0))
     shape = [1] * values.ndim

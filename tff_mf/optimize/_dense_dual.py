@@ -1,8 +1,8 @@
-"""The dual of the best dense factorization, its gradient, and the feasible X that belongs to a dual point.
+"""The dual of the optimal dense factorization, its gradient, and a feasible X for every dual point.
 
 X = CᵀC minimizes tr(T·X⁻¹), T = AᵀA, over positive definite X in which rounds of one client, t ≡ s mod b, are
 orthogonal, X_ts = 0, and either the squared norms of one client's columns, X_tt, add up to 1 in every class mod b, or
-all of them are 1. For U ≥ 0 that is block diagonal over the classes, tr(T·X⁻¹) + tr(U·X) is least at
+all of them are 1. For U ≥ 0 that is block diagonal over the classes, tr(T·X⁻¹) + tr(U·X) has its minimum at
 
     X = U^(−½)·(U^½·T·U^½)^½·U^(−½), where it is 2·tr((U^½·T·U^½)^½):
 
@@ -11,24 +11,24 @@ Denisov et al. (2022), section 3, for one participation, where U is diagonal, an
 
     2·tr((U^½·T·U^½)^½) − Σ of the u that are different multipliers ≤ tr(T·X⁻¹) for every feasible X,
 
-and scaling U at best turns the left side into tr(…)² / Σ u. What X violates of its constraints is the gradient.
+and the optimal scale of U turns the left side into tr(…)² / Σ u. The violation of the constraints by X is the gradient.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Of U's blocks, scaled to a unit diagonal: a Cholesky factor needs it above 0.
+# Least eigenvalue of U's blocks, scaled to a unit diagonal: a Cholesky factor needs it to be positive.
 _LEAST_EIGENVALUE = 1e-9
 
 
 class Problem(NamedTuple):
-    """T by class and epoch: the round e·b + c is `[c, e]`; epochs that class c has no round in are zero.
+    """T by class and epoch: round e·b + c has the index `[c, e]`; entries beyond the last round are zero.
 
     Attributes:
         gram: T, float64 `[classes, epochs, classes, epochs]`.
-        exists: Which rounds there are, bool `[classes, epochs]`.
-        equal_norms: Whether all columns of C have one norm, rather than classes one sum of squared norms.
+        exists: Which of these rounds exist, bool `[classes, epochs]`.
+        equal_norms: Whether all columns of C have one norm, rather than all classes one sum of squared norms.
     """
 
     gram: np.ndarray
@@ -49,14 +49,14 @@ class Point(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What is known at a point that was scaled to the best dual value.
+    """The dual function at a point that was scaled to its optimal scale.
 
     Attributes:
         point: The point, scaled.
-        value: Lower bound of tr(T·X⁻¹) for norms of which a client's sum is 1.
+        value: Lower bound of tr(T·X⁻¹) if a client's squared norms add up to 1.
         gram: X, float64 `[classes, epochs, classes, epochs]`.
-        residual: Step from `point` to where X would meet its constraints if nothing else changed, as a
-            change of log u and of the correlations, float64 `[variables]`.
+        residual: Step from `point` to where X would meet its constraints if nothing else changed, as a change of log u
+            and of the correlations, float64 `[variables]`.
         violation: Largest violation of the constraints by X, relative to the norms.
     """
 
@@ -86,7 +86,7 @@ def in_rounds(gram: np.ndarray, rounds: int) -> np.ndarray:
 
 
 def start(problem: Problem) -> Point:
-    """Returns the U of the best X that is diagonal, as far as U's blocks can have it: exact for b = 1."""
+    """Returns the U of the best diagonal X, as nearly as blocks of U can represent it: exactly for b = 1."""
     blocks = _blocks(problem.gram)
     scale = np.sqrt(np.where(problem.exists, np.diagonal(blocks, axis1=1, axis2=2), 1.0))
     correlations = blocks / (scale[:, :, None] * scale[:, None, :])
@@ -100,7 +100,7 @@ def evaluate(problem: Problem, point: Point) -> Evaluation:
     size = classes * epochs
     roots = np.sqrt(point.weights)
     factors = roots[:, :, None] * np.linalg.cholesky(point.correlations)
-    # U = GGᵀ serves as well as U^½U^½, and costs no eigenvectors of blocks.
+    # U = GGᵀ serves as well as U^½U^½, without eigenvectors of the blocks.
     inner = _congruent(problem.gram, factors).reshape(size, size)
     values, vectors = np.linalg.eigh(inner)
     values = np.sqrt(np.maximum(values, 0.0))
@@ -116,7 +116,7 @@ def evaluate(problem: Problem, point: Point) -> Evaluation:
 
 
 def feasible(problem: Problem, gram: np.ndarray) -> np.ndarray:
-    """Returns the nearest X, by scaling, that meets the constraints; it may have lost its definiteness."""
+    """Returns X scaled to meet the constraints; it may no longer be positive definite."""
     classes = len(problem.exists)
     norms = np.where(problem.exists, np.diagonal(_blocks(gram), axis1=1, axis2=2), 0.0)
     targets = norms if problem.equal_norms else np.sum(norms, axis=1, keepdims=True)
@@ -135,7 +135,7 @@ def variables(problem: Problem, point: Point) -> np.ndarray:
 
 
 def point_of(problem: Problem, vector: np.ndarray) -> Point:
-    """Returns the point of a vector, its correlations pulled back to where they are positive definite."""
+    """Returns the point of a vector, with its correlations moved to where they are positive definite."""
     classes, epochs = problem.exists.shape
     shape = (classes, epochs if problem.equal_norms else 1)
     weights = np.exp(vector[: shape[0] * shape[1]]).reshape(shape)
@@ -148,7 +148,7 @@ def point_of(problem: Problem, vector: np.ndarray) -> Point:
 
 
 def _residual(problem: Problem, point: Point, blocks: np.ndarray) -> tuple[np.ndarray, float]:
-    """Denisov's step u ← u·diag(X), for blocks: U ← U^½·X·U^½, in a scale where X is to be the identity."""
+    """Returns Denisov's step u ← u·diag(X), for blocks U ← U^½·X·U^½, on a scale on which the target of X is 1."""
     exists, epochs = problem.exists, problem.exists.shape[1]
     norms = np.where(exists, np.diagonal(blocks, axis1=1, axis2=2), 0.0)
     sums = norms if problem.equal_norms else np.sum(norms, axis=1, keepdims=True)
@@ -168,7 +168,7 @@ def _residual(problem: Problem, point: Point, blocks: np.ndarray) -> tuple[np.nd
 
 
 def _congruent(gram: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Returns GᵀMG for G block diagonal over the classes; for the inverse of G, G⁻ᵀMG⁻¹."""
+    """Returns GᵀMG for factors G that are block diagonal over the classes."""
     classes, epochs = factors.shape[:2]
     size = classes * epochs
     left = factors.transpose(0, 2, 1) @ gram.reshape(classes, epochs, size)
@@ -186,7 +186,7 @@ def _upper(point: Point) -> tuple:
 
 
 def _safe(correlations: np.ndarray) -> np.ndarray:
-    """Returns them with a unit diagonal, mixed with the identity where they are not positive definite."""
+    """Returns correlations with a unit diagonal, mixed with the identity where they are not positive definite."""
     epochs = correlations.shape[1]
     identity = np.eye(epochs)
     result = correlations * (1 - identity) + identity

@@ -7,26 +7,26 @@ import numpy as np
 from tff_mf.optimize import _dense_dual
 from tff_mf.optimize._dense_dual import Evaluation, Point, Problem
 
-# Steps that are mixed. More add nothing, and each is as long as the vector of all multipliers.
+# Number of steps that are mixed. More give no gain, and each takes as much memory as all multipliers.
 _MEMORY = 8
 
-# The first step has nothing to be mixed with; residuals shrink by half and more, so that one and a half is about right.
+# Length of the first step, which has no others to be mixed with; residuals shrink by half or more in later ones.
 _FIRST_STEP = 1.5
 
-# A coarse problem has to be good enough for what interpolation leaves of it.
+# Accuracy of a coarse solution: a better one would be lost in the interpolation.
 _COARSE_VIOLATION = 3e-3
 _COARSE_STEPS = 30
 _COARSEST_CLASSES = 8
 
-# Between two steps of a search that goes wrong.
+# Growth of the residual, relative to the best, at which a search is restarted.
 _GROWTH = 4.0
 
 
 def search(problem: Problem) -> Iterator[Evaluation]:
-    """Yields evaluations that approach the optimum, for ever: the caller knows when it is close enough.
+    """Yields evaluations that approach the optimum, without end: the caller decides when one is close enough.
 
-    Multipliers are smooth functions of the place in an epoch. The optimum of the problem with half as many rounds
-    an epoch, found in an eighth of the time and in the same way, is a start from which few steps are needed.
+    Multipliers are smooth functions of the place in an epoch. The optimum of the problem with half as many rounds per
+    epoch, found in the same way in an eighth of the time, is a start from which few steps are needed.
     """
     yield from _mixed(problem, _first(problem))
 
@@ -43,11 +43,11 @@ def _first(problem: Problem) -> Point:
             best = evaluation
         if best.violation < _COARSE_VIOLATION or step == _COARSE_STEPS:
             return _interpolated(problem, coarse, best.point)
-    raise AssertionError("a search does not end by itself")
+    raise AssertionError("a search has no end of its own")
 
 
 def _mixed(problem: Problem, point: Point) -> Iterator[Evaluation]:
-    """Anderson's mixing, begun anew at the best point so far when a step has made things much worse."""
+    """Yields the evaluations of Anderson's mixing, restarted at the best point so far if the residual grew a lot."""
     best: Evaluation | None = None
     first_step = _FIRST_STEP
     places: list[np.ndarray] = []
@@ -75,7 +75,7 @@ def _step(places: list[np.ndarray], residuals: list[np.ndarray], first_step: flo
 
 
 def _halved(exists: np.ndarray) -> np.ndarray:
-    """Returns the first class of each group of one or two neighbours that have the same epochs."""
+    """Returns the first class of each group of one or two neighboring classes that have the same epochs."""
     change = int(np.count_nonzero(exists[:, -1]))
     return np.unique(np.concatenate([np.arange(0, change, 2), np.arange(change, len(exists), 2)]))
 
@@ -107,9 +107,9 @@ def _interpolated(problem: Problem, coarse: Problem, point: Point) -> Point:
 
 
 def _stretched(values: np.ndarray, size: int) -> np.ndarray:
-    """Returns values at `size` places, from those at fewer, along the first axis.
+    """Returns values interpolated to `size` places along the first axis.
 
-    Multipliers fall like powers of the distance to either end: in its logarithm they are nearly straight.
+    Multipliers fall like powers of the distance to either end, so that they are nearly linear in its logarithm.
     """
     if len(values) == 1:
         return np.repeat(values, size, axis=0)

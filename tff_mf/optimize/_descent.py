@@ -1,20 +1,17 @@
 """L-BFGS on the log of a loss."""
 
-import dataclasses
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf.losses import max_loss, rms_loss
-from tff_mf.optimize._result import MechanismT, OptimizationResult
+from tff_mf.optimize._status import MechanismT, with_status
 
-# In units of the log of the loss.
+# Added to the last finite log of the loss where the loss is not finite.
 _WALL = 10.0
 
-# A search has converged if no entry of the gradient of log(loss) is larger; one that ended by itself, because
-# iterations gained nothing any more, may have larger ones.
+# A search has converged if no entry of the gradient of log(loss) is larger. One that ended by itself, because
+# iterations no longer gained anything, may have larger entries.
 _STATIONARY = 1e-4
 _STATIONARY_IF_ENDED = 1e-3
 
@@ -27,7 +24,17 @@ class Value(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """How a search ended: `ended` says that it did so by itself, and `history` has the loss after each iteration."""
+    """How a search ended.
+
+    Attributes:
+        variables: Where it ended, float64 `[variables]`.
+        log_loss: Log of the loss there.
+        gradient_norm: Largest entry of the gradient of log(loss) there.
+        iterations: Number of iterations.
+        ended: Whether it ended by itself, rather than for lack of iterations.
+        ending: How it ended, in words.
+        history: The loss after each iteration.
+    """
 
     variables: np.ndarray
     log_loss: float
@@ -36,6 +43,13 @@ class Descent(NamedTuple):
     ended: bool
     ending: str
     history: tuple[float, ...]
+
+
+def nothing_to_choose(log_loss: float) -> Descent:
+    """Returns the end of a search without variables."""
+    return Descent(
+        np.zeros(0), log_loss, gradient_norm=0.0, iterations=0, ended=True, ending="nothing to choose", history=()
+    )
 
 
 def descend(
@@ -52,41 +66,23 @@ def descend(
     Args:
         loss: Returns the log of the loss and its gradient.
         start: Where to start, float64 `[variables]`.
-        iterations: Largest number of them.
-        tolerance: The search ends where an iteration lowers the loss by less than this, relatively.
-        memory: Number of earlier steps that the next one is made from.
-        on_iteration: Is told the number and the loss of each iteration.
+        iterations: Largest number of iterations.
+        tolerance: The search ends once an iteration lowers the loss by less than this relative amount.
+        memory: Number of earlier steps that L-BFGS keeps.
+        on_iteration: Called with the number and the loss of each iteration.
     """
     # Imported here: it would double the time of `import tff_mf`.
     import scipy.optimize
 
     if not len(start):
-        value = float(loss(start).value)
-        return Descent(
-            start, value, gradient_norm=0.0, iterations=0, ended=True, ending="nothing to choose", history=()
-        )
-    last: list[float] = []
-    history: list[float] = []
-
-    def evaluate(variables: np.ndarray) -> tuple[float, np.ndarray]:
-        with np.errstate(all="ignore"):
-            value, gradient = loss(variables)
-        if not np.isfinite(value) or not np.all(np.isfinite(gradient)):
-            # Finite, or the line search would compute a step of NaN; so much above the rest that it goes back.
-            return last[0] + _WALL, np.zeros_like(variables)
-        last[:] = [float(value)]
-        return value, gradient
-
-    def advance(_: np.ndarray) -> None:
-        history.append(float(np.exp(last[0])))
-        on_iteration(len(history), history[-1])
-
+        return nothing_to_choose(float(loss(start).value))
+    watched = _Watched(loss, on_iteration)
     found = scipy.optimize.minimize(
-        evaluate,
+        watched,
         start,
         jac=True,
         method="L-BFGS-B",
-        callback=advance,
+        callback=watched.advance,
         options={"maxcor": memory, "maxiter": iterations, "maxfun": 2 * iterations, "ftol": tolerance, "gtol": 1e-9},
     )
     return Descent(
@@ -96,25 +92,44 @@ def descend(
         iterations=int(found.nit),
         ended=bool(found.success),
         ending=str(found.message),
-        history=tuple(history),
+        history=tuple(watched.history),
     )
 
 
-def finish(mechanism: MechanismT, found: Descent, objective: str, began: float) -> OptimizationResult[MechanismT]:
-    """Returns the result of a search, with the loss recomputed from the parameters of the mechanism."""
-    optimized_for = mechanism.optimized_for
-    assert optimized_for is not None
-    loss = max_loss if objective == "max" else rms_loss
+class _Watched:
+    """A loss that is finite everywhere, and its values after each iteration in `history`."""
+
+    def __init__(self, loss: Callable[[np.ndarray], Value], on_iteration: Callable[[int, float], None]) -> None:
+        self._loss = loss
+        self._on_iteration = on_iteration
+        self._finite: list[float] = []
+        self.history: list[float] = []
+
+    def __call__(self, variables: np.ndarray) -> tuple[float, np.ndarray]:
+        with np.errstate(all="ignore"):
+            value, gradient = self._loss(variables)
+        if not np.isfinite(value) or not np.all(np.isfinite(gradient)):
+            # Finite, or the line search would compute a step of NaN; and so high that the line search turns back.
+            return self._finite[-1] + _WALL, np.zeros_like(variables)
+        self._finite.append(float(value))
+        return value, gradient
+
+    def advance(self, _: np.ndarray) -> None:
+        """Records the last value as that of an iteration."""
+        self.history.append(float(np.exp(self._finite[-1])))
+        self._on_iteration(len(self.history), self.history[-1])
+
+
+def with_descent(mechanism: MechanismT, found: Descent, objective: str, began: float) -> MechanismT:
+    """Returns the mechanism with the status of a descent, its loss recomputed from the mechanism's parameters."""
     converged = found.gradient_norm <= (_STATIONARY_IF_ENDED if found.ended else _STATIONARY)
-    mechanism = dataclasses.replace(mechanism, optimized_for=dataclasses.replace(optimized_for, converged=converged))
-    return OptimizationResult(
-        mechanism=mechanism,
+    return with_status(
+        mechanism,
         objective=objective,
-        loss=loss(mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload),
         converged=converged,
         message=f"{'Stationary' if converged else 'Not at a stationary point'}: {found.ending}",
         iterations=found.iterations,
-        seconds=time.perf_counter() - began,
+        began=began,
         gradient_norm=found.gradient_norm,
         history=found.history,
     )

@@ -1,4 +1,4 @@
-"""Losses of Toeplitz mechanisms by the coefficients of C⁻¹, with their gradients, and with their slopes at kinks."""
+"""Losses of Toeplitz mechanisms as functions of the coefficients of C⁻¹, with gradients, and with slopes at kinks."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tff_mf.optimize._descent import Value
 from tff_mf.optimize._toeplitz_loss import correlate, log_product, weights
 from tff_mf.workloads import ToeplitzWorkload
 
-# Squares of larger coefficients overflow when they are added.
+# Sums of squares of larger coefficients overflow.
 _LARGEST = 1e100
 
 
@@ -22,11 +22,11 @@ class InverseLoss:
         m_i = |c_i|                     for one participation (exact) or fixed epochs (exact where c ≥ 0).
 
     For fixed epochs ‖Cu‖² ≤ Σ_{s,t∈π} |CᵀC|_st ≤ Σ_{s,t∈π} (|C|ᵀ|C|)_st, which is largest for the earliest π, because
-    the columns of a Toeplitz matrix are cut off sooner the later they are. `tff_mf.sensitivity` never says more than
-    this: it is what the mechanism is accounted with, whatever was searched with.
+    later columns of a Toeplitz matrix are shorter. `tff_mf.sensitivity`, with which privacy is accounted, is never
+    larger than this.
 
-    The loss is continuous in d, and grows with |d| without bound if A has an inverse, as sens ≥ c_0 = 1: its least
-    value is attained, and there is no boundary to end at. It has kinks where two of the |c_j| in m are equal.
+    The loss is continuous in d, and grows with |d| without bound if A has an inverse, because sens ≥ c_0 = 1. It
+    attains its minimum, and its domain has no boundary. It has kinks where two of the |c_j| in m are equal.
     """
 
     def __init__(self, optimized_for: OptimizedFor, objective: str) -> None:
@@ -40,9 +40,9 @@ class InverseLoss:
         self._may_rise = schema.max_participations == 1 or toeplitz.sums_epochs(schema, optimized_for.rounds)
 
     def __call__(self, inverse: np.ndarray) -> Value:
-        """Returns log(loss) for d, float64 `[bands]`, and its gradient; at a kink, that of one side.
+        """Returns log(loss) for d, float64 `[bands]`, and its gradient, which at a kink is that of one side.
 
-        Where C is so large that its squares may overflow, the loss counts as infinite.
+        The loss is infinite where C is so large that its squares may overflow.
         """
         error, column = self._error(inverse), self._column(inverse)
         if not np.all(np.abs(column) < _LARGEST):
@@ -55,13 +55,13 @@ class InverseLoss:
         return log_product(error, Value(float(total @ total), by_inverse))
 
     def slope(self, inverse: np.ndarray, basis: np.ndarray) -> float:
-        """Returns the largest entry of the least gradient of log(loss) that a kink at or near d leaves.
+        """Returns the largest entry of the smallest generalized gradient of log(loss) at d.
 
-        Where d is no kink, that is the gradient. Near one, gradients of the pieces that meet there are mixed.
+        Away from kinks that is the gradient. At or near a kink, gradients of the pieces that meet there are mixed.
 
         Args:
             inverse: d, float64 `[bands]`.
-            basis: Directions to take the slope along: changes of d_1, …, float64 `[bands − 1, variables]`.
+            basis: Directions of the slope: changes of d_1, …, float64 `[bands − 1, variables]`.
         """
         error, column = self._error(inverse), self._column(inverse)
         bound = self._bound(column)
@@ -72,7 +72,7 @@ class InverseLoss:
         by_column = np.zeros(len(column))
         by_column[others.places] = np.sign(column[others.places]) * others.held
         by_inverse = error.gradient / (2 * error.value) + self._by_inverse(by_column, inverse, column)
-        # δ(1 / d) = −δd / d², so that by d_l the gradient of c_j is entry j − l of −1 / d².
+        # δ(1 / d) = −δd / d², so that the derivative of c_j with respect to d_l is entry j − l of −1 / d².
         lags = np.arange(1, len(inverse))
         powers = np.append(np.zeros(len(lags)), self._expanded(column, inverse))
         gradients = -powers[at_kinks.places[:, None] - lags + len(lags)] @ basis
@@ -80,7 +80,7 @@ class InverseLoss:
         return _kinks.least_gradient(by_inverse[1:] @ basis, signs[:, None] * gradients, at_kinks)
 
     def whitening(self, bands: int) -> np.ndarray:
-        """Returns directions of d_1, … along which the squared error has the curvature 2, float64 `[bands − 1] * 2`."""
+        """Returns directions of d_1, … in which the squared error has curvature 2, float64 `[bands − 1, bands − 1]`."""
         from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
         gram = self._gram(bands)[1:, 1:]
@@ -126,8 +126,8 @@ class InverseLoss:
     def _gram(self, bands: int) -> np.ndarray:
         """Returns the Q with error² = dᵀQd, float64 `[bands, bands]`, in O(rounds · bands).
 
-        Q_jl sums a_{i−j}·a_{i−l} over the rounds i with their weights, so that each diagonal of Q is a running sum
-        of what leaves at the last round.
+        Q_jl sums a_{i−j}·a_{i−l} over the rounds i with their weights. Along a diagonal of Q only the terms of the last
+        rounds drop out, so that each diagonal is a running sum.
         """
         rounds = len(self.workload)
         gram = np.empty((bands, bands))

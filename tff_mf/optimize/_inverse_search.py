@@ -6,22 +6,22 @@ import numpy as np
 
 from tff_mf.mechanisms import series
 from tff_mf.optimize import _kinks
-from tff_mf.optimize._descent import Descent, Value
+from tff_mf.optimize._descent import Descent, Value, nothing_to_choose
 from tff_mf.optimize._inverse_loss import InverseLoss
 
 # Time and memory of the search grow with the square of the bands.
 MOST_BANDS = 1024
 
-# With more bands, less is tried: valleys differ little then.
+# With more bands, fewer starts are tried: valleys differ little then.
 _MANY_BANDS = 64
 
-# The slope that a search goes on for, starting again from where it ended, as long as that gains anything.
+# A search that ended with a larger slope is started again from its end, as long as that lowers the loss.
 _FLAT = 1e-4
 _RESTARTS = 3
 
 
 class _Effort(NamedTuple):
-    """How long to search: iterations between starts, and the gain in log(loss) that counts as none."""
+    """How long to search: largest number of iterations, and the gain in log(loss) below which one gains nothing."""
 
     iterations: int
     tolerance: float
@@ -32,7 +32,7 @@ _FULL = _Effort(iterations=1000, tolerance=1e-8)
 
 
 class _End(NamedTuple):
-    """Where a search has come: d, log(loss) at the start and after each iteration, and whether it ended by itself."""
+    """The end of a search: d, log(loss) at the start and after each iteration, and whether it ended by itself."""
 
     inverse: np.ndarray
     values: list[float]
@@ -42,17 +42,17 @@ class _End(NamedTuple):
 def best_inverse(loss: InverseLoss, bands: int) -> Descent:
     """Returns the best d_1, …, d_{b̂−1} for d_0 = 1, as `variables`, and how the search for it ended.
 
-    Kinks leave several valleys. Brief searches start from the inverse square roots of the workload and of prefix sums,
-    from noise without correlations, and from what half as many bands come to; the two that end lowest go on.
+    Because of kinks the loss has several valleys. Brief searches start from the inverse square roots of the workload
+    and of prefix sums, from uncorrelated noise, and from the best result for half as many bands; the two that end
+    lowest are continued.
     """
     if bands == 1:
-        value = loss(np.ones(1)).value
-        return Descent(np.zeros(0), value, 0.0, iterations=0, ended=True, ending="nothing to choose", history=())
+        return nothing_to_choose(loss(np.ones(1)).value)
     return _Searches(loss).best(bands)
 
 
 class _Searches:
-    """Searches in one setting, which counts their iterations."""
+    """Searches in one setting, with a count of their iterations."""
 
     def __init__(self, loss: InverseLoss) -> None:
         self._loss = loss
@@ -65,7 +65,7 @@ class _Searches:
         return min(finished, key=lambda found: found.log_loss)._replace(iterations=self._iterations)
 
     def _brief_ends(self, bands: int) -> list[_End]:
-        """Returns where brief searches end, the lowest first."""
+        """Returns the ends of the brief searches, lowest loss first."""
         starts = [_inverse_root(self._loss.workload[:bands])]
         if bands <= _MANY_BANDS:
             starts += [np.ones(1), series.square_root(bands)]
@@ -77,7 +77,7 @@ class _Searches:
         return sorted(ends, key=lambda end: end.values[-1])
 
     def _finished(self, end: _End, whitening: np.ndarray) -> Descent:
-        """Returns where a search ends for good."""
+        """Returns the end of a search that continues a brief one."""
         values, slope = end.values, np.inf
         for _ in range(_RESTARTS):
             end = self._searched(end.inverse, whitening, _FULL)
@@ -91,7 +91,7 @@ class _Searches:
             gradient_norm=slope,
             iterations=len(values) - 1,
             ended=end.ended,
-            ending="no step lowers the loss any more" if end.ended else "iterations ran out",
+            ending="no step lowers the loss" if end.ended else "iteration limit reached",
             history=tuple(float(value) for value in np.exp(values[1:])),
         )
 
@@ -112,11 +112,11 @@ class _Along:
         self._basis = basis
 
     def inverse(self, variables: np.ndarray) -> np.ndarray:
-        """Returns d + basis · variables, where d_0 stays."""
+        """Returns d + basis · variables, with d_0 unchanged."""
         return self._inverse + np.append(0.0, self._basis @ variables)
 
     def __call__(self, variables: np.ndarray) -> Value:
-        # After a step that is too long C overflows, and the line search goes back.
+        # C overflows after a step that is too long; the line search then turns back.
         with np.errstate(over="ignore", invalid="ignore"):
             value, by_inverse = self._loss(self.inverse(variables))
         return Value(value, by_inverse[1:] @ self._basis)

@@ -1,7 +1,7 @@
-"""BFGS for functions with kinks, and how far from stationary a point at a kink is.
+"""BFGS for functions with kinks, and a measure of stationarity at kinks.
 
-Lewis and Overton (2013), "Nonsmooth optimization via quasi-Newton methods": BFGS with a line search that asks for less
-decrease than the smooth theory finds its way along a kink, where the gradient does not go to zero.
+Lewis and Overton (2013), "Nonsmooth optimization via quasi-Newton methods": BFGS with a weak Wolfe line search moves
+along a kink, where the gradient does not tend to zero.
 """
 
 from collections.abc import Callable
@@ -13,23 +13,24 @@ from tff_mf.optimize._descent import Value
 
 _DECREASE, _CURVATURE = 1e-4, 0.9
 
-# A step is tried as long as it promises so many times the tolerance.
+# A step is tried if its expected gain is at least this fraction of the tolerance.
 _PROMISE = 1e-4
 _TRIALS = 60
 
-# A search ends where so many iterations in a row gain no more than the tolerance each.
+# A search ends after this number of consecutive iterations that gain no more than the tolerance each.
 _PATIENCE = 8
 
-# Sizes meet in a kink if all of them together would change the function by less if they were equal.
+# Sizes are at a kink if making them equal would change the function by no more than this.
 _TIED = 1e-4
 
-# Sizes that meet are looked at up to so many: fewer of them only make a slope look larger.
+# Largest number of sizes at kinks that are considered, since leaving some out only overestimates the slope; and the
+# weight of the equations between them in least squares.
 _MOST_TIES = 300
 _EQUATIONS = 1e3
 
 
 class Path(NamedTuple):
-    """Where a search ended, the values on its way, and whether it ended by itself."""
+    """Where a search ended, its value after each iteration, and whether it ended by itself."""
 
     variables: np.ndarray
     values: list[float]
@@ -40,10 +41,10 @@ def bfgs(loss: Callable[[np.ndarray], Value], start: np.ndarray, *, iterations: 
     """Minimizes a function that is finite at `start`; it may be infinite or NaN elsewhere.
 
     Args:
-        loss: Returns the function and its gradient, at a kink that of one side.
+        loss: Returns the function and its gradient, which at a kink is that of one side.
         start: Where to start, float64 `[variables]`, in units in which the curvature is about 1.
-        iterations: Largest number of them.
-        tolerance: Gain of an iteration that counts as none.
+        iterations: Largest number of iterations.
+        tolerance: Largest gain of an iteration that is taken for none.
     """
     variables, here = start, loss(start)
     metric = np.eye(len(start))
@@ -67,7 +68,7 @@ def bfgs(loss: Callable[[np.ndarray], Value], start: np.ndarray, *, iterations: 
 def _line_search(
     loss: Callable[[np.ndarray], Value], variables: np.ndarray, here: Value, direction: np.ndarray, least: float
 ) -> tuple[float, Value]:
-    """Returns a step that meets the weak Wolfe conditions, or at least the first of them, or 0 if there is none."""
+    """Returns the length of a step that meets the weak Wolfe conditions, or else the first of them, or else 0."""
     slope = float(here.gradient @ direction)
     low, high, at_low = 0.0, np.inf, here
     length = 1.0
@@ -93,12 +94,12 @@ def _updated(metric: np.ndarray, step: np.ndarray, bend: np.ndarray) -> np.ndarr
 
 
 class Ties(NamedTuple):
-    """Sizes |c_j| that the bounds are made of, or nearly: each may take over what those that it is linked to hold.
+    """The sizes |c_j| that are bounds, or nearly so; derivatives may be shifted between sizes that are linked.
 
     Attributes:
-        places: Places j of these sizes, rising, int `[ties]`.
-        held: Sum of the derivatives by the bounds that are this size, float64 `[ties]`.
-        linked: Whether the next of these sizes is as large, so that it may be the bound as well, bool `[ties]`.
+        places: Places j of these sizes, in increasing order, int `[ties]`.
+        held: Sum of the derivatives with respect to the bounds that equal this size, float64 `[ties]`.
+        linked: Whether the next of these sizes is as large, so that it may be the bound instead, bool `[ties]`.
         none: Whether the size is nearly 0, bool `[ties]`.
     """
 
@@ -109,13 +110,13 @@ class Ties(NamedTuple):
 
 
 def ties(sizes: np.ndarray, bound: np.ndarray, mass: np.ndarray, *, may_rise: bool) -> Ties:
-    """Returns the sizes that bounds of them depend on.
+    """Returns the sizes on which their bounds depend.
 
     Args:
         sizes: |c|, float64 `[rounds]`.
-        bound: Each the largest size from there on, or the size itself, float64 `[rounds]`.
-        mass: Derivatives of a function by the bounds, ≥ 0, float64 `[rounds]`.
-        may_rise: Whether a bound is the size itself.
+        bound: For each place, the largest size from there on, or the size itself, float64 `[rounds]`.
+        mass: Derivatives of a function with respect to the bounds, ≥ 0, float64 `[rounds]`.
+        may_rise: Whether each bound is the size itself.
     """
     whole = mass.sum()
     tied = _TIED / whole if whole else 0.0
@@ -130,7 +131,7 @@ def ties(sizes: np.ndarray, bound: np.ndarray, mass: np.ndarray, *, may_rise: bo
 
 
 def _linked(sizes: np.ndarray, tied: float) -> np.ndarray:
-    """Returns whether the next size is no less than all that are linked to it, but for `tied`."""
+    """Returns whether the next size is, up to `tied`, no less than all sizes linked to it."""
     linked = np.zeros(len(sizes), dtype=bool)
     largest = sizes[0]
     for place, size in enumerate(sizes[1:]):
@@ -140,33 +141,33 @@ def _linked(sizes: np.ndarray, tied: float) -> np.ndarray:
 
 
 def split(found: Ties) -> tuple[Ties, Ties]:
-    """Returns those at kinks, up to as many as are looked at, and the others."""
+    """Returns the sizes at kinks, at most `_MOST_TIES` of them, and the others."""
     kinked = found.linked | np.append(False, found.linked[:-1]) | found.none
     kinked &= np.cumsum(kinked) <= _MOST_TIES
     at_kinks, others = (Ties(*(values[where] for values in found)) for where in (kinked, ~kinked))
-    # The last one may have been linked to one that is not looked at.
+    # The last one may have been linked to a size that is left out.
     at_kinks.linked[-1:] = False
     return at_kinks, others
 
 
 def least_gradient(rest: np.ndarray, gradients: np.ndarray, at_kinks: Ties) -> float:
-    """Returns the largest entry of the shortest of the gradients that meet at a kink.
+    """Returns the largest entry of the shortest generalized gradient at a kink.
 
-    What a size holds may move on along links, and where a size is 0 count with both signs: the sums are
-    Clarke's generalized gradient, and a point is stationary where 0 is one of them. With sizes that are nearly equal,
-    they are those of points close by.
+    The derivative held by a size may be shifted along links, and has either sign if the size is 0. The resulting sums
+    are Clarke's generalized gradient, and a point is stationary if it contains 0. If sizes are only nearly equal, it is
+    that of nearby points.
 
     Args:
-        rest: Gradient of all that has no kink here, float64 `[variables]`.
+        rest: Gradient of the terms without a kink, float64 `[variables]`.
         gradients: Gradients of the sizes at kinks, float64 `[ties, variables]`.
-        at_kinks: What they hold.
+        at_kinks: The sizes at kinks.
     """
     from scipy.optimize import nnls
 
     whole = at_kinks.held.sum()
     if not whole > 0:
         return float(np.abs(rest).max())
-    # Unknowns: what stays at each size, what does with the other sign, and what moves on from it.
+    # Unknowns: the part that stays at each size, the part that does with opposite sign, and the part that is shifted.
     stays = np.eye(len(gradients))
     moves = (stays - np.eye(len(gradients), k=-1))[:, at_kinks.linked]
     balance = np.hstack([stays, stays[:, at_kinks.none], moves])
@@ -175,6 +176,6 @@ def least_gradient(rest: np.ndarray, gradients: np.ndarray, at_kinks: Ties) -> f
     try:
         shares, _ = nnls(np.vstack([weight * balance, slopes]), np.append(weight * at_kinks.held / whole, -rest))
     except RuntimeError:
-        # It did not end in as many steps as it is given: the gradient of one side is no smaller.
+        # It did not converge: the gradient of one side is an upper bound.
         return float(np.abs(rest + at_kinks.held @ gradients).max())
     return float(np.abs(rest + slopes @ shares).max())

@@ -1,13 +1,13 @@
-"""What a search that takes seconds tells on its way."""
+"""Progress reports of searches that take seconds."""
 
 from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """Where a search is.
+    """The state of a running search.
 
     Attributes:
-        rounds: Number of rounds of the problem that is being solved; the last one has all.
+        rounds: Number of rounds of the problem being solved; the last problem has all rounds.
         iteration: Iterations so far, over all problems.
         error: RmsError of that problem, at a sensitivity of √k for k participations.
     """

@@ -1,4 +1,4 @@
-"""Losses of Toeplitz mechanisms with their gradients by the coefficients of C, exact, without matrices."""
+"""Exact losses of Toeplitz mechanisms, with gradients with respect to the coefficients of C, without matrices."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from tff_mf.workloads import ToeplitzWorkload
 class ToeplitzLoss:
     """Log of MaxLoss or RmsLoss of C = LtToep(c) for a Toeplitz workload, and its gradient.
 
-    Row i of B = A·C⁻¹ holds the first i + 1 coefficients of a(x) / c(x), so that the i-th is in n − i
-    rows, and the last row is the longest.
+    Row i of B = A·C⁻¹ holds the first i + 1 coefficients of a(x) / c(x), so that the i-th is in n − i rows, and the
+    last row is the longest.
     """
 
     def __init__(self, optimized_for: OptimizedFor, objective: str) -> None:
@@ -23,7 +23,7 @@ class ToeplitzLoss:
         self._weights = weights(rounds, objective)
 
     def of_encoder(self, column: np.ndarray, *, orthogonal: bool) -> Value:
-        """Returns log(loss) for c, float64 `[bands]`; `orthogonal` picks the rule for sensitivity."""
+        """Returns log(loss) for c, float64 `[bands]`; `orthogonal` selects the rule for sensitivity."""
         decoder = series.quotient(self._workload, column)
         weighted = self._weights * decoder
         error = float(weighted @ decoder)
@@ -33,7 +33,7 @@ class ToeplitzLoss:
         return log_product(Value(error, by_column), squared)
 
     def orthogonal_sensitivity(self, column: np.ndarray) -> Value:
-        """Returns sens² where no row has two of the columns that one client touches: the sum of their norms."""
+        """Returns sens² if the columns that one client contributes to share no row: the sum of their squared norms."""
         rounds, schema = self.optimized_for.rounds, self.optimized_for.participation
         counts = np.minimum(schema.max_participations, (rounds - 1 - np.arange(len(column))) // schema.min_sep + 1)
         return Value(float(counts @ np.square(column)), 2 * counts * column)
@@ -54,17 +54,17 @@ class ToeplitzLoss:
 
 
 def weights(rounds: int, objective: str) -> np.ndarray:
-    """Returns how often the i-th coefficient of B counts: once, or in n − i of n rows."""
+    """Returns the weight of the i-th coefficient of B: 1 for the last row, or (n − i) / n for the mean over rows."""
     return np.ones(rounds) if objective == "max" else np.arange(rounds, 0, -1) / rounds
 
 
 def correlate(left: np.ndarray, right: np.ndarray, lags: int) -> np.ndarray:
-    """Returns Σ_i left_i · right_{i−l} for the lags l = 0, …, lags − 1; both are as long."""
+    """Returns Σ_i left_i · right_{i−l} for the lags l = 0, …, lags − 1 of two vectors of equal length."""
     return np.correlate(np.concatenate([left, np.zeros(lags - 1)]), right, mode="valid")
 
 
 def log_product(error: Value, sensitivity: Value) -> Value:
-    """Returns the log of the root of the product."""
+    """Returns the log of the square root of the product of two values, with its gradient."""
     return Value(
         0.5 * (np.log(error.value) + np.log(sensitivity.value)),
         0.5 * (error.gradient / error.value + sensitivity.gradient / sensitivity.value),

@@ -1,4 +1,4 @@
-"""How banded matrices are found."""
+"""Optimizer of banded matrices."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,8 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Banded, OptimizedFor
 from tff_mf.optimize._banded_levels import best_diagonals
-from tff_mf.optimize._descent import finish
+from tff_mf.optimize._descent import with_descent
 from tff_mf.optimize._progress import Progress
-from tff_mf.optimize._result import OptimizationResult
 from tff_mf.optimize.banded_toeplitz import check_bands
 from tff_mf.participation import MinSep, Participation
 from tff_mf.workloads import PrefixSum, Workload
@@ -26,72 +25,35 @@ def optimize_banded(
     unit_norms: bool = True,
     progress: Callable[[Progress], None] = lambda where: None,
 ) -> Banded:
-    """Returns the banded matrix with the least RmsLoss: the mechanism of `optimize_banded_result`.
+    """Returns the banded matrix with the least RmsLoss.
+
+    With unit norms this is BandMF: one matrix for every number of participations, as long as they are at least `bands`
+    apart. Without, column norms are fitted to the participation schema, at the same sensitivity √k, and the loss is
+    lower; for another schema it may then be higher.
+
+    Loss and gradient are exact and cost O(rounds · bands²). They are minimized by L-BFGS, starting with a problem of
+    few rounds and bands and going on to four times as many, up to the full number.
+
+    The `history` in `optimized_for.search` has the loss after each iteration with all rounds.
 
     Args:
         rounds: Number of rounds n.
-        bands: Number of diagonals of C, at most the separation of two participations of a client.
-        participation: The participation schema; participations at least `bands` apart if not given.
-        workload: The workload A; `None` is the prefix sum. In the search, no learning rate is below a
-            thousandth of the largest.
+        bands: Number of diagonals of C, at most the `min_sep` of the participation schema.
+        participation: The participation schema; `None` for as many participations as fit, at least `bands` apart.
+        workload: The workload A; `None` is the prefix sum. In the search, learning rates below a thousandth of the
+            largest are raised to that.
         unit_norms: Whether every column of C has norm 1.
-        progress: Is called after each iteration.
-
-    Example:
-        >>> optimize_banded(rounds=24, bands=6).bands
-        6
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
-    """
-    return optimize_banded_result(
-        rounds=rounds,
-        bands=bands,
-        participation=participation,
-        workload=workload,
-        unit_norms=unit_norms,
-        progress=progress,
-    ).mechanism
-
-
-def optimize_banded_result(
-    *,
-    rounds: int,
-    bands: int,
-    participation: Participation | None = None,
-    workload: Workload | None = None,
-    unit_norms: bool = True,
-    progress: Callable[[Progress], None] = lambda where: None,
-) -> OptimizationResult[Banded]:
-    """Returns the banded matrix with the least RmsLoss, and how the search for it ended.
-
-    With unit norms this is BandMF: one matrix for every number of participations, as long as they are
-    at least `bands` apart. Without, column norms are fitted to the participation schema, at the same
-    sensitivity √k, and the loss is lower; for another schema it may then be higher.
-
-    Loss and gradient are exact and cost O(rounds · bands²). They are minimized by L-BFGS, first for a quarter of
-    the rounds and bands, and so on down to few.
-
-    The result's `history` has the loss after each iteration with all rounds.
-
-    Args:
-        rounds: Number of rounds n.
-        bands: Number of diagonals of C, at most the separation of two participations of a client.
-        participation: The participation schema; participations at least `bands` apart if not given.
-        workload: The workload A; `None` is the prefix sum. In the search, no learning rate is below a
-            thousandth of the largest.
-        unit_norms: Whether every column of C has norm 1.
-        progress: Is called after each iteration.
+        progress: Called after each iteration.
 
     Source: Choquette-Choo et al. (2023), "(Amplified) banded matrix factorization", section 4 and appendix B.
 
     Example:
         >>> from tff_mf import MinSep
-        >>> result = optimize_banded_result(rounds=24, bands=6)
-        >>> result.mechanism.optimized_for.participation
+        >>> mechanism = optimize_banded(rounds=24, bands=6)
+        >>> mechanism.optimized_for.participation
         MinSep(min_sep=6, max_participations=4)
-        >>> result.loss > optimize_banded_result(rounds=24, bands=6, unit_norms=False).loss
+        >>> free = optimize_banded(rounds=24, bands=6, unit_norms=False)
+        >>> mechanism.optimized_for.search.loss > free.optimized_for.search.loss
         True
 
     Raises:
@@ -106,7 +68,7 @@ def optimize_banded_result(
     optimized_for = OptimizedFor(rounds=rounds, participation=participation, workload=workload or PrefixSum())
     if participation.max_participations > 1 and bands > participation.min_sep:
         raise InputValueError(
-            f"bands={bands} is more than min_sep={participation.min_sep}: columns that one client touches would "
+            f"bands={bands} exceeds min_sep={participation.min_sep}: columns that one client contributes to would "
             f"overlap. Take at most {participation.min_sep} bands."
         )
     _validate.instance("unit_norms", unit_norms, bool, "True or False")
@@ -117,4 +79,4 @@ def optimize_banded_result(
         iterations=_ITERATIONS,
         progress=progress,
     )
-    return finish(Banded(values=found.diagonals, optimized_for=optimized_for), found.descent, "rms", began)
+    return with_descent(Banded(values=found.diagonals, optimized_for=optimized_for), found.descent, "rms", began)

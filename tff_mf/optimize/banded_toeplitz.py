@@ -1,14 +1,14 @@
-"""How banded Toeplitz matrices are found."""
+"""Optimizer of banded Toeplitz matrices."""
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedToeplitz, OptimizedFor, series
-from tff_mf.optimize._descent import Descent, Value, descend, finish
-from tff_mf.optimize._result import OptimizationResult
+from tff_mf.optimize._descent import Descent, Value, descend, with_descent
 from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
 from tff_mf.participation import Participation
 from tff_mf.workloads import PrefixSum, ToeplitzWorkload
@@ -24,52 +24,20 @@ def optimize_banded_toeplitz(
     workload: ToeplitzWorkload | None = None,
     objective: str = "rms",
 ) -> BandedToeplitz:
-    """Returns the banded Toeplitz matrix with the least loss: the mechanism of `optimize_banded_toeplitz_result`.
+    """Returns the banded Toeplitz matrix with the least loss.
+
+    Loss and gradient are exact and cost O(rounds · bands). Where a client's participations are at least `bands` apart,
+    its columns of C share no row, and c is unconstrained. With more bands, the search also covers c ≥ 0 that never
+    rises, whose sensitivity is exact by theorem 3.1 of McMahan et al. (2024); if that is not better, the result has
+    fewer bands than asked for. c_0 = 1.
+
+    The `history` in `optimized_for.search` has the loss after each iteration.
 
     Args:
         rounds: Number of rounds n.
         bands: Number of diagonals of C, at most `rounds`.
         participation: The participation schema.
-        workload: The workload A, which must be Toeplitz too; `None` is the prefix sum.
-        objective: "rms" for RmsLoss, "max" for MaxLoss.
-
-    Example:
-        >>> from tff_mf import MinSep
-        >>> participation = MinSep(min_sep=342, max_participations=6)
-        >>> optimize_banded_toeplitz(rounds=2052, bands=342, participation=participation).bands
-        342
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
-    """
-    return optimize_banded_toeplitz_result(
-        rounds=rounds, bands=bands, participation=participation, workload=workload, objective=objective
-    ).mechanism
-
-
-def optimize_banded_toeplitz_result(
-    *,
-    rounds: int,
-    bands: int,
-    participation: Participation,
-    workload: ToeplitzWorkload | None = None,
-    objective: str = "rms",
-) -> OptimizationResult[BandedToeplitz]:
-    """Returns the banded Toeplitz matrix with the least loss, and how the search ended.
-
-    Loss and gradient are exact and cost O(rounds · bands). Where a client's participations are at least
-    `bands` apart, its columns of C share no row, and c is free. With more bands, c ≥ 0 that never rises is
-    searched too, whose sensitivity is exact by theorem 3.1 of McMahan et al. (2024); if that is not
-    better, the result has fewer bands than asked for. c_0 = 1.
-
-    The result's `history` has the loss after each iteration.
-
-    Args:
-        rounds: Number of rounds n.
-        bands: Number of diagonals of C, at most `rounds`.
-        participation: The participation schema.
-        workload: The workload A, which must be Toeplitz too; `None` is the prefix sum.
+        workload: The workload A, which must be Toeplitz; `None` is the prefix sum.
         objective: "rms" for RmsLoss, "max" for MaxLoss.
 
     Source: McKenna (2024), "Scaling up the banded matrix factorization mechanism", for the parameters.
@@ -77,34 +45,45 @@ def optimize_banded_toeplitz_result(
     Example:
         >>> from tff_mf import MinSep
         >>> participation = MinSep(min_sep=342, max_participations=6)
-        >>> result = optimize_banded_toeplitz_result(rounds=2052, bands=342, participation=participation)
-        >>> result.converged, round(result.loss, 3)
-        (True, 8.804)
+        >>> mechanism = optimize_banded_toeplitz(rounds=2052, bands=342, participation=participation)
+        >>> mechanism.bands, round(mechanism.optimized_for.search.loss, 3)
+        (342, 8.804)
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
-    optimized_for = toeplitz_setting(rounds, participation, workload)
-    bands = check_bands(bands, optimized_for.rounds)
-    objective = _validate.one_of("objective", objective, ("rms", "max"))
-    column, found = best_column(optimized_for, bands, objective)
-    return finish(BandedToeplitz(column=column.tolist(), optimized_for=optimized_for), found, objective, began)
+    checked = checked_arguments(rounds, bands, participation, workload, objective)
+    column, found = best_column(checked.optimized_for, checked.bands, objective)
+    mechanism = BandedToeplitz(column=column.tolist(), optimized_for=checked.optimized_for)
+    return with_descent(mechanism, found, objective, began)
 
 
-def toeplitz_setting(rounds: int, participation: Participation, workload: ToeplitzWorkload | None) -> OptimizedFor:
-    """Returns the setting, if its workload is Toeplitz."""
+class Checked(NamedTuple):
+    """A setting with a Toeplitz workload, and a number of bands that fits in its rounds."""
+
+    optimized_for: OptimizedFor
+    bands: int
+
+
+def checked_arguments(
+    rounds: int, bands: int, participation: Participation, workload: ToeplitzWorkload | None, objective: str
+) -> Checked:
+    """Returns the checked arguments of an optimizer of Toeplitz matrices."""
     workload = PrefixSum() if workload is None else workload
     _validate.instance("workload", workload, ToeplitzWorkload, "take PrefixSum or Momentum, or optimize_banded")
-    return OptimizedFor(rounds=_validate.listable(rounds), participation=participation, workload=workload)
+    optimized_for = OptimizedFor(rounds=_validate.listable(rounds), participation=participation, workload=workload)
+    bands = check_bands(bands, optimized_for.rounds)
+    _validate.one_of("objective", objective, ("rms", "max"))
+    return Checked(optimized_for, bands)
 
 
 def check_bands(bands: object, rounds: int) -> int:
-    """Returns `bands` if a matrix of so many rounds can have them."""
+    """Returns `bands` if a matrix over `rounds` rounds can have as many."""
     bands = _validate.whole("bands", bands)
     if bands > rounds:
-        raise InputValueError(f"bands={bands} is more than rounds={rounds}: no matrix of so few rounds has as many.")
+        raise InputValueError(f"bands={bands} exceeds rounds={rounds}: take at most one band per round.")
     return bands
 
 
@@ -129,5 +108,5 @@ def best_column(optimized_for: OptimizedFor, bands: int, objective: str) -> tupl
 
 
 def _non_increasing(steps: np.ndarray) -> np.ndarray:
-    """Returns c with c_l − c_{l+1} = e^(step l): positive, and it never rises, for any steps."""
+    """Returns c with c_l − c_{l+1} = e^(step l), which is positive and never rises for any steps."""
     return np.cumsum(np.exp(steps)[::-1])[::-1]

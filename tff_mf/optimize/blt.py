@@ -1,6 +1,5 @@
-"""How a BLT is found: buffers are added one by one, each where it lowers the loss most."""
+"""Optimizer of BLTs: buffers are added one by one, each where it lowers the loss most."""
 
-import dataclasses
 import time
 from typing import NamedTuple
 
@@ -11,22 +10,23 @@ from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BLT, OptimizedFor
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import recomputed_loss
-from tff_mf.optimize._result import OptimizationResult
+from tff_mf.optimize._status import with_status
 from tff_mf.participation import Participation
 
-# A buffer that lowers the loss by less than this, relatively, is dead: it would cost its memory for nothing.
+# A buffer that lowers the loss by less than this relative amount is not worth its memory.
 _DEAD = 1e-6
 
-# Where the number of buffers is left open, a buffer has to lower the loss by this much, relatively.
+# Least relative gain of a buffer where the number of buffers is chosen here.
 _WORTHWHILE = 1e-3
 
 # A search has converged where the gradient of log(loss) by the logarithms of time scales has no larger entry.
 _STATIONARY = 1e-5
 
-# A new buffer starts as a pair θ > θ̂ this wide, in places this far apart, in the logarithm of its time scale. Of the
-# places, so many with the least loss among their neighbours, and the fastest, are followed for so many iterations, and
-# the best one to the end. In 160 random settings with up to 5 buffers each, 2 of the 800 losses were more than
-# 1e-5 above the best that 8 places and 60 iterations find, the worse of them by 0.035 %.
+# A new buffer starts as a pair θ > θ̂. Its width, and the distance between the places that are tried, are in the
+# logarithm of the time scale. The search follows `_PLACES_FOLLOWED` places with the least loss among their neighbors,
+# and the fastest one, for `_FOLLOWED_FOR` iterations each, and the best of these to the end. In 160 random settings
+# with up to 5 buffers each, 2 of the 800 losses were more than 1e-5 above the best that 8 places and 60 iterations
+# find, the worse of them by 0.035 %.
 _PAIR_WIDTH = 0.2
 _PLACE_STEP = 0.5
 _PLACES_FOLLOWED = 2
@@ -36,50 +36,24 @@ _ITERATIONS = 1000
 _MOST_ROUNDS = 10**12
 _MOST_PARTICIPATIONS = 10**6
 
-# The smallest normal float32: a faster decay would be cast to 0, which no BLT has, when the noise runs.
+# The smallest normal float32: a faster decay would become 0, which a BLT may not have, in the cast to float32.
 _FASTEST_DECAY = float(np.finfo(np.float32).tiny)
 
-# With the largest exponent of a decay at most this, no exponential in the loss overflows.
+# No exponential in the loss overflows if the largest exponent of a decay is at most this.
 _LARGEST_EXPONENT = 300.0
 
 
 def optimize_blt(
     *, rounds: int, participation: Participation, buffers: int | None = None, objective: str = "max"
 ) -> BLT:
-    """Returns the BLT with the least loss for prefix sums: the mechanism of `optimize_blt_result`.
+    """Returns the BLT with the least MaxLoss or RmsLoss for prefix sums.
 
-    Args:
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        buffers: Number of buffers, or `None` to choose it.
-        objective: "max" for MaxLoss, "rms" for RmsLoss.
+    Loss and gradient are exact and cost the same for 10³ and 10⁹ rounds, O(k·d²) for k participations and d buffers.
+    They are minimized by L-BFGS in variables all of whose values are valid BLTs. Buffers are added one at a time, so
+    that more buffers never give a larger loss; a buffer that would lower it by less than a relative 1e-6 is left out,
+    and `message` says so. With `buffers=None` they are added as long as each lowers the loss by at least 0.1 %.
 
-    Example:
-        >>> from tff_mf import MinSep
-        >>> optimize_blt(rounds=2052, participation=MinSep(min_sep=342, max_participations=6), buffers=2).buffers
-        2
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
-    """
-    return optimize_blt_result(
-        rounds=rounds, participation=participation, buffers=buffers, objective=objective
-    ).mechanism
-
-
-def optimize_blt_result(
-    *, rounds: int, participation: Participation, buffers: int | None = None, objective: str = "max"
-) -> OptimizationResult[BLT]:
-    """Returns the BLT with the least MaxLoss or RmsLoss for prefix sums, and how the search for it ended.
-
-    Loss and gradient are exact and cost the same for 10³ and 10⁹ rounds, O(k·d²) for k
-    participations and d buffers. They are minimized by L-BFGS in variables all of whose values are
-    valid BLTs. Buffers are added one at a time, so that more buffers never give a larger loss; one
-    that would lower it by less than 1e-6, relatively, is left out, and `message` says so. With
-    `buffers=None` they are added while each lowers the loss by at least 0.1 %.
-
-    The result's `history` has the least loss for 1, 2, … buffers. Its `loss` is recomputed from the
+    The `history` in `optimized_for.search` has the least loss for 1, 2, … buffers. Its `loss` is recomputed from the
     parameters of the mechanism, up to 2²⁰ rounds by the direct sum over all of them.
 
     Args:
@@ -93,9 +67,9 @@ def optimize_blt_result(
     Example:
         >>> from tff_mf import MinSep
         >>> participation = MinSep(min_sep=342, max_participations=6)
-        >>> result = optimize_blt_result(rounds=2052, participation=participation, buffers=4)
-        >>> result.converged, round(result.loss, 3)
-        (True, 10.734)
+        >>> mechanism = optimize_blt(rounds=2052, participation=participation, buffers=4)
+        >>> mechanism.buffers, mechanism.optimized_for.converged, round(mechanism.optimized_for.search.loss, 3)
+        (4, True, 10.734)
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -122,17 +96,15 @@ def optimize_blt_result(
         optimum = candidate
         history.append(float(np.exp(optimum.log_loss)))
 
-    converged = optimum.gradient_norm <= _STATIONARY
-    optimized_for = dataclasses.replace(optimized_for, converged=converged)
     mechanism = _mechanism(optimized_for, objective, optimum)
-    return OptimizationResult(
-        mechanism=mechanism,
+    return with_status(
+        mechanism,
         objective=objective,
         loss=recomputed_loss(mechanism, optimized_for, objective),
-        converged=converged,
+        converged=optimum.gradient_norm <= _STATIONARY,
         message=_message(optimum, wanted, gain_left_out),
         iterations=iterations,
-        seconds=time.perf_counter() - began,
+        began=began,
         gradient_norm=optimum.gradient_norm,
         history=tuple(history),
     )
@@ -141,12 +113,13 @@ def optimize_blt_result(
 def _check_size(optimized_for: OptimizedFor) -> None:
     if optimized_for.rounds > _MOST_ROUNDS:
         raise InputValueError(
-            f"rounds={optimized_for.rounds} is more than {_MOST_ROUNDS}: float64 cannot tell the decays needed from 1."
+            f"rounds={optimized_for.rounds} exceeds {_MOST_ROUNDS}: beyond it float64 cannot tell the decays needed "
+            "from 1."
         )
     if optimized_for.participation.max_participations > _MOST_PARTICIPATIONS:
         raise InputValueError(
-            f"max_participations={optimized_for.participation.max_participations} is more than the "
-            f"{_MOST_PARTICIPATIONS} that are added up one by one."
+            f"max_participations={optimized_for.participation.max_participations} exceeds {_MOST_PARTICIPATIONS}: the "
+            "loss is a sum with one term per participation."
         )
 
 
@@ -169,7 +142,7 @@ def _without_buffers(optimized_for: OptimizedFor, objective: str) -> _Optimum:
 
 
 def _with_one_more_buffer(optimized_for: OptimizedFor, objective: str, optimum: _Optimum) -> _Optimum:
-    """Returns the optimum with one more buffer, with the iterations spent on it."""
+    """Returns the optimum with one more buffer; its iterations are those spent on this buffer."""
     loss = BLTLoss(optimized_for, objective, optimum.buffers + 1)
     exponents = np.cumsum(np.exp(optimum.variables))
     pair = np.exp([-_PAIR_WIDTH / 2, _PAIR_WIDTH / 2])
@@ -189,7 +162,7 @@ def _with_one_more_buffer(optimized_for: OptimizedFor, objective: str, optimum: 
 
 
 def _increment_limits(rounds: int, buffers: int) -> tuple[float, float]:
-    """Returns the range of increments of exponents: below, decays coincide; above, exponentials overflow."""
+    """Returns the range of increments of exponents: decays coincide below it, exponentials overflow above it."""
     return np.exp(-30.0) / rounds, _LARGEST_EXPONENT / (2 * buffers)
 
 
@@ -226,7 +199,7 @@ def _message(optimum: _Optimum, wanted: int | None, gain_left_out: float | None)
     kept = f"{optimum.buffers} of {asked}" if asked > optimum.buffers else f"{asked}"
     kept += " buffer" if asked == 1 else " buffers"
     if gain_left_out is not None:
-        kept += f": one more would lower the loss by {max(gain_left_out, 0.0):.1e}, relatively"
+        kept += f": one more would lower the loss by a relative {max(gain_left_out, 0.0):.1e}"
     if optimum.gradient_norm > _STATIONARY:
         kept += f". Not at a stationary point: {optimum.ending}"
     return f"{kept}."

@@ -1,18 +1,17 @@
-"""How dense mechanisms are found: by the dual of the problem, so that the result says how far from the best it is."""
+"""Optimizer of dense mechanisms, by the dual problem, so that the result comes with a duality gap."""
 
-import dataclasses
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
-from tff_mf.losses import rms_loss
 from tff_mf.mechanisms import Dense, OptimizedFor
 from tff_mf.optimize import _dense_dual, _dense_search
 from tff_mf.optimize._progress import Progress
-from tff_mf.optimize._result import OptimizationResult
+from tff_mf.optimize._status import with_status
 from tff_mf.participation import FixedEpoch, Participation
 from tff_mf.workloads import PrefixSum, Workload
 
@@ -29,61 +28,34 @@ def optimize_dense(
     workload: Workload | None = None,
     progress: Callable[[Progress], None] = lambda where: None,
 ) -> Dense:
-    """Returns the lower-triangular C with the least RmsLoss: the mechanism of `optimize_dense_result`.
+    """Returns the lower-triangular C with the least RmsLoss within a class, with a bound on how far from it it is.
 
-    Args:
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        workload: The workload A; `None` is the prefix sum.
-        progress: Is called after each iteration.
-
-    Example:
-        >>> from tff_mf import SingleParticipation
-        >>> optimize_dense(rounds=2, participation=SingleParticipation()).matrix.round(2)
-        array([[0.92, 0.  ],
-               [0.38, 1.  ]])
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
-    """
-    return optimize_dense_result(
-        rounds=rounds, participation=participation, workload=workload, progress=progress
-    ).mechanism
-
-
-def optimize_dense_result(
-    *,
-    rounds: int,
-    participation: Participation,
-    workload: Workload | None = None,
-    progress: Callable[[Progress], None] = lambda where: None,
-) -> OptimizationResult[Dense]:
-    """Returns the C with the least RmsLoss among those in a class, with a bound on how far it is from the best.
-
-    With one participation the class is all of them. With more, rounds of a client that are a multiple of `min_sep`
-    apart have orthogonal columns, and
-        for `FixedEpoch` of as many epochs as there are, the squared norms of a client's columns add up to 1;
-        else all columns have one norm. Min-sep patterns are far more, so that what is optimal here is not known to
-        be so for them, and their sensitivity, which `loss` is computed with, is an upper bound.
+    With one participation the class is all lower-triangular matrices. With more, columns of rounds that are a multiple
+    of `min_sep` apart are orthogonal, and
+        for `FixedEpoch` with as many participations as there are epochs, the squared norms of a client's columns add up
+        to 1;
+        otherwise all columns have one norm. There are far more min-sep patterns than patterns of fixed epochs, so that
+        the optimum of this class is not known to be optimal for them, and their sensitivity, with which `loss` is
+        computed, is an upper bound.
     C is scaled to sensitivity 1 for clients in fixed epochs.
 
-    The problem is convex; each step solves it exactly for given Lagrange multipliers, which bounds the least loss
-    of the class from below. `duality_gap` is the relative difference of the squared loss and that bound, for clients
-    in fixed epochs, and `converged` says that it is 5e-5 at most. `history` has the gap after each step.
+    The problem is convex; each step solves it exactly for given Lagrange multipliers, which bounds the least loss of
+    the class from below. `optimized_for.duality_gap` is the relative difference of the squared loss and that bound, for
+    clients in fixed epochs, and the search has converged if it is at most 5e-5. The `history` in `optimized_for.search`
+    has the gap after each step, and `gradient_norm` the largest violation of the constraints before they are enforced.
 
     Args:
-        rounds: Number of rounds n; time grows as n³, and is a minute or so for 4096.
+        rounds: Number of rounds n; time grows as n³, about a minute for 4096.
         participation: The participation schema.
         workload: The workload A; `None` is the prefix sum.
-        progress: Is called after each iteration.
+        progress: Called after each iteration.
 
     Source: Denisov et al. (2022), section 3; Choquette-Choo et al. (2023), section 3.
 
     Example:
         >>> from tff_mf import FixedEpoch
-        >>> result = optimize_dense_result(rounds=60, participation=FixedEpoch(min_sep=10, max_participations=6))
-        >>> result.converged, round(result.loss, 2)
+        >>> mechanism = optimize_dense(rounds=60, participation=FixedEpoch(min_sep=10, max_participations=6))
+        >>> mechanism.optimized_for.converged, round(mechanism.optimized_for.search.loss, 2)
         (True, 5.68)
 
     Raises:
@@ -95,52 +67,81 @@ def optimize_dense_result(
     optimized_for = OptimizedFor(rounds=rounds, participation=participation, workload=workload)
     matrix = workload.matrix(_validate.dense(optimized_for.rounds))
     if not np.all(np.diagonal(matrix)):
-        raise InputValueError(f"workload={workload!r} has a round that counts for nothing: rates must be above 0.")
+        raise InputValueError(
+            f"workload={workload!r} has a zero on its diagonal; every learning rate must be positive."
+        )
+    setting = _Setting.of(optimized_for)
+    problem = _dense_dual.problem_of(matrix, setting.min_sep, equal_norms=setting.equal_norms)
+    found = _searched(problem, matrix, progress)
+    gap = max(found.gaps[-1], 0.0)
+    return with_status(
+        Dense(matrix=found.encoder / np.sqrt(setting.scale), optimized_for=optimized_for),
+        objective="rms",
+        converged=gap <= _GAP,
+        duality_gap=gap if np.isfinite(gap) else None,
+        message=_message(gap, setting),
+        iterations=len(found.gaps),
+        began=began,
+        gradient_norm=found.violation,
+        history=tuple(found.gaps),
+    )
 
-    limit = optimized_for.participation.max_participations
-    min_sep = optimized_for.participation.min_sep if limit > 1 else optimized_for.rounds
-    epochs = -(-optimized_for.rounds // min_sep)
-    equal_norms = limit > 1 and not (isinstance(optimized_for.participation, FixedEpoch) and limit >= epochs)
-    problem = _dense_dual.problem_of(matrix, min_sep, equal_norms=equal_norms)
 
-    best, best_error = _diagonal(problem, optimized_for.rounds), np.inf
+class _Setting(NamedTuple):
+    """The constraints of a participation schema.
+
+    Attributes:
+        min_sep: Rounds that are a multiple of it apart have orthogonal columns.
+        equal_norms: Whether all columns have one norm.
+        single: Whether a client takes part once.
+        scale: The squared sensitivity, for clients in fixed epochs, of a C that meets the constraints.
+    """
+
+    min_sep: int
+    equal_norms: bool
+    single: bool
+    scale: int
+
+    @classmethod
+    def of(cls, optimized_for: OptimizedFor) -> "_Setting":
+        """Returns the constraints of the schema in a setting."""
+        schema, rounds = optimized_for.participation, optimized_for.rounds
+        most = schema.max_participations
+        min_sep = schema.min_sep if most > 1 else rounds
+        epochs = -(-rounds // min_sep)
+        equal_norms = most > 1 and not (isinstance(schema, FixedEpoch) and most >= epochs)
+        return cls(min_sep, equal_norms, single=most == 1, scale=min(most, epochs) if equal_norms else 1)
+
+
+class _Found(NamedTuple):
+    """C before scaling, its violation of the constraints before they were enforced, and the gap after each step."""
+
+    encoder: np.ndarray
+    violation: float
+    gaps: list[float]
+
+
+def _searched(problem: _dense_dual.Problem, workload: np.ndarray, progress: Callable[[Progress], None]) -> _Found:
+    """Returns the best C of a search that ends at a small enough gap, or after `_STEPS` steps."""
+    rounds = len(workload)
+    best, best_error = _diagonal(problem, rounds), np.inf
     bound, violation = 0.0, np.inf
     gaps: list[float] = []
     for step, evaluation in enumerate(_dense_search.search(problem)):
         bound = max(bound, evaluation.value)
-        candidate = _factor(_dense_dual.in_rounds(_dense_dual.feasible(problem, evaluation.gram), optimized_for.rounds))
-        error = np.inf if candidate is None else _squared_error(matrix, candidate)
+        candidate = _factor(_dense_dual.in_rounds(_dense_dual.feasible(problem, evaluation.gram), rounds))
+        error = np.inf if candidate is None else _squared_error(workload, candidate)
         if candidate is not None and error < best_error:
             best, best_error, violation = candidate, error, evaluation.violation
         gaps.append(float(best_error / bound - 1))
-        progress(Progress(optimized_for.rounds, step + 1, float(np.sqrt(best_error / optimized_for.rounds))))
+        progress(Progress(rounds, step + 1, float(np.sqrt(best_error / rounds))))
         if gaps[-1] <= _GAP or step + 1 == _STEPS:
             break
-
-    gap = max(gaps[-1], 0.0)
-    if equal_norms:
-        best = best / np.sqrt(min(limit, epochs))
-    converged = gap <= _GAP
-    optimized_for = dataclasses.replace(
-        optimized_for, duality_gap=gap if np.isfinite(gap) else None, converged=converged
-    )
-    mechanism = Dense(matrix=best, optimized_for=optimized_for)
-    return OptimizationResult(
-        mechanism=mechanism,
-        objective="rms",
-        loss=rms_loss(mechanism, optimized_for.rounds, optimized_for.participation, workload),
-        converged=converged,
-        message=_message(gap, equal_norms=equal_norms, single=limit == 1),
-        iterations=len(gaps),
-        seconds=time.perf_counter() - began,
-        gradient_norm=violation,
-        history=tuple(gaps),
-        duality_gap=gap,
-    )
+    return _Found(best, violation, gaps)
 
 
 def _diagonal(problem: _dense_dual.Problem, rounds: int) -> np.ndarray:
-    """Returns a C that meets the constraints, whatever the search comes to."""
+    """Returns a C that meets the constraints, for a search in which no step yields one."""
     norms = np.eye(problem.exists.size).reshape(problem.gram.shape)
     return np.sqrt(_dense_dual.in_rounds(_dense_dual.feasible(problem, norms), rounds))
 
@@ -164,9 +165,9 @@ def _squared_error(workload: np.ndarray, encoder: np.ndarray) -> float:
     return float(np.sum(np.square(decoder)))
 
 
-def _message(gap: float, *, equal_norms: bool, single: bool) -> str:
-    among = "all matrices" if single else "those with orthogonal columns an epoch apart"
-    if equal_norms:
-        among += " and of one norm, for clients in fixed epochs"
-    ending = f"Squared loss within {gap:.1e}, relatively, of the least among {among}"
+def _message(gap: float, setting: _Setting) -> str:
+    among = "all matrices" if setting.single else "matrices with orthogonal columns an epoch apart"
+    if setting.equal_norms:
+        among += " and of equal norms, for clients in fixed epochs"
+    ending = f"Squared loss within a relative {gap:.1e} of the minimum over {among}"
     return f"{ending}." if gap <= _GAP else f"{ending}: not converged."
