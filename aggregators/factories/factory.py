@@ -12,7 +12,7 @@ import tensorflow_privacy as tfp
 import tff_mf
 from tff_mf import _validate, noise, queries
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.noise import _clipping
+from tff_mf.queries import clipping
 
 from ..computations import transfers
 from ..workers.processes import end_with_program
@@ -167,7 +167,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         if self.adaptive_clipping is not None:
             # The adaptive clip norm is in the state, to which a sum has no access.
             return tff.aggregators.SumFactory()
-        return record_sums.ClippingSum(_clipping.checked_clip_norm(self.clip_norm))
+        return record_sums.ClippingSum(clipping.checked_clip_norm(self.clip_norm))
 
     def _query(self, record_specs: object) -> _Query:
         query = self._query_of_a_stream(record_specs)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.noise import _clipping
+from tff_mf.queries import clipping
 
 from .metrics import withhold_measurements
 
@@ -62,7 +62,7 @@ class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(sum_type, value_type)
         def accumulate(accumulator: object, value: object) -> object:
-            clipped = _clipping.clip_again(tf.nest.flatten(value), tf.constant(clip_norm))
+            clipped = clipping.clip_again(tf.nest.flatten(value), tf.constant(clip_norm))
             counts = (tf.cast(happened, tf.int32) for happened in (clipped.scaled, clipped.zeroed))
             one = collections.OrderedDict(
                 total=tf.nest.pack_sequence_as(value, clipped.leaves), **dict(zip(COUNTS, counts, strict=True))

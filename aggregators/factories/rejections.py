@@ -5,7 +5,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.noise import _clipping
+from tff_mf.queries import clipping
 
 from . import _validate_factory
 
@@ -40,7 +40,7 @@ def count_rejected(
 
     @tff.tensorflow.computation
     def rejected(value: object) -> tf.Tensor:
-        return tf.cast(tf.logical_not(_clipping.finite(tf.nest.flatten(value))), tf.int32)
+        return tf.cast(tf.logical_not(clipping.finite(tf.nest.flatten(value))), tf.int32)
 
     def measure(value: tff.Value) -> collections.OrderedDict[str, tff.Value]:
         counted = tff.federated_map(rejected, value)
