@@ -1,32 +1,32 @@
-"""(ε, δ) of one Gaussian release, in floating point that never errs on the side of less privacy.
+"""(ε, δ) of one Gaussian release, with rounding errors that never make ε or δ too small.
 
 For a query of sensitivity μ and noise of standard deviation 1, Balle and Wang (2018), theorem 8:
 
     δ(ε) = Q(a) − e^ε Q(b),    a = ε/μ − μ/2,    b = ε/μ + μ/2,    Q the upper tail of the normal.
 
-Both terms are nearly equal where μ is small, and e^ε overflows where ε is large. Since
+For small μ both terms are nearly equal, and for large ε, e^ε overflows. Since
 ε = (b² − a²)/2, with E(x) = exp(x²/2)·2Q(x), the scaled complementary error function,
 
     δ = ½ exp(−a²/2) (E(a) − E(b))            for a ≥ 0,
     1 − δ = ½ exp(−a²/2) (E(−a) + E(b))       for a < 0,
 
-which neither overflow nor lose more than E itself does.
+which neither overflow nor lose more digits than E itself.
 """
 
 import math
 import sys
 from collections.abc import Callable
 
-# Relative error that is granted to every step of the formula above. The worst of them is E: 6 units
-# in the last place (2⁻⁵³) against 60 digits, over the whole axis, in SciPy 1.9.3 and 1.17.1.
+# Bound on the relative rounding error of every step of the formula above. The largest is that of E: 6 units in the last
+# place (2⁻⁵³) compared with 60 digits, over the whole axis, in SciPy 1.9.3 and 1.17.1.
 _SLACK = 12 * 2.0**-53
 
-# Above the rounding error of every rule for sensitivity, so that ε is never too small.
+# Exceeds the rounding error of every rule for sensitivity, so that ε is never too small.
 _SENSITIVITY_SLACK = 2.0**-40
 
 
 def mu_of(sensitivity: float, sigma: float) -> float:
-    """Returns sensitivity / sigma, rounded up by more than the error of either; infinite for sigma = 0.
+    """Returns sensitivity / sigma, rounded up by more than their rounding errors; infinite for sigma = 0.
 
     Example:
         >>> mu_of(1.0, 2.0) > 0.5
@@ -36,7 +36,7 @@ def mu_of(sensitivity: float, sigma: float) -> float:
 
 
 def rho_of(mu: float) -> float:
-    """Returns ρ = μ² / 2, rounded up; above 0, because no noise is so large that nothing at all is learnt.
+    """Returns ρ = μ² / 2, rounded up; above 0 unless μ is, because no finite noise gives perfect privacy.
 
     Example:
         >>> rho_of(2.0) >= 2.0
@@ -46,7 +46,7 @@ def rho_of(mu: float) -> float:
 
 
 def log_delta(epsilon: float, mu: float) -> float:
-    """Returns log δ, rounded to nearest as well as the formula allows.
+    """Returns log δ, as accurately as the formula allows.
 
     Args:
         epsilon: ε, at least 0.
@@ -62,8 +62,8 @@ def log_delta(epsilon: float, mu: float) -> float:
 def delta_from_epsilon(epsilon: float, mu: float) -> float:
     """Returns a δ for which the release is (ε, δ)-DP: the smallest, to 1e-12 relative.
 
-    Formal guarantee: the result is not below the true δ, all rounding errors included; where that is smaller than
-    any float, it is the smallest float.
+    Formal guarantee: the result is not below the true δ, including all rounding errors. If δ is smaller than any float,
+    it is the smallest float.
 
     Args:
         epsilon: ε, at least 0.
@@ -84,8 +84,8 @@ def delta_from_epsilon(epsilon: float, mu: float) -> float:
 def epsilon_from_delta(delta: float, mu: float) -> float:
     """Returns an ε for which the release is (ε, δ)-DP: the smallest, to 1e-9 relative and 1e-14 absolute.
 
-    Formal guarantee: the result is not below the true ε. It is the end of the final bracket at
-    which an upper bound of δ, all rounding errors included, is at most `delta`.
+    Formal guarantee: the result is not below the true ε. It is the end of the final bracket at which an upper bound of
+    δ, including all rounding errors, is at most `delta`.
 
     Args:
         delta: δ, strictly between 0 and 1.
@@ -115,7 +115,7 @@ def epsilon_from_delta(delta: float, mu: float) -> float:
 
 
 def mu_from(epsilon: float, delta: float) -> float:
-    """Returns the largest μ, to rounding and never above, for which the release is (ε, δ)-DP.
+    """Returns the largest μ for which the release is (ε, δ)-DP, up to rounding and never above it.
 
     Args:
         epsilon: ε, above 0.
@@ -137,8 +137,8 @@ def mu_from(epsilon: float, delta: float) -> float:
 
 
 def _log_delta(epsilon: float, mu: float, *, slack: float) -> float:
-    # δ falls in a for fixed b and rises in b for fixed a, so moving both apart by their own rounding
-    # error, and each E in the direction that raises δ, bounds δ from above.
+    # δ decreases in a for fixed b and increases in b for fixed a. Moving both apart by their rounding errors, and each
+    # E in the direction that increases δ, bounds δ from above.
     ratio, half = epsilon / mu, mu / 2
     spread = slack * (ratio + half)
     a, b = ratio - half - spread, ratio + half + spread
@@ -157,14 +157,14 @@ def _scaled_tail(x: float) -> float:
     x /= math.sqrt(2)
     if x < 1:
         return math.exp(x * x) * math.erfc(x)
-    # Costs half of the whole package's import time.
+    # Imported here: it takes half of the import time of the package.
     from scipy.special import erfcx
 
     return float(erfcx(x))
 
 
 def _narrow(condition: Callable[[float], bool], *, fails: float, holds: float) -> float:
-    """Halves the bracket until no float is left inside, and returns the end where `condition` holds."""
+    """Halves the bracket until no float is inside, and returns the end at which `condition` holds."""
     while True:
         middle = fails + (holds - fails) / 2
         if middle in (fails, holds):

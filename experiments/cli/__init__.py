@@ -16,6 +16,7 @@ from tff_mf.errors import InputError
 
 from . import _boundary, _completion, _group, _spelling
 from ._group import Group
+from ._plugins import plugin_option
 from ._version import version_option
 
 _COMMANDS = {
@@ -64,6 +65,7 @@ class _LazyGroup(Group):
 
 @click.group(cls=_LazyGroup, context_settings=_SETTINGS)
 @version_option
+@plugin_option
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
 

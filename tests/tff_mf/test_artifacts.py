@@ -393,7 +393,7 @@ def test_bytes_that_no_save_wrote_are_refused(data, file):
 def test_a_file_larger_than_any_artifact_is_refused_unread(file, monkeypatch):
     monkeypatch.setattr(_file, "MAX_FILE_BYTES", 1000)
     file.write_bytes(b"\0" * 1001)
-    refuse(file, "larger than the 1000 bytes")
+    refuse(file, "larger than 1000 bytes")
 
 
 # Damage of the content, with everything else right.
@@ -477,20 +477,20 @@ def claim(**entries):
         (setting(workload={"kind": "learning_rates", "rates": [None] * 8}), "rates"),
         (setting(workload={"kind": "learning_rates", "rates": {"warmup_rounds": 1}}), "keys"),
         # The claims that would mislead: a smaller sensitivity, or a milder setting at the old one.
-        (claim(value=1.0), "claims sensitivity 1.0"),
+        (claim(value=1.0), "states the sensitivity 1.0"),
         (claim(value=0.0), "sensitivity"),
         (claim(value=-2.5), "sensitivity"),
         (claim(value="2"), "sensitivity"),
         (claim(value=None), "sensitivity"),
-        (claim(value=100.0), "claims sensitivity 100.0"),
-        (claim(value=1.0, exact=False), "claims sensitivity 1.0"),
+        (claim(value=100.0), "states the sensitivity 100.0"),
+        (claim(value=1.0, exact=False), "states the sensitivity 1.0"),
         (claim(value=float("nan")), "NaN"),
         (claim(value=float("inf")), "Infinity"),
         (claim(exact=1), "exact"),
         (claim(rule=None), "rule"),
         (claim(source="me"), "keys"),
-        (schema(kind="min_sep", min_sep=1, max_participations=3), "claims sensitivity"),
-        (schema(kind="single"), "claims sensitivity"),
+        (schema(kind="min_sep", min_sep=1, max_participations=3), "states the sensitivity"),
+        (schema(kind="single"), "states the sensitivity"),
     ],
 )
 def test_forged_manifests_are_refused_although_the_hash_is_right(change, match, tmp_path, file, monkeypatch):
@@ -505,7 +505,7 @@ def test_the_dangerous_claim_is_refused_however_little_smaller(tmp_path, file):
     manifest, tensors = contents(SMALL, tmp_path)
     value = manifest["sensitivity"]["value"]
     forge(file, claim(value=value * (1 - 1e-8))(manifest), tensors)
-    refuse(file, "claims sensitivity")
+    refuse(file, "states the sensitivity")
 
 
 def test_a_larger_upper_bound_of_an_older_release_is_taken(tmp_path, file):

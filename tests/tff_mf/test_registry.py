@@ -453,7 +453,7 @@ def test_an_artifact_of_an_outsider_with_another_sensitivity_is_refused(tmp_path
     unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
     text = json.dumps({**unsigned, "sha256": _manifest._digest(unsigned, tensors)})
     (tmp_path / "file").write_bytes(_file.pack(text, tensors))
-    with pytest.raises(tff_mf.ArtifactError, match="claims sensitivity"):
+    with pytest.raises(tff_mf.ArtifactError, match="states the sensitivity"):
         tff_mf.load(tmp_path / "file")
 
 

@@ -137,10 +137,10 @@ GOOD = {"diagonals": [[1.0, 1.0]], "left": [[1.0], [1.0]], "right": [[1.0], [1.0
         ({"diagonals": "abc"}, TypeError, "diagonals of type"),
         ({"diagonals": [1.0]}, ValueError, r"diagonals of shape \(1,\)"),
         ({"diagonals": [[1.0, 0.0]]}, ValueError, r"diagonals\[0, 1\]=0.0 must be greater than 0"),
-        ({"diagonals": [[1.0, 1.0]] * 3}, ValueError, "no more than there are rounds"),
+        ({"diagonals": [[1.0, 1.0]] * 3}, ValueError, "must be no more than the 2 rounds"),
         ({"diagonals": [[1.0, np.nan]]}, ValueError, "diagonals holds NaN"),
-        ({"left": [[1.0]]}, ValueError, "must both have a row for each of the 2 rounds"),
-        ({"right": [[1.0, 1.0], [1.0, 1.0]]}, ValueError, "as many columns"),
+        ({"left": [[1.0]]}, ValueError, "must both have 2 rows, one per round"),
+        ({"right": [[1.0, 1.0], [1.0, 1.0]]}, ValueError, "the same number of columns"),
         ({"left": [[np.inf], [0.0]]}, ValueError, "left holds NaN or infinity"),
     ],
 )

@@ -7,11 +7,12 @@ from tff_mf.participation import FixedEpoch, Participation
 
 
 def blt_sensitivity(mechanism: BLT, rounds: int, participation: Participation) -> SensitivityResult:
-    """Takes the norm of the earliest pattern in closed form, where that is the sensitivity or bounds it.
+    """Returns the norm of the earliest pattern in closed form, where it is the sensitivity or an upper bound.
 
-    C ≥ 0, so that equal contributions are the worst. In fixed epochs later patterns have the same entries, cut off
-    sooner; so has one participation. Otherwise c must not rise: theorem 3.1 of McMahan et al. (2024). Where c₁ > 1,
-    C is bounded entry by entry by the matrix with c₁ in place of c₀, for which the theorem holds.
+    C ≥ 0, so equal contributions are the worst. For fixed epochs and for one participation, a later pattern has the
+    same columns cut off sooner. Otherwise c must not increase: theorem 3.1 of McMahan et al. (2024). If c₁ > 1, C is
+    bounded entry by entry by the matrix with c₁ in place of c₀, for which the theorem holds. Over fewer rounds, the
+    coefficients are listed.
     """
     separation, limit = participation.separation, participation.limit
     if not blt_sums.fits(mechanism, rounds, limit):

@@ -1,11 +1,11 @@
-"""Clients that come once an epoch, in the same place: patterns j, j + b, …, j + (k − 1)b.
+"""Fixed epochs: a client takes part once per epoch, in the same place: patterns j, j + b, …, j + (k − 1)b.
 
 For contributions u_t of norm at most 1 in the rounds t of a pattern π, with X = CᵀC,
 
     ‖Cu‖² = Σ_{s,t∈π} X_st ⟨u_s, u_t⟩ ≤ Σ_{s,t∈π} |X_st|,
 
-and equal u_t of norm 1 reach Σ X_st: Choquette-Choo et al. (2023), proposition D.1. There are at most n such π that are
-part of no other.
+and equal u_t of norm 1 reach Σ X_st: Choquette-Choo et al. (2023), proposition D.1. There are at most n such
+patterns that are not part of another.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from tff_mf._sensitivity import patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.participation import FixedEpoch
 
-# Relative difference of two squared norms that rounding alone may leave.
+# Relative difference of two squared norms that may be due to rounding alone.
 _ROUNDING = 2.0**-42
 
 
@@ -25,11 +25,11 @@ def fixed_epoch(
 ) -> SensitivityResult:
     """Returns the largest sum of |X_st| over a pattern, and whether equal contributions reach it.
 
-    They do where the entries of X between the rounds of that pattern are ≥ 0. What is compared is not the signs of
-    the entries, which rounding may turn, but the bound with the norm that this client does have.
+    They do if the entries of X between the rounds of that pattern are ≥ 0. Rounding may change the signs of entries, so
+    the bound is compared with the norm that equal contributions attain.
 
     Args:
-        gram: The diagonals 0, b, 2b, … of X, as far as they may differ from zero: X_{t,t+lb} in `[t]`.
+        gram: The diagonals 0, b, 2b, … of X that may differ from zero: X_{t,t+lb} in `[t]`.
         participation: The schema.
         sum_of_columns: Returns the sum of the columns of C for the rounds of a pattern.
     """
@@ -55,6 +55,6 @@ def fixed_epoch(
 
 
 def orthogonal_columns(squared_norms: np.ndarray, participation: FixedEpoch) -> float:
-    """Returns the sensitivity if the columns that one client touches never share a row."""
+    """Returns the sensitivity if the columns of one client's rounds are orthogonal."""
     totals = patterns.window_sums(squared_norms, width=participation.limit, stride=participation.separation)
     return float(np.sqrt(np.max(totals)))

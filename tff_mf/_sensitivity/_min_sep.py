@@ -1,4 +1,4 @@
-"""Clients that come at any rounds that are b apart or more."""
+"""Min-sep participation: a client takes part in any rounds that are at least b apart."""
 
 import numpy as np
 
@@ -6,15 +6,15 @@ from tff_mf._sensitivity import patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf.participation import Participation
 
-# Rows that are worked on at a time, to bound the memory.
+# Rows computed at a time, to bound the memory.
 _BLOCK = 512
 
 
 def orthogonal_columns(squared_norms: np.ndarray, participation: Participation) -> float:
-    """Returns the sensitivity if the columns that one client touches never share a row.
+    """Returns the sensitivity if the columns of one client's rounds are orthogonal.
 
-    The squared norms of the columns then add up, whatever the directions of the contributions: Choquette-Choo et
-    al. (2023), theorem 2, for any column norms.
+    The squared norms of the columns then add up for any directions of the contributions: Choquette-Choo et al. (2023),
+    theorem 2, for any column norms.
     """
     return float(np.sqrt(_largest_sum(squared_norms, participation)))
 
@@ -35,8 +35,8 @@ def upper_bound(matrix: np.ndarray, participation: Participation) -> Sensitivity
 def _row_sums(gram: np.ndarray, separation: int, limit: int) -> np.ndarray:
     """Returns v with Σ_{s,t∈π} |X_st| ≤ Σ_{s∈π} v_s for each pattern π: algorithm 3, a little tighter.
 
-    The paper takes for v_s the largest sum of row s over any pattern. It is enough to take it over patterns that s
-    is in: s itself, nothing else within b of it, and at most k − 1 more.
+    In the paper v_s is the largest sum of row s over any pattern. Patterns that contain s are enough: s itself, no
+    other round within b of it, and at most k − 1 more.
     """
     rounds = len(gram)
     sums = np.empty(rounds)

@@ -1,16 +1,16 @@
-"""What a rule for sensitivity hands back."""
+"""The result of a rule for sensitivity."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SensitivityResult:
-    """A sensitivity, and how it was found.
+    """A sensitivity, with the rule that gave it.
 
     Attributes:
         value: sens_Π(C) for clip norm 1.
-        exact: Whether some client in Π reaches `value`, to the rounding of float64; otherwise it is a proven upper
-            bound.
+        exact: Whether some client in Π attains `value`, up to the rounding of float64; otherwise it is an upper bound,
+            which is proven unless `rule` says that it is claimed.
         rule: Name of the rule, with its source.
     """
 

@@ -11,9 +11,9 @@ from tff_mf.participation import FixedEpoch, MinSep, Participation, SinglePartic
 def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation) -> SensitivityResult:
     """Denisov et al. (2022), theorem 2.1: with CᵀC that of the node matrix, C is as sensitive as the nodes.
 
-    That holds for the full variant in all its rounds. In fewer, and for the online variant, what is released is
-    computed from the noised nodes of a tree, and what they give away bounds what it does. The online variant's
-    first n rounds are those of a tree over n; the full variant's depend on how many are to come.
+    That is exact for the full variant over all its rounds. Over fewer rounds, and for the online variant, the release
+    is computed from the noised nodes of a tree, whose sensitivity is an upper bound. The first n rounds of the online
+    variant are those of a tree over n rounds; those of the full variant depend on the total number of rounds.
     """
     online = mechanism.variant == "online"
     leaves = rounds if online else mechanism.max_rounds

@@ -29,7 +29,7 @@ def of_entries(mechanism: Mechanism, rounds: int, participation: Participation) 
 
 
 def of_matrix(matrix: np.ndarray, participation: Participation) -> SensitivityResult:
-    """Returns sensitivity of any matrix, float64 `[rows, rounds]`, by the best rule that fits its entries."""
+    """Returns the sensitivity of any matrix, float64 `[rows, rounds]`, by the tightest rule that applies."""
     separation = participation.separation
     squared_norms = np.sum(np.square(matrix), axis=0)
     if participation.limit == 1:
@@ -44,14 +44,14 @@ def of_matrix(matrix: np.ndarray, participation: Participation) -> SensitivityRe
 
 
 def of_orthogonal(squared_norms: np.ndarray, participation: Participation) -> float:
-    """Returns sensitivity, exactly, if the columns that one client touches never share a row."""
+    """Returns the exact sensitivity if the columns of one client's rounds are orthogonal."""
     if isinstance(participation, FixedEpoch):
         return _fixed_epoch.orthogonal_columns(squared_norms, participation)
     return _min_sep.orthogonal_columns(squared_norms, participation)
 
 
 def _touched(matrix: np.ndarray, participation: FixedEpoch) -> Iterator[np.ndarray]:
-    """Yields the diagonals 0, b, 2b, … of CᵀC; those between them are not computed."""
+    """Yields the diagonals 0, b, 2b, … of CᵀC; the other diagonals are not computed."""
     separation, rounds = participation.separation, matrix.shape[1]
     epochs = min(participation.limit, -(-rounds // separation))
     diagonals = [np.empty(rounds - each * separation) for each in range(epochs)]

@@ -1,11 +1,11 @@
 """Sums over the rounds of a participation pattern, and the largest of them.
 
-All numbers are nonnegative and are only added, so that nothing cancels.
+All numbers are nonnegative and are only added, so nothing cancels.
 """
 
 import numpy as np
 
-# Passes over all values that are quicker than a search for a price.
+# Up to this many passes over all values are faster than a search for a price.
 _MOST_PASSES = 24
 _SEARCHES = 24
 _GOLDEN = (5**0.5 - 1) / 2
@@ -14,8 +14,8 @@ _GOLDEN = (5**0.5 - 1) / 2
 def window_sums(values: np.ndarray, *, width: int, stride: int) -> np.ndarray:
     """Returns at [j] the sum of values[j], values[j + stride], …, `width` of them or as many as there are.
 
-    In O(n log width): windows are put together from windows whose widths are powers of two.
-    Differences of running sums would be as fast, and cancel.
+    In O(n log width): a window is the sum of windows whose widths are powers of two. Differences of running sums would
+    be as fast, but cancel.
 
     Args:
         values: Numbers, float64 `[rounds]`.
@@ -41,10 +41,10 @@ def window_sums(values: np.ndarray, *, width: int, stride: int) -> np.ndarray:
 
 
 def largest_sum(values: np.ndarray, *, separation: int, limit: int) -> float:
-    """Returns the largest sum over at most `limit` places that are `separation` apart or more.
+    """Returns the largest sum over at most `limit` places that are at least `separation` apart.
 
     Choquette-Choo et al. (2023), algorithm 2 (VecSens) without the root. Their loop over the places is a running
-    maximum; where no pattern is long enough for the limit to matter, one pass does.
+    maximum. If no pattern is long enough to reach the limit, one pass is enough.
 
     Args:
         values: Nonnegative numbers, float64 `[rounds]`.
@@ -63,14 +63,14 @@ def largest_sum(values: np.ndarray, *, separation: int, limit: int) -> float:
 
 
 def largest_sums(values: np.ndarray, *, separation: int, limit: int) -> np.ndarray:
-    """Returns `largest_sum` of each row, or a little more where that is much quicker.
+    """Returns `largest_sum` of each row, or a little more where that is much faster.
 
     A large limit k is replaced by a price λ of each place. For every λ ≥ 0,
 
         max over patterns of at most k places of Σ value ≤ λk + max over all patterns of Σ (value − λ),
 
     and for the best λ both are equal, because "one of any b neighbours, k in all" is an interval matrix. A search over
-    λ comes close, and is never below.
+    λ comes close, and is never below the maximum.
 
     Args:
         values: Nonnegative numbers, float64 `[rows, rounds]`.
@@ -96,7 +96,7 @@ def _place_by_place(values: np.ndarray, separation: int, limit: int) -> np.ndarr
     # best[..., t] is the largest sum over the first t + 1 places.
     best = np.maximum.accumulate(values, axis=-1)
     for size in range(1, limit):
-        # More than `size` places do not fit in front of it.
+        # No more than `size` places fit before it.
         start = size * separation
         candidates = values[..., start:] + best[..., start - separation : -separation]
         np.maximum(candidates[..., :1], best[..., start - 1 : start], out=candidates[..., :1])

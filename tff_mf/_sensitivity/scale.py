@@ -1,4 +1,4 @@
-"""Strategy matrices at a scale where squares neither overflow nor vanish."""
+"""Scales strategy matrices so that squares neither overflow nor underflow."""
 
 import numpy as np
 
@@ -9,10 +9,9 @@ _SMALL, _LARGE = 2.0**-300, 2.0**400
 
 
 def scaled(mechanism: Mechanism, numbers: np.ndarray) -> tuple[np.ndarray, float]:
-    """Returns `numbers` divided by a power of two, where all are small, and that power.
+    """Returns `numbers`, divided by a power of two if all are very small, and that power.
 
-    Squares of numbers below 1e-162 are zero in float64, and so would the sensitivity be. Nothing is
-    rounded: numbers only ever become larger.
+    Squares of numbers below 1e-162 are zero in float64, and so would the sensitivity be. Scaling rounds nothing.
 
     Raises:
         InputValueError: If a number is NaN, infinite, or so large that sums of squares may be.

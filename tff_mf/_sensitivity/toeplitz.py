@@ -13,7 +13,7 @@ from tff_mf._sensitivity.scale import scaled
 from tff_mf.mechanisms import ToeplitzMechanism
 from tff_mf.participation import FixedEpoch, Participation
 
-# Products of coefficients that the rule for fixed epochs may take: seconds.
+# Most products of coefficients for the rule for fixed epochs: seconds.
 _MOST_PRODUCTS = 2**28
 
 
@@ -44,11 +44,10 @@ def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpo
 
 
 def _orthogonal(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    """Columns that one client touches never share a row: one participation, or no more bands than b.
+    """Orthogonal columns: one participation, or no more bands than b.
 
-    The squared norms of the columns then add up, whatever the directions of the contributions.
-    Column t of a Toeplitz matrix is column 0 cut off after n − t numbers, so norms fall from left to
-    right, and the worst pattern is the earliest.
+    The squared norms of the columns then add up for any directions of the contributions. Column t of a Toeplitz matrix
+    is column 0 cut off after n − t entries, so norms decrease to the right, and the earliest pattern is the worst.
     """
     return SensitivityResult(
         value=float(np.sqrt(_earliest_squared_norms(column, participation))),
@@ -58,7 +57,7 @@ def _orthogonal(column: np.ndarray, participation: Participation) -> Sensitivity
 
 
 def _non_increasing(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    """McMahan et al. (2024), theorem 3.1: the earliest pattern is the worst, if c is ≥ 0 and never rises."""
+    """McMahan et al. (2024), theorem 3.1: the earliest pattern is the worst if c ≥ 0 and c never increases."""
     return SensitivityResult(
         value=_earliest_pattern_norm(column, participation),
         exact=True,
@@ -93,7 +92,7 @@ def _cauchy_schwarz(column: np.ndarray, participation: Participation) -> Sensiti
 def _earliest_squared_norms(column: np.ndarray, participation: Participation) -> float:
     """Returns the sum of the squared norms of the columns 0, b, …, (k − 1)b of LtToep(column).
 
-    Each number is weighed by how many of the columns it is in, so that one pairwise sum does.
+    Each coefficient is weighted by the number of columns that contain it, so that one pairwise sum is enough.
     """
     rounds = len(column)
     columns = np.minimum(participation.limit, np.arange(rounds - 1, -1, -1) // participation.separation + 1)
@@ -110,13 +109,13 @@ def earliest_pattern(column: np.ndarray, participation: Participation) -> np.nda
 
 
 def _touched(column: np.ndarray, separation: int) -> Iterator[np.ndarray]:
-    """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of the products of two coefficients so far apart."""
+    """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of products of coefficients that far apart."""
     for apart in range(0, len(column), separation):
         yield _running_sums(column[: len(column) - apart] * column[apart:])[::-1]
 
 
 def _running_sums(values: np.ndarray) -> np.ndarray:
-    """Returns the running sums; in blocks, so that their error grows with the root of the number of values only."""
+    """Returns the running sums, computed in blocks, so that their error grows only with the root of their number."""
     size = int(np.ceil(np.sqrt(len(values))))
     blocks = np.pad(values, (0, size * size - len(values))).reshape(size, size)
     within = np.cumsum(blocks, axis=1)

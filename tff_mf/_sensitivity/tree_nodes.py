@@ -1,8 +1,8 @@
-"""Largest sum of squared node counts: what one client can add to the nodes of a tree, whose squares add up.
+"""Largest sum of squared node counts of one client: the squared sensitivity of the nodes of a tree.
 
 A client with rounds π adds at most Σ over nodes of (number of its rounds below the node)² to the squared norm of all
-node sums. With X_st the number of nodes that rounds s and t have in common that is Σ_{s,t∈π} X_st: it is reached, since
-X ≥ 0, and no pattern is worse than a longer one.
+node sums. With X_st the number of nodes that rounds s and t have in common that is Σ_{s,t∈π} X_st. It is attained,
+because X ≥ 0, and adding a round to a pattern never decreases it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,15 +17,15 @@ _IMPOSSIBLE = -1
 
 
 class _Span(NamedTuple):
-    """What is possible within some rounds in a row.
+    """The participations that are possible within consecutive rounds.
 
     Attributes:
         width: Number of rounds.
         counts: Number of participations of each entry, int64 `[entries]`.
         values: Its sum of squared counts, int64 `[entries]`.
         slack: At `[entry, s]`, how many rounds at the end can stay free if the first s do: the most over all patterns
-            with so many participations and no smaller a sum, int64 `[entries, starts]`. Capped at b − 1, since
-            nobody can tell more from it; −1 where there is no such pattern.
+            with so many participations and no smaller a sum, int64 `[entries, starts]`. Capped at b − 1,
+            because more makes no difference; −1 where there is no such pattern.
     """
 
     width: int
@@ -72,13 +72,13 @@ def min_sep_over(heights: Sequence[int], separation: int, limit: int) -> int:
         6
     """
     rounds = sum(2**height for height in heights)
-    # Nobody can tell a larger separation from one that no two rounds have.
+    # A larger min-sep excludes no more: no two rounds are that far apart.
     separation = min(separation, rounds)
     starts = np.arange(separation)
     span = _Span(1, np.array([1]), np.array([1]), np.where(starts == 0, 0, _IMPOSSIBLE)[None])
     trees = {0: span}
     highest = max(heights)
-    # Where nothing comes before the only largest tree, its right half is all that needs every start.
+    # If nothing comes before the only largest tree, only its right half needs every start.
     alone = heights[0] == highest and list(heights).count(highest) == 1
     for height in range(1, highest + 1):
         first = span._replace(slack=span.slack[:, :1]) if alone and height == highest else span
@@ -93,7 +93,7 @@ def min_sep_over(heights: Sequence[int], separation: int, limit: int) -> int:
 
 
 def fixed_epoch(rounds: int, separation: int, limit: int) -> int:
-    """Returns the largest sum of squared node counts over the patterns j, j + b, …, `limit` rounds or as many as fit.
+    """Returns the largest sum of squared node counts over patterns j, j + b, … of `limit` rounds, or as many as fit.
 
     Example:
         >>> fixed_epoch(9, separation=4, limit=3)
@@ -138,7 +138,7 @@ def _side_by_side(left: _Span, right: _Span, separation: int, limit: int) -> _Sp
     # Participations on one side only.
     behind = np.where(left.slack >= 0, np.minimum(left.slack + right.width, separation - 1), _IMPOSSIBLE)
     before = right.slack[:, np.maximum(np.arange(starts) - left.width, 0)]
-    # One whole number for count and sum: sorting those is many times faster than sorting pairs.
+    # One integer for count and sum: sorting integers is many times faster than sorting pairs.
     base = int(left.values.max() + right.values.max()) + 1
     left_keys, right_keys = left.counts * base + left.values, right.counts * base + right.values
     allowed = np.add.outer(left.counts, right.counts) <= limit
@@ -160,7 +160,7 @@ def _side_by_side(left: _Span, right: _Span, separation: int, limit: int) -> _Sp
 
 
 def _without_dominated(width: int, counts: np.ndarray, values: np.ndarray, slack: np.ndarray) -> _Span:
-    """Leaves out entries that another of the same count, with no smaller a sum, can replace from every start."""
+    """Drops entries that another entry of the same count and no smaller sum can replace from every start."""
     # From the largest sum of a count to the smallest. Lifted by their count's offset, all slacks of the next count
     # are above those of the last, so that one running maximum serves all counts.
     scan = slice(None, None, -1)

@@ -1,4 +1,4 @@
-"""Strategy matrices as files: what is written, how it is read back, and what is refused."""
+"""Artifacts: strategy matrices as safetensors files."""
 
 from tff_mf.artifacts._artifact import load as load
 from tff_mf.artifacts._artifact import save as save

@@ -1,4 +1,4 @@
-"""`save` and `load`: mechanism to file and back."""
+"""`save` and `load`: mechanisms to files and back."""
 
 import os
 
@@ -9,23 +9,22 @@ from tff_mf.artifacts import _file, _manifest
 from tff_mf.errors import ArtifactError, InputError, InputValueError
 from tff_mf.mechanisms import Mechanism
 
-# What a damaged file holds can be as long as the file.
+# A damaged file can put arbitrarily long text into a message.
 _LONGEST_REASON = 300
 
 
 def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Writes `mechanism` to a safetensors file; equal mechanisms give equal bytes in one environment.
 
-    For the reader of the file it also holds sensitivity and losses in the setting the mechanism was made for,
-    and the versions they were computed with; `load` takes none of these from it. Losses of so many rounds that
-    they would take long are left open.
+    For its readers the file also has the sensitivity and losses in the setting that the mechanism was optimized for,
+    and the versions that computed them; `load` uses none of these. Losses that would take long to compute are null.
 
-    The file appears whole or not at all, also when the process is interrupted.
+    The file appears complete or not at all, even if the process is interrupted.
 
     Args:
-        mechanism: The mechanism, with the setting it was made for, if any.
+        mechanism: The mechanism, with the setting that it was optimized for, if any.
         path: File to write.
-        overwrite: Whether a file that is there may be replaced.
+        overwrite: Whether an existing file may be replaced.
 
     Example:
         >>> import pathlib, tempfile
@@ -34,8 +33,9 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
         ...     save(BLT.production("b400"), pathlib.Path(folder) / "blt.safetensors")
 
     Raises:
-        InputTypeError: If an argument is of the wrong type, or no artifact can hold the mechanism.
-        InputValueError: If the file cannot be written, or is there and may not be replaced.
+        InputTypeError: If an argument is of the wrong type, or the exact class of the mechanism is not registered.
+        InputValueError: If the file cannot be written, exists and may not be replaced, or the codec of a kind from
+            outside loses something.
     """
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     _validate.instance("overwrite", overwrite, bool, "True or False")
@@ -54,13 +54,14 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
 
 
 def load(path: str | os.PathLike[str]) -> Mechanism:
-    """Returns the mechanism of a file that `save` wrote, its parameters the same to the bit.
+    """Returns the mechanism of a file that `save` wrote, with bit-identical parameters.
 
-    Nothing of the file is executed, and memory is taken in proportion to its size only.
+    Nothing in the file is executed or imported, and memory is proportional to its size. A kind from outside of this
+    package must have been registered before.
 
-    Formal guarantee: nothing that privacy depends on is taken from the file but the parameters of
-    C. The sensitivity it states for the setting it was made for is recomputed, and a file that
-    states another is refused. The hash finds damage; it does not prove who wrote the file.
+    Formal guarantee: the parameters of C are all that privacy depends on, and all that is taken from the file. The
+    sensitivity that it states, for the setting that C was optimized for, is recomputed, and a file that states another
+    one is refused. The hash detects damage; it does not prove who wrote the file.
 
     Args:
         path: File to read.
@@ -75,8 +76,8 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
         True
 
     Raises:
-        InputTypeError: If `path` is no path.
-        ArtifactError: If there is no such file, or it is not an intact artifact that this release knows.
+        InputTypeError: If `path` is not a path.
+        ArtifactError: If there is no such file, it is damaged, or its kind or version is unknown.
     """
     text = _file.path_of(path)
     try:
@@ -84,6 +85,8 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
     except OSError as error:
         reason = error.strerror or error
         raise ArtifactError(f"path={text!r} cannot be read: {reason}. Give the path of an artifact.") from None
+    except registry.UnknownKindError as error:
+        raise ArtifactError(f"path={text!r} cannot be loaded: {_shortened(str(error))}.") from None
     except InputError as error:
         raise _damaged(text, str(error).rstrip(".")) from None
     except RecursionError:
@@ -91,9 +94,12 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
 
 
 def _damaged(path: str, reason: str) -> ArtifactError:
-    if len(reason) > _LONGEST_REASON:
-        reason = reason[:_LONGEST_REASON] + " …"
-    return ArtifactError(f"path={path!r} is no artifact to rely on: {reason}. Make it again, or copy it again.")
+    reason = _shortened(reason)
+    return ArtifactError(f"path={path!r} is not a valid artifact: {reason}. Regenerate it or copy it again.")
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + " …"
 
 
 def _decode(data: bytes) -> Mechanism:
@@ -102,8 +108,8 @@ def _decode(data: bytes) -> Mechanism:
     axes = dict(_manifest.kind_of(manifest).codec.axes)
     found = {name: tensor.ndim for name, tensor in tensors.items()}
     if found != axes:
-        raise InputValueError(f"its tensors and their axes are {found} where {axes} are needed")
+        raise InputValueError(f"its tensors and their axes are {found} instead of {axes}")
     for name, tensor in tensors.items():
         if not np.all(np.isfinite(tensor)):
-            raise InputValueError(f"its tensor {name!r} holds NaN or infinity")
+            raise InputValueError(f"its tensor {name!r} has NaN or infinity")
     return _manifest.build(manifest, tensors)

@@ -1,4 +1,4 @@
-"""Bytes on disk: limits before anything is believed, and files that are whole or not there."""
+"""Safetensors files: size limits before parsing, and atomic writes."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import safetensors
 from tff_mf.artifacts import _manifest
 from tff_mf.errors import InputTypeError, InputValueError
 
-# A dense C and its decoder of 4096 rounds, four times over.
+# Four times the size of a dense C of 4096 rounds and its decoder.
 MAX_FILE_BYTES = 2**30
 MAX_HEADER_BYTES = 2**20
 
@@ -24,8 +24,8 @@ def path_of(path: object) -> str:
     """Returns `path` as text.
 
     Raises:
-        InputTypeError: If it is no path.
-        InputValueError: If no file can have it.
+        InputTypeError: If it is not a path.
+        InputValueError: If it is empty, has a null byte, or cannot be encoded.
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise InputTypeError(f"path={path!r} must be the path of a file.")
@@ -35,7 +35,7 @@ def path_of(path: object) -> str:
     except UnicodeEncodeError:
         encoded = b""
     if not encoded or b"\0" in encoded:
-        raise InputValueError(f"path={path!r} is no path that a file can have.")
+        raise InputValueError(f"path={path!r} is not a valid path of a file.")
     return text
 
 
@@ -44,7 +44,7 @@ def pack(manifest: str, tensors: Mapping[str, np.ndarray]) -> bytes:
 
     The manifest is the only metadata, because safetensors writes several in no fixed order.
     """
-    # Half of the import time of safetensors, and only `save` needs it.
+    # Imported here: it is half of the import time of safetensors, and only `save` needs it.
     from safetensors.numpy import save
 
     return save(dict(tensors), {_METADATA_KEY: manifest})
@@ -57,20 +57,22 @@ def unpack(data: bytes) -> tuple[str, dict[str, np.ndarray]]:
         InputValueError: If they are not what `pack` gives.
     """
     if len(data) < _LENGTH_BYTES:
-        raise InputValueError(f"its {len(data)} bytes are too few for a safetensors file")
+        raise InputValueError(f"its {len(data)} bytes are too short for a safetensors file")
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     if length > min(MAX_HEADER_BYTES, len(data) - _LENGTH_BYTES):
-        raise InputValueError(f"its header claims {length} bytes: no artifact has such a one, or the file was cut off")
+        raise InputValueError(
+            f"its header claims {length} bytes, which is too many for an artifact, or the file was truncated"
+        )
     try:
         header = _manifest.parse(data[_LENGTH_BYTES : _LENGTH_BYTES + length].decode())
         entries = safetensors.deserialize(data)
     except UnicodeDecodeError as error:
-        raise InputValueError(f"its header is no text: {error}") from None
+        raise InputValueError(f"its header is not text: {error}") from None
     except safetensors.SafetensorError as error:
-        raise InputValueError(f"it is no intact safetensors file: {error}") from None
+        raise InputValueError(f"it is not a valid safetensors file: {error}") from None
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or set(metadata) != {_METADATA_KEY}:
-        raise InputValueError("it is a safetensors file, but not one that tff-mf wrote")
+        raise InputValueError("it is a safetensors file, but tff-mf did not write it")
     return metadata[_METADATA_KEY], {name: _tensor(name, entry) for name, entry in entries}
 
 
@@ -78,25 +80,25 @@ def read(path: str) -> bytes:
     """Returns the bytes of the file.
 
     Raises:
-        InputValueError: If there is no regular file, or it is too large.
+        InputValueError: If it is not a regular file, or too large.
         OSError: If it cannot be read.
     """
-    # Opening a pipe to read would wait for a writer.
+    # Opening a pipe for reading would wait for a writer.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise InputValueError("it is not a regular file")
     with open(path, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise InputValueError(f"it is larger than the {MAX_FILE_BYTES} bytes that an artifact may have")
+        raise InputValueError(f"it is larger than {MAX_FILE_BYTES} bytes, the maximum size of an artifact")
     return data
 
 
 def write(path: str, data: bytes, *, overwrite: bool) -> None:
-    """Writes the file so that a reader, or a crash, finds the old one or the new one, never a part.
+    """Writes the file atomically: a reader, or a crash, finds the old file or the new one, never a part.
 
     Raises:
-        FileExistsError: If there is one and it may not be overwritten.
-        InputValueError: If `path` is something else than a regular file.
+        FileExistsError: If there is a file and it may not be overwritten.
+        InputValueError: If `path` is not a regular file.
         OSError: If it cannot be written.
     """
     target = os.path.realpath(path)
@@ -111,10 +113,10 @@ def write(path: str, data: bytes, *, overwrite: bool) -> None:
         if overwrite:
             os.replace(temporary, target)
         else:
-            # Unlike a look before the leap, this cannot lose a race.
+            # Unlike a check before writing, this has no race.
             os.link(temporary, target)
     finally:
-        # Also after Ctrl-C. A file that was moved into place is no longer here.
+        # Also after Ctrl-C. After a successful move the file no longer exists here.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(temporary)
     _sync_folder(os.path.dirname(target))
@@ -129,7 +131,7 @@ def _tensor(name: str, entry: Mapping) -> np.ndarray:
 
 
 def _sync_folder(folder: str) -> None:
-    # Makes the new name last through a power cut, where the file system has such a thing.
+    # Makes the new name survive a power failure, where the file system supports it.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

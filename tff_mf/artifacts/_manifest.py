@@ -1,4 +1,4 @@
-"""The JSON part of an artifact: what the tensors are, for which setting, and what is claimed of them."""
+"""The manifest of an artifact, in JSON: kind, setting, stated sensitivity and losses, versions and hash."""
 
 import dataclasses
 import hashlib
@@ -23,20 +23,20 @@ FORMAT_VERSION = 1
 Decoded = TypeVar("Decoded", Participation, Workload)
 
 _KEYS = {"format_version", "kind", "made_for", "sensitivity", "losses", "versions", "sha256"}
-# Rules may become tighter between releases, never by less than this, and float64 rounds by far less.
+# Rounding of float64 is far smaller; rules that become tighter between releases change the value by more.
 _SENSITIVITY_TOLERANCE = 1e-9
 
-# What the figures in a manifest are computed by.
+# Packages that compute the figures in a manifest.
 _PACKAGES = {"tff_mf": "tff-mf", "numpy": "numpy", "scipy": "scipy"}
 _LOSSES = {"rms", "max"}
-# Whole matrices of more would take minutes and gigabytes, for figures that nobody has asked for.
+# Matrices of more rounds would take minutes and gigabytes, for figures that nothing depends on.
 _MOST_ROUNDS_OF_MATRICES = 2**13
 
 
 def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
     """Returns the manifest of `mechanism` as canonical JSON."""
     made_for = mechanism.made_for
-    # As it will be loaded: equal numbers that lie in another order in memory may add up to others.
+    # As `load` will see it: the memory layout of an array can change the rounding of its sums.
     mechanism = registry.mechanism_of(registry.registered(mechanism), tensors, made_for)
     found = None if made_for is None else _sensitivity(mechanism, made_for)
     manifest: dict[str, Any] = {
@@ -51,10 +51,10 @@ def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
 
 
 def parse(text: str) -> Any:
-    """Returns the value of JSON `text`; refuses what JSON parsers disagree on.
+    """Returns the value of JSON text; refuses texts that JSON parsers disagree on.
 
     Raises:
-        InputValueError: If it is no JSON, repeats a key or holds NaN or infinity.
+        InputValueError: If it is not JSON, repeats a key, or has NaN or infinity.
         RecursionError: If it nests too deeply.
     """
     try:
@@ -62,7 +62,7 @@ def parse(text: str) -> Any:
     except InputValueError:
         raise
     except ValueError as error:
-        raise InputValueError(f"it is no JSON: {error}") from None
+        raise InputValueError(f"it is not JSON: {error}") from None
 
 
 def kind_of(manifest: Any) -> registry.MechanismKind:
@@ -74,7 +74,7 @@ def kind_of(manifest: Any) -> registry.MechanismKind:
     """
     if not isinstance(manifest, dict):
         raise InputTypeError("its manifest is not a JSON object")
-    # First, because a newer format may well have other keys.
+    # First, because a newer format may have other keys.
     version = _validate.whole("format_version", manifest.get("format_version"))
     if version > FORMAT_VERSION:
         raise InputValueError(
@@ -86,18 +86,18 @@ def kind_of(manifest: Any) -> registry.MechanismKind:
 
 
 def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mechanism:
-    """Returns the mechanism, after checking the hash and recomputing the sensitivity that is claimed.
+    """Returns the mechanism, after checking the hash and recomputing the stated sensitivity.
 
-    Formal guarantee: a file that claims a sensitivity below that of its own C, in the setting it was
-    made for, is refused, also when its hash is right. Nothing is ever computed from the claim.
+    Formal guarantee: a file that states a sensitivity below that of its own C, in the setting that C was optimized for,
+    is refused even if its hash is right. Nothing is computed from the stated value.
 
     Raises:
-        InputValueError: If anything does not fit.
+        InputValueError: If the hash, a stated figure or a parameter is wrong.
         InputTypeError: If an entry is of the wrong type.
     """
     unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
     if manifest["sha256"] != _digest(unsigned, tensors):
-        raise InputValueError("its content does not match its sha256: it was damaged or changed")
+        raise InputValueError("its content does not match its sha256: it was damaged or modified")
     _check_versions(manifest["versions"])
     made_for = None if manifest["made_for"] is None else _decode_made_for(manifest["made_for"])
     mechanism = registry.mechanism_of(registry.named(manifest["kind"]), tensors, made_for)
@@ -117,14 +117,13 @@ def _check_versions(versions: Any) -> None:
 
 
 def _check_losses(claimed: Any, made_for: MadeFor | None) -> None:
-    """Refuses what can be no loss, and no more: they are for the reader of the file.
+    """Refuses losses that are not positive; they are for readers of the file.
 
-    Privacy does not depend on them, nothing is computed from them, and to recompute them would take longer than all
-    the rest of loading.
+    Nothing is computed from them, and recomputing them would take longer than the rest of loading.
     """
     if made_for is None:
         if claimed is not None:
-            raise InputValueError("it has losses, but no setting that they would be for")
+            raise InputValueError("it has losses, but no setting that they are for")
         return
     _require_keys("losses", claimed, _LOSSES)
     for name, loss in claimed.items():
@@ -139,27 +138,27 @@ def _losses(mechanism: Mechanism, made_for: MadeFor, sensitivity: float) -> dict
     try:
         errors = losses.errors(mechanism, made_for.rounds, made_for.workload)
     except InputValueError:
-        # Too many rounds to add up one by one: the mechanism is none the worse for it.
+        # Too many rounds to sum one by one. The mechanism can be saved without losses.
         return unknown
     found = {"rms": sensitivity * errors.rms, "max": sensitivity * errors.max}
-    # JSON has no infinity; and where every round counts for nothing there is no loss to speak of.
+    # JSON has no infinity, and a workload of zeros has no loss.
     return {name: loss if 0 < loss < math.inf else None for name, loss in found.items()}
 
 
 def _check_claim(claim: Any, mechanism: Mechanism) -> None:
     if mechanism.made_for is None:
         if claim is not None:
-            raise InputValueError("it claims a sensitivity, but no setting that it would hold in")
+            raise InputValueError("it states a sensitivity, but no setting that it is for")
         return
     _require_keys("sensitivity", claim, {"value", "exact", "rule"})
     _validate.instance("sensitivity.exact", claim["exact"], bool, "true or false")
     _validate.instance("sensitivity.rule", claim["rule"], str, "the name of a rule")
     claimed = _validate.positive("sensitivity.value", claim["value"])
     actual = _sensitivity(mechanism, mechanism.made_for).value
-    # An older release may have had nothing but a larger upper bound: that is honest.
+    # An older release may have stated a larger upper bound, which is valid.
     too_large = claimed > actual * (1 + _SENSITIVITY_TOLERANCE) and claim["exact"]
     if claimed < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
-        raise InputValueError(f"it claims sensitivity {claimed!r}, but its parameters have {actual!r}")
+        raise InputValueError(f"it states the sensitivity {claimed!r}, but that of its parameters is {actual!r}")
 
 
 def _sensitivity(mechanism: Mechanism, made_for: MadeFor) -> SensitivityResult:
@@ -173,7 +172,7 @@ def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
         "participation": _encode_fields("made_for.participation", made_for.participation, schemas),
     }
     if made_for.workload != PrefixSum():
-        # Left out where it is the prefix sum, as in the files of before there was another.
+        # Omitted for prefix sums, as in files from before there were other workloads.
         workloads = {workload: kind for kind, workload in _schemas.WORKLOADS.items()}
         entry["workload"] = _encode_fields("made_for.workload", made_for.workload, workloads)
     if made_for.duality_gap is not None:
@@ -184,9 +183,9 @@ def _encode_made_for(made_for: MadeFor) -> dict[str, Any]:
 
 
 def _encode_fields(name: str, value: Any, kinds: Mapping[type, str]) -> dict[str, Any]:
-    # An instance of a subclass may mean something else.
+    # A subclass may have another meaning.
     if type(value) not in kinds:
-        raise InputTypeError(f"{name}={value!r} is of a kind that no artifact can hold.")
+        raise InputTypeError(f"{name}={value!r} is of a class that artifacts do not support.")
     return {"kind": kinds[type(value)], **dataclasses.asdict(value)}
 
 
@@ -225,7 +224,7 @@ def _decode_fields(name: str, fields: Any, kinds: Mapping[str, type[Decoded]]) -
 def _require_keys(name: str, entry: Any, keys: set[str]) -> None:
     _validate.instance(name, entry, dict, "an object")
     if set(entry) != keys:
-        raise InputValueError(f"{name} has the keys {sorted(entry)} where it must have {sorted(keys)}")
+        raise InputValueError(f"{name} has the keys {sorted(entry)} instead of {sorted(keys)}")
 
 
 def _digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
@@ -250,9 +249,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise InputValueError(f"it holds the number {text}, which is beyond float64")
+        raise InputValueError(f"it has the number {text}, which float64 cannot hold")
     return value
 
 
 def _refuse_constant(name: str) -> None:
-    raise InputValueError(f"it holds {name}")
+    raise InputValueError(f"it has {name}")

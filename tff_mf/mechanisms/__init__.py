@@ -1,4 +1,4 @@
-"""What C is: one mechanism a file."""
+"""Strategy matrices C: one mechanism per file."""
 
 from tff_mf.mechanisms._mechanism import BandedMechanism as BandedMechanism
 from tff_mf.mechanisms._mechanism import MadeFor as MadeFor

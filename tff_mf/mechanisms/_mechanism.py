@@ -1,4 +1,4 @@
-"""What every mechanism is: a strategy matrix C, known by its name and its parameters."""
+"""Base classes of mechanisms: a strategy matrix C with a name and parameters."""
 
 import abc
 import dataclasses
@@ -14,15 +14,15 @@ from tff_mf.workloads import PrefixSum, Workload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MadeFor:
-    """The setting a mechanism was optimized for; it may well be used in another.
+    """The setting that a mechanism was optimized for. It may be used in another.
 
     Attributes:
         rounds: Number of rounds n.
         participation: The participation schema.
-        workload: What the released stream is used for.
-        duality_gap: What the optimizer said of how far the squared loss is from its least, relatively, or `None`.
-        converged: Whether the optimizer's search ended where it was meant to, in a stationary point or with a small
-            enough gap, as its `OptimizationResult` says; `None` if nobody searched.
+        workload: The workload A, whose error was minimized.
+        duality_gap: Relative duality gap of the squared loss reported by the optimizer, or `None`.
+        converged: Whether the optimizer converged, to a stationary point or a small enough duality gap; `None` if the
+            matrix was not optimized.
     """
 
     rounds: int
@@ -39,7 +39,9 @@ class MadeFor:
         if self.duality_gap is not None:
             object.__setattr__(self, "duality_gap", _validate.nonnegative("duality_gap", self.duality_gap))
         if self.converged is not None:
-            _validate.instance("converged", self.converged, bool, "True, False, or None if nobody searched")
+            _validate.instance(
+                "converged", self.converged, bool, "True, False, or None if the matrix was not optimized"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,11 +62,11 @@ class Mechanism(abc.ABC):
 
     @property
     def max_rounds(self) -> int | None:
-        """Rounds that C is defined for; `None` if it goes on for ever."""
+        """Number of rounds that C is defined for; `None` for any number."""
         return None
 
     def check(self, rounds: int) -> int:
-        """Returns `rounds` if C is defined for so many, else raises.
+        """Returns `rounds` if C is defined for that many, else raises.
 
         Raises:
             InputTypeError: If `rounds` is not a whole number.
@@ -88,10 +90,10 @@ class Mechanism(abc.ABC):
 
     @abc.abstractmethod
     def as_run(self) -> Self:
-        """Returns the mechanism whose parameters are those the noise runs with, cast to float32.
+        """Returns the mechanism with its parameters cast to float32, as the noise uses them.
 
-        Privacy is accounted for this one: a parameter that rounds in the cast changes C, and it is
-        the rounded C that the released noise belongs to.
+        Privacy is accounted for the result: rounding a parameter changes C, and the released noise is that of the
+        rounded C.
         """
 
 
@@ -116,22 +118,22 @@ class ToeplitzMechanism(Mechanism):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BandedMechanism(Mechanism):
-    """A strategy matrix that is zero but for its main diagonal and the `bands` − 1 below.
+    """A strategy matrix with entries only on its main diagonal and the `bands` − 1 diagonals below.
 
-    One that is also constant along each diagonal is a `ToeplitzMechanism`, whose rules know more.
+    If it is also constant along each diagonal, make it a `ToeplitzMechanism`, for which sensitivity is tighter.
     """
 
     @property
     @abc.abstractmethod
     def bands(self) -> int:
-        """Number of diagonals b̂, the main one among them."""
+        """Number of diagonals b̂, including the main one."""
 
     @abc.abstractmethod
     def diagonals(self, rounds: int) -> np.ndarray:
         """Returns the diagonals of C, float64 `[bands, rounds]`.
 
         Entry `[i, t]` is C_{t+i,t}: a column holds a column of C, from the main diagonal downwards.
-        Entries with t + i ≥ rounds belong to no row and mean nothing.
+        Entries with t + i ≥ rounds belong to no row and are ignored.
         """
 
     def encoder(self, rounds: int) -> np.ndarray:
@@ -142,7 +144,7 @@ class BandedMechanism(Mechanism):
         return matrix
 
     def inverse(self, rounds: int) -> np.ndarray:
-        # Costs a good part of the whole package's import time.
+        # Imported here: it takes a good part of the import time of the package.
         from scipy.linalg import solve_triangular
 
         return solve_triangular(self.encoder(rounds), np.eye(rounds), lower=True)

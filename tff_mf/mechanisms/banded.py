@@ -1,4 +1,4 @@
-"""Banded matrices: C has few diagonals, of any values."""
+"""Banded matrices: C has few diagonals, with any values."""
 
 import dataclasses
 from typing import ClassVar, Self
@@ -12,7 +12,7 @@ from tff_mf.mechanisms._mechanism import BandedMechanism
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Banded(BandedMechanism):
-    """A banded strategy matrix (BandMF); its noise needs the last b̂ − 1 rows of noise.
+    """A banded strategy matrix (BandMF); its noise needs the last b̂ − 1 noise rows in memory.
 
     Attributes:
         values: Diagonals of C, float64 `[bands, rounds]`: entry `[i, t]` is C_{t+i,t}, so that a column holds a
@@ -26,8 +26,8 @@ class Banded(BandedMechanism):
                [0.  , 0.25, 2.  ]])
 
     Raises:
-        InputTypeError: If `values` is no array of numbers.
-        InputValueError: If it is of another shape, or a value is out of range.
+        InputTypeError: If `values` is not an array of numbers.
+        InputValueError: If its shape is wrong, or a value is out of range.
     """
 
     kind: ClassVar[str] = "banded"
@@ -43,7 +43,7 @@ class Banded(BandedMechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Rounds that C is defined for."""
+        """Number of rounds that C is defined for."""
         return self.values.shape[1]
 
     def diagonals(self, rounds: int) -> np.ndarray:
@@ -65,23 +65,24 @@ def _checked(values: object) -> np.ndarray:
     """Returns a read-only float64 copy, zero where it belongs to no row."""
     given = np.asarray(values)
     if given.dtype.kind not in "fiu":
-        raise InputTypeError(f"values of type {given.dtype} must be numbers, one row a diagonal of C.")
+        raise InputTypeError(f"values of type {given.dtype} must be numbers, with one row per diagonal of C.")
     if given.ndim != 2 or 0 in given.shape or given.shape[0] > given.shape[1]:
         raise InputValueError(
-            f"values of shape {given.shape} must have the shape [bands, rounds], with at least one band and no more "
-            "bands than rounds."
+            f"values of shape {given.shape} must have the shape [bands, rounds], with at least one band and at most as "
+            "many bands as rounds."
         )
     bands, rounds = given.shape
     copy = np.where(in_matrix(bands, rounds), given, 0.0).astype(np.float64)
     if not np.all(np.abs(copy) <= series.LARGEST):
-        raise InputValueError(f"values must be finite, and {series.LARGEST} at most, as noise runs in float32.")
+        raise InputValueError(
+            f"values must be finite and at most {series.LARGEST}, because noise is computed in float32."
+        )
     smallest = int(np.argmin(copy[0]))
     if copy[0, smallest] < series.SMALLEST:
         raise InputValueError(
-            f"values[0, {smallest}]={copy[0, smallest]!r} must be {series.SMALLEST} at least: it is on the main "
-            "diagonal."
+            f"values[0, {smallest}]={copy[0, smallest]!r} on the main diagonal must be at least {series.SMALLEST}."
         )
-    # -0.0 and 0.0 are equal, and would not hash or save the same.
+    # -0.0 and 0.0 are equal but have different bytes: equal mechanisms must hash and save alike.
     copy += 0.0
     copy.setflags(write=False)
     return copy

@@ -1,4 +1,4 @@
-"""Toeplitz matrices with a banded inverse: the noise of a round is a sum of a few independent draws."""
+"""Toeplitz matrices with a banded inverse: the noise of a round is a weighted sum of a few independent draws."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 class BandedInverse(ToeplitzMechanism):
     """C⁻¹ = LtToep(d_0, …, d_{b̂−1}, 0, 0, …).
 
-    Noise C⁻¹z is a sum of the last b̂ rows of z, which stored keys draw again: its state does not grow
-    with the model. C itself has no zero below its diagonal. It is defined for any number of rounds.
+    Noise C⁻¹z is a weighted sum of the last b̂ rows of z, which are drawn again from stored keys: the state does not
+    grow with the model. C itself is not banded. It is defined for any number of rounds.
 
     Attributes:
-        inverse_column: d, the first column of C⁻¹ as far as it is not zero: one number a band, the first above 0.
+        inverse_column: d, the nonzero part of the first column of C⁻¹: one number per band, the first above 0.
 
     Example:
         >>> BandedInverse(inverse_column=[1.0, -0.5]).coefficients(4)

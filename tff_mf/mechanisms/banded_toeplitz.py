@@ -1,4 +1,4 @@
-"""Banded Toeplitz matrices: C has few diagonals, and each of them is constant."""
+"""Banded Toeplitz matrices: C has few diagonals, each of them constant."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BandedToeplitz(ToeplitzMechanism):
-    """C = LtToep(c_0, …, c_{b̂−1}, 0, 0, …); its noise needs the last b̂ − 1 rows of noise.
+    """C = LtToep(c_0, …, c_{b̂−1}, 0, 0, …); its noise needs the last b̂ − 1 noise rows in memory.
 
     It is defined for any number of rounds.
 
     Attributes:
-        column: c, the first column of C as far as it is not zero: one number a band, the first above 0.
+        column: c, the nonzero part of the first column of C: one number per band, the first above 0.
 
     Example:
         >>> BandedToeplitz(column=[1.0, 0.5]).coefficients(4)

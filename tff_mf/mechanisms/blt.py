@@ -11,7 +11,7 @@ from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import _production
 from tff_mf.mechanisms._mechanism import MadeFor, ToeplitzMechanism
 
-# Noise runs in float32, where a smaller decay is 0 and a larger scale is infinite.
+# Noise is computed in float32, where a smaller decay is 0 and a larger scale is infinite.
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -27,7 +27,7 @@ class BLTParameters(NamedTuple):
 class BLT(ToeplitzMechanism):
     """BLT(θ, ω): c₀ = 1 and c_i = Σ_j ω_j θ_j^(i−1), McMahan et al. (2024), equation 2.
 
-    It is defined for any number of rounds, and its noise needs one row of memory a buffer.
+    It is defined for any number of rounds, and its noise needs one row of memory per buffer.
 
     Attributes:
         theta: Decay of each buffer, in (0, 1].
@@ -52,14 +52,14 @@ class BLT(ToeplitzMechanism):
         omega = _numbers("omega", self.omega)
         if len(theta) != len(omega):
             raise InputValueError(
-                f"theta has {len(theta)} buffers and omega has {len(omega)}: give one of each for every buffer."
+                f"theta has {len(theta)} values and omega has {len(omega)}: give one of each per buffer."
             )
         for index, value in enumerate(theta):
             if not _SMALLEST <= value <= 1:
-                raise InputValueError(f"theta[{index}]={value!r} must lie in (0, 1], and be {_SMALLEST} at least.")
+                raise InputValueError(f"theta[{index}]={value!r} must be at least {_SMALLEST} and at most 1.")
         for index, value in enumerate(omega):
             if not 0 <= value <= _LARGEST:
-                raise InputValueError(f"omega[{index}]={value!r} must be at least 0, and {_LARGEST} at most.")
+                raise InputValueError(f"omega[{index}]={value!r} must be at least 0 and at most {_LARGEST}.")
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "omega", omega)
 
@@ -75,7 +75,7 @@ class BLT(ToeplitzMechanism):
             400
 
         Raises:
-            InputValueError: If there is none of that name.
+            InputValueError: If there is no such name.
         """
         setting = _production.SETTINGS[_validate.one_of("name", name, cls.production_names())]
         return cls(
@@ -100,7 +100,7 @@ class BLT(ToeplitzMechanism):
         return len(self.theta)
 
     def inverse_parameters(self) -> BLTParameters:
-        """Returns (θ̂, ω̂) with BLT(θ, ω)⁻¹ = BLT(θ̂, ω̂), in the order of falling θ̂.
+        """Returns (θ̂, ω̂) with BLT(θ, ω)⁻¹ = BLT(θ̂, ω̂), in the order of decreasing θ̂.
 
         By equation 3 of McMahan et al. (2024) the buffers of C⁻¹ advance by diag(θ) − 1ωᵀ. Scaled
         by √ω on both sides that is the symmetric diag(θ) − √ω√ωᵀ, whose eigenvalues are θ̂ and the
@@ -126,9 +126,9 @@ class BLT(ToeplitzMechanism):
 
 def _numbers(name: str, values: object) -> tuple[float, ...]:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one a buffer.")
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per buffer.")
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"{name}={values!r} must hold one number for each buffer, and at least one.")
+        raise InputValueError(f"{name}={values!r} must hold one number per buffer, and at least one.")
     return tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
 
 

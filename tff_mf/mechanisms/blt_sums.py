@@ -1,6 +1,6 @@
 """Sensitivity and error of BLTs as finite geometric series, at a cost that does not grow with the rounds.
 
-All that is added is positive. Exponents are x = −log θ: near 0 they keep the digits that θ near 1 has lost.
+All terms are positive. Exponents are x = −log θ, which keep the digits that θ near 1 has lost.
 """
 
 from fractions import Fraction
@@ -11,10 +11,10 @@ import numpy as np
 from tff_mf.mechanisms.blt import BLT
 from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
 
-# Up to here every coefficient is summed.
+# Up to this many rounds, coefficients are summed one by one.
 _DIRECT_ROUNDS = 2**20
 
-# All rounds are exact in float64.
+# Whole numbers are exact in float64 up to here.
 _MOST_ROUNDS = 2**53
 
 # With at most so many, the squared sensitivity is a sum whose every term is rounded fewer than 5000 times: a
@@ -35,7 +35,7 @@ class SquaredErrors(NamedTuple):
 
 
 def fits(mechanism: BLT, rounds: int, participations: int = 1) -> bool:
-    """Returns whether the closed forms are needed for so many rounds, and good for them."""
+    """Returns whether the closed forms are needed for this many rounds, and accurate for them."""
     few = participations <= _MOST_PARTICIPATIONS and mechanism.buffers <= _MOST_BUFFERS
     return few and _DIRECT_ROUNDS < rounds <= _MOST_ROUNDS
 
@@ -43,7 +43,7 @@ def fits(mechanism: BLT, rounds: int, participations: int = 1) -> bool:
 def never_rises(mechanism: BLT) -> bool:
     """Returns whether c₀ ≥ c₁ ≥ c₂ ≥ … ≥ 0, decided without rounding.
 
-    As ω ≥ 0 and 0 < θ ≤ 1, all that is left to ask is whether c₁ = Σω is at most c₀ = 1.
+    Since ω ≥ 0 and 0 < θ ≤ 1, that is the case if and only if c₁ = Σω is at most c₀ = 1.
     """
     return sum(map(Fraction, mechanism.omega)) <= 1
 
@@ -59,7 +59,7 @@ def earliest_pattern_norm(mechanism: BLT, rounds: int, separation: int, limit: i
         rounds: Number of rounds n.
         separation: b.
         limit: k.
-        raised: Whether c₀ is taken to be max(1, c₁), which makes c non-increasing.
+        raised: Whether to replace c₀ by max(1, c₁), which makes c non-increasing.
     """
     omega = np.asarray(mechanism.omega)
     exponents = -np.log(mechanism.theta)
@@ -82,7 +82,7 @@ def earliest_pattern_norm(mechanism: BLT, rounds: int, separation: int, limit: i
 
 
 def prefix_sum_errors(mechanism: BLT, rounds: int) -> SquaredErrors | None:
-    """Returns the squared errors, or `None` if C⁻¹ alternates in sign, for which there is no closed form here.
+    """Returns the squared errors, or `None` if C⁻¹ alternates in sign, where this closed form does not hold.
 
     The prefix sums of C⁻¹ are b_i = Σ_p β_p p^i over p ∈ {1, θ̂₁, θ̂₂, …}, with β ≥ 0. For the matrix F of diag(√(1 − θ))
     over the row √ω, FᵀF is 1 less the matrix whose eigenvalues are the θ̂ (see `BLT.inverse_parameters`): the squared

@@ -12,7 +12,7 @@ from tff_mf.mechanisms._mechanism import Mechanism
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Dense(Mechanism):
-    """A strategy matrix C without structure: its noise is rows of C⁻¹ times all z so far.
+    """A strategy matrix C without structure: its noise is the rows of C⁻¹ times all rows of z so far.
 
     Attributes:
         matrix: C, lower-triangular with a diagonal above 0, float64 `[rounds, rounds]`.
@@ -23,8 +23,8 @@ class Dense(Mechanism):
                [-0.25,  0.5 ]])
 
     Raises:
-        InputTypeError: If `matrix` is no array of numbers.
-        InputValueError: If it is of another shape, not lower-triangular, singular or not finite.
+        InputTypeError: If `matrix` is not an array of numbers.
+        InputValueError: If it is not square, not lower-triangular, singular or not finite.
     """
 
     kind: ClassVar[str] = "dense"
@@ -36,7 +36,7 @@ class Dense(Mechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Rounds that C is defined for."""
+        """Number of rounds that C is defined for."""
         return len(self.matrix)
 
     def encoder(self, rounds: int) -> np.ndarray:
@@ -47,13 +47,13 @@ class Dense(Mechanism):
         return _inverse(self.encoder(rounds))
 
     def as_run(self) -> Self:
-        """Returns the mechanism whose C⁻¹ is that of this one, cast to float32: noise runs with rows of C⁻¹."""
+        """Returns the mechanism whose C⁻¹ is that of this one cast to float32, because the noise uses rows of C⁻¹."""
         with np.errstate(over="ignore"):
             cast = self.inverse(self.max_rounds).astype(np.float32).astype(np.float64)
         if not np.all(np.isfinite(cast)) or not np.all(np.diagonal(cast) > 0):
             raise InputValueError(
-                "the inverse of this dense mechanism does not fit into float32, in which noise runs: "
-                "scale the matrix so that its diagonal is near 1."
+                "the inverse of this dense mechanism does not fit into float32, in which noise is computed: scale the "
+                "matrix so that its diagonal is near 1."
             )
         return dataclasses.replace(self, matrix=_inverse(cast))
 
@@ -67,7 +67,7 @@ class Dense(Mechanism):
 
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:
-    # Costs a good part of the whole package's import time.
+    # Imported here: it takes a good part of the import time of the package.
     from scipy.linalg import solve_triangular
 
     return solve_triangular(matrix, np.eye(len(matrix)), lower=True)
@@ -79,18 +79,18 @@ def _checked(matrix: object) -> np.ndarray:
     if given.dtype.kind not in "fiu":
         raise InputTypeError(f"matrix of type {given.dtype} must hold numbers.")
     if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
-        raise InputValueError(f"matrix of shape {given.shape} must be square, one row and one column a round.")
+        raise InputValueError(f"matrix of shape {given.shape} must be square, with one row and one column per round.")
     _validate.dense(len(given))
-    # Adding 0 makes zeros positive: those of either sign are equal, and would not hash or save the same.
+    # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
     copy = given.astype(np.float64) + 0.0
     if not np.all(np.isfinite(copy)):
         raise InputValueError("matrix holds NaN or infinity; all its entries must be finite.")
     if np.any(np.triu(copy, 1)):
-        raise InputValueError("matrix must be lower-triangular: noise of a round cannot depend on later ones.")
+        raise InputValueError("matrix must be lower-triangular: the noise of a round cannot depend on later rounds.")
     smallest = int(np.argmin(np.diagonal(copy)))
     if copy[smallest, smallest] <= 0:
         raise InputValueError(
-            f"matrix[{smallest}, {smallest}]={copy[smallest, smallest]} must be greater than 0: it is on the diagonal."
+            f"matrix[{smallest}, {smallest}]={copy[smallest, smallest]} on the diagonal must be greater than 0."
         )
     copy.setflags(write=False)
     return copy

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-# Stands for a decay exponent of 0, at which the formulas are 0/0: there they have the limit's value to the last bit.
+# Replaces an exponent of 0, for which the formulas are 0/0: here they give the limit to the last bit.
 _NO_DECAY = 1e-100
 
-# Below it e^(−y) − 1 + y loses more digits to cancellation than its series does to truncation.
+# Below this, e^(−y) − 1 + y loses more digits to cancellation than its series loses to truncation.
 _SERIES_BELOW = 1e-2
 
 

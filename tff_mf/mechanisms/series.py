@@ -7,7 +7,7 @@ import numpy as np
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
-# Noise runs in float32, where smaller numbers are 0 or lose digits, and larger ones are infinite.
+# Noise is computed in float32, where smaller numbers are 0 or lose digits, and larger ones are infinite.
 SMALLEST = float(np.finfo(np.float32).tiny)
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -17,17 +17,19 @@ _BLOCK = 256
 def checked(name: str, values: object) -> tuple[float, ...]:
     """Returns the coefficients of a banded Toeplitz matrix as plain floats, the first of them above 0."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one a band.")
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per band.")
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"{name}={values!r} must hold one number for each band, and at least one.")
+        raise InputValueError(f"{name}={values!r} must hold one number per band, and at least one.")
     numbers = tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
     if not SMALLEST <= numbers[0] <= LARGEST:
         raise InputValueError(
-            f"{name}[0]={numbers[0]!r} must be {SMALLEST} at least and {LARGEST} at most: it is the main diagonal."
+            f"{name}[0]={numbers[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."
         )
     for index, number in enumerate(numbers):
         if abs(number) > LARGEST:
-            raise InputValueError(f"{name}[{index}]={number!r} must be {LARGEST} at most, as noise runs in float32.")
+            raise InputValueError(
+                f"{name}[{index}]={number!r} must be at most {LARGEST}, because noise is computed in float32."
+            )
     return numbers
 
 
@@ -37,7 +39,7 @@ def float32(coefficients: Sequence[float]) -> tuple[float, ...]:
 
 
 def padded(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarray:
-    """Returns the first `rounds` coefficients, with zeros where there are no more, float64 `[rounds]`."""
+    """Returns the first `rounds` coefficients, padded with zeros, float64 `[rounds]`."""
     column = np.zeros(rounds)
     given = np.asarray(coefficients[:rounds], dtype=np.float64)
     column[: len(given)] = given
@@ -50,10 +52,10 @@ def reciprocal(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.nd
 
 
 def quotient(numerator: np.ndarray, coefficients: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Returns the first coefficients of a(x) / c(x), as many as `numerator` a has: LtToep(c)⁻¹a.
+    """Returns the coefficients of a(x) / c(x), as many as a = `numerator` has: LtToep(c)⁻¹a.
 
-    By forward substitution, block by block, in O(rounds · bands); ways that are faster for many bands
-    lose the digits of small coefficients.
+    By forward substitution, block by block, in O(rounds · bands); methods that are faster for many bands lose the
+    digits of small coefficients.
     """
     rounds = len(numerator)
     given = np.asarray(coefficients[:rounds], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Decoders of a few diagonals plus a low rank, whose noise needs few rows of memory."""
+"""Decoders B that are banded plus low rank: their noise needs few rows of memory."""
 
 import dataclasses
 from typing import ClassVar, Self
@@ -12,14 +12,14 @@ from tff_mf.mechanisms._mechanism import Mechanism
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Structured(Mechanism):
-    """B = D + (L·Rᵀ below D), for prefix sums: Denisov et al. (2022), appendix H. It is what defines C = B⁻¹·A.
+    """A strategy C = B⁻¹·A for prefix sums, with B = D + (L·Rᵀ below D): Denisov et al. (2022), appendix H.
 
-    The noise of prefix sum t is h rows of noise, weighed with D, plus r running sums of rows that are h
-    rounds old or older, weighed with L: h + r rows of memory. The noise of round t is what is new in it.
+    The noise of prefix sum t is a sum of the last h rows of z, weighted by D, and of r running sums of all older rows,
+    weighted by L: h + r rows of memory. The noise of round t is the difference of two such sums.
 
     Attributes:
         diagonals: D, float64 `[h, rounds]`: entry `[i, t]` is B_{t,t−i}. The main diagonal, `[0]`, is above 0. Entries
-            with t < i belong to no column, and are stored as 0.
+            with t < i belong to no column and are stored as 0.
         left: L, float64 `[rounds, r]`.
         right: R, float64 `[rounds, r]`.
 
@@ -30,8 +30,8 @@ class Structured(Mechanism):
                [0.5, 0.5, 1. ]])
 
     Raises:
-        InputTypeError: If a field is no array of numbers.
-        InputValueError: If the shapes do not fit, or a number is out of range.
+        InputTypeError: If a field is not an array of numbers.
+        InputValueError: If the shapes do not fit together, or a number is out of range.
     """
 
     kind: ClassVar[str] = "structured"
@@ -44,11 +44,11 @@ class Structured(Mechanism):
         left, right = _numbers("left", self.left), _numbers("right", self.right)
         offsets, rounds = diagonals.shape
         if offsets > rounds:
-            raise InputValueError(f"diagonals of shape {diagonals.shape} must be no more than there are rounds.")
+            raise InputValueError(f"diagonals of shape {diagonals.shape} must be no more than the {rounds} rounds.")
         if left.shape != right.shape or len(left) != rounds:
             raise InputValueError(
-                f"left of shape {left.shape} and right of shape {right.shape} must both have a row for each of the "
-                f"{rounds} rounds, and as many columns."
+                f"left of shape {left.shape} and right of shape {right.shape} must both have {rounds} rows, one per "
+                "round, and the same number of columns."
             )
         smallest = int(np.argmin(diagonals[0]))
         if diagonals[0, smallest] <= 0:
@@ -62,7 +62,7 @@ class Structured(Mechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Rounds that C is defined for."""
+        """Number of rounds that C is defined for."""
         return len(self.left)
 
     def decoder(self, rounds: int) -> np.ndarray:
@@ -75,7 +75,7 @@ class Structured(Mechanism):
         return decoder
 
     def encoder(self, rounds: int) -> np.ndarray:
-        # Costs a good part of the whole package's import time.
+        # Imported here: it takes a good part of the import time of the package.
         from scipy.linalg import solve_triangular
 
         decoder = self.decoder(rounds)
@@ -85,7 +85,7 @@ class Structured(Mechanism):
         return np.diff(self.decoder(rounds), axis=0, prepend=0.0)
 
     def as_run(self) -> Self:
-        """Returns the mechanism with all three cast to float32; C is what belongs to those."""
+        """Returns the mechanism with all three fields cast to float32."""
         with np.errstate(over="ignore"):
             cast = {name: getattr(self, name).astype(np.float32) for name in ("diagonals", "left", "right")}
         return dataclasses.replace(self, **cast)
@@ -109,8 +109,8 @@ def _numbers(name: str, values: object) -> np.ndarray:
     if given.dtype.kind not in "fiu":
         raise InputTypeError(f"{name} of type {given.dtype} must hold numbers.")
     if given.ndim != 2 or 0 in given.shape:
-        raise InputValueError(f"{name} of shape {given.shape} must have two axes, neither of them empty.")
-    # Adding 0 makes zeros positive: those of either sign are equal, and would not hash or save the same.
+        raise InputValueError(f"{name} of shape {given.shape} must have two axes of nonzero length.")
+    # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
     copy = given.astype(np.float64) + 0.0
     if not np.all(np.isfinite(copy)):
         raise InputValueError(f"{name} holds NaN or infinity; all its numbers must be finite.")

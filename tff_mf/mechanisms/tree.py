@@ -1,4 +1,4 @@
-"""Tree aggregation: noise in the nodes of a binary tree, of which a prefix sum needs few."""
+"""Tree aggregation: each prefix sum is a sum of few nodes of a binary tree, which have independent noise."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import tree_factors
 from tff_mf.mechanisms._mechanism import Mechanism
 
-# What a file claims must not take more memory, when its sensitivity is checked, than a computer has.
+# Checking the sensitivity of a file must not take more memory than a computer has.
 _MOST_ROUNDS = 2**20
 
 
@@ -19,15 +19,14 @@ _MOST_ROUNDS = 2**20
 class Tree(Mechanism):
     """Binary tree aggregation over `rounds` leaves, with one of two decoders.
 
-    `online` estimates each node from what is below it ("Honaker from below"), as TensorFlow Privacy's efficient
+    `online` estimates each node from the nodes below it ("Honaker from below"), as TensorFlow Privacy's efficient
     tree does. `full` uses the pseudo-inverse, the best linear decoder of the tree: Denisov et al. (2022), appendix C.
-    Either is given here by the lower-triangular C whose noise C⁻¹z has the same joint law in all rounds. Its
-    noise needs one row of memory a level of the tree.
+    Either is represented by the lower-triangular C whose noise C⁻¹z has the same joint distribution over all
+    rounds. Its noise needs one row of memory per level of the tree.
 
-    For `rounds` no power of two, only nodes that are complete within them are used.
+    If `rounds` is not a power of two, only nodes that are complete within `rounds` are used.
 
-    It has no parameters to cast: `as_run` is the tree itself, so that noise has to be run with weights that
-    are computed in float64 where they matter.
+    A tree has no parameters to cast, so `as_run` returns the tree itself; its noise computes weights in float64.
 
     Attributes:
         rounds: Number of rounds n, the leaves of the tree.
@@ -50,20 +49,20 @@ class Tree(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds))
         if self.rounds > _MOST_ROUNDS:
-            raise InputValueError(f"rounds={self.rounds} is more than the {_MOST_ROUNDS} that a tree may have.")
+            raise InputValueError(f"rounds={self.rounds} exceeds the maximum of {_MOST_ROUNDS} rounds of a tree.")
         _validate.one_of("variant", self.variant, ("full", "online"))
         super().__post_init__()
 
     @property
     def max_rounds(self) -> int:
-        """Rounds that C is defined for: `rounds`."""
+        """Number of rounds that C is defined for: `rounds`."""
         return self.rounds
 
     def encoder(self, rounds: int) -> np.ndarray:
         rounds = _validate.dense(self.check(rounds))
         if self.variant == "full":
             return self._over_forest(tree_factors.full_encoder)[:rounds, :rounds]
-        # Costs a good part of the whole package's import time.
+        # Imported here: it takes a good part of the import time of the package.
         from scipy.linalg import solve_triangular
 
         return solve_triangular(tree_factors.online_decoder(rounds), np.tri(rounds), lower=True)

@@ -1,10 +1,10 @@
 """Square lower-triangular factors of tree aggregation, in closed form.
 
-A binary tree is not square: it has up to 2n − 1 nodes for n rounds. Whatever is released of it is Gaussian, and
-by Denisov et al. (2022), proposition 2.2, some lower-triangular square factor has the same law. Both are
-known entry by entry, from the top of the tree to its leaves.
+A binary tree has up to 2n − 1 nodes for n rounds, so its strategy matrix is not square. By Denisov et al. (2022),
+proposition 2.2, some lower-triangular square factor has noise of the same distribution. C and C⁻¹ of both variants
+have closed forms, built from the root of the tree to its leaves.
 
-For n no power of two the nodes are those that are complete within n rounds: one tree for each 1 in the binary
+If n is not a power of two, the nodes are those that are complete within n rounds: one tree for each 1 in the binary
 expansion of n, the largest first.
 """
 
@@ -25,7 +25,7 @@ def forest(rounds: int) -> Iterator[int]:
 
 
 def full_split(height: int, alpha: float) -> tuple[float, float, float]:
-    """Returns what F(height, α) is made of: α of its left half, α of its right one, and what couples them.
+    """Returns the parameters of the blocks of F(height, α): α of the left half, α of the right half, their coupling.
 
     F(h, α) is the lower-triangular matrix with FᵀF = X(h) + α·11ᵀ, where X(h) counts the nodes below the root,
     the leaves included, that two rounds have in common, and X(0) = 1. With a = 1 + α, m = 2^(h − 1) and

@@ -1,4 +1,7 @@
-"""How C⁻¹z streams: one mechanism a file, on one core. The only room of floor 1 that runs TensorFlow."""
+"""Streams the correlated noise C⁻¹z in TensorFlow, one mechanism per file.
+
+In `tff_mf` only `noise` and `queries` import TensorFlow.
+"""
 
 from tff_mf import _requires
 

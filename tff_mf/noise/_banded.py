@@ -1,4 +1,4 @@
-"""The last bands − 1 rows of noise, read once in a block of rounds: what banded streams have in common."""
+"""Base class of banded streams: the last bands − 1 noise rows, read once per block of rounds."""
 
 import abc
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from tff_mf.mechanisms import Banded, BandedToeplitz
 from tff_mf.noise._rows import weighted_sums
 from tff_mf.noise._stream import NoiseState, NoiseStream
 
-# Rows remembered for each round of a block. While a block begins, its sums take up twice their final place: longer
-# blocks would cost more memory, and save little time (benchmarks/noise.py).
+# Rows of memory per round of a block. At the start of a block its sums take twice their final memory: longer blocks
+# would cost more memory and save little time (benchmarks/noise.py).
 _ROWS_A_ROUND = 11
 
 _M = TypeVar("_M", Banded, BandedToeplitz)
@@ -21,13 +21,13 @@ _Rows = tuple[tf.Tensor, ...]
 class BandedRowsStream(NoiseStream[_M]):
     """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}, by blocks of rounds.
 
-    Where a block begins, one matrix product adds up what the rows so far contribute to each of its rounds, so that
-    they are read once a block and not once a round. A run, a part of a block, does the same with the
-    rows of the block before it. What is left to a round are the rows of its own run.
+    At the start of a block, one matrix product computes what the rows so far contribute to each of its rounds, so that
+    they are read once per block instead of once per round. A run, a part of a block, does the same with the earlier
+    rows of the block. A round itself reads only the rows of its own run.
 
-    Remembered are b̂ − 1 rows: the sums for the rounds of the block to come, in place of the rows that no later
-    block needs; then rows of noise, the oldest first. A round takes the first sum and puts its row behind the
-    last, and so the next block finds nothing but rows.
+    The memory is b̂ − 1 rows: the sums for the remaining rounds of the block, in place of the rows that no later block
+    needs; then noise rows, the oldest first. A round takes the first sum and appends its own row, so that at the
+    start of the next block all are noise rows.
     """
 
     @property
@@ -69,18 +69,18 @@ class BandedRowsStream(NoiseStream[_M]):
         return row, (*sums[1:], *state.rows[self._block :], row)
 
     def _begin_block(self, state: NoiseState) -> _Rows:
-        """What all rows contribute to each round of the block that begins."""
+        """Returns the contribution of all rows to each round of the block that starts."""
         return tuple(weighted_sums(self._entries(state, self._block, range(self.row_count, 0, -1)), state.rows))
 
     def _begin_run(self, state: NoiseState, sums: _Rows, done: int) -> _Rows:
-        """The sums with what the `done` rounds of the block contribute added to those of the run that begins."""
+        """Returns the sums, to which those of the starting run get the contribution of the first `done` rounds."""
         if done == 0:
             return tuple(sums)
         new = weighted_sums(self._entries(state, self._run, range(done, 0, -1)), state.rows[-done:])
         return (*(old + more for old, more in zip(sums, new, strict=False)), *sums[self._run :])
 
     def _finish(self, noise: tf.Tensor, state: NoiseState, sum_: tf.Tensor, done: int) -> tf.Tensor:
-        """This round's row, in a run of which `done` rounds are done."""
+        """Returns this round's row, after `done` rounds of its run."""
         if done == 0:
             return self._over_diagonal(noise - sum_, state)
         entries = self._entries(state, 1, range(done, 0, -1))

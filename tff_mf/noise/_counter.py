@@ -1,4 +1,4 @@
-"""Rows of a tree as digits of a binary counter: row h is in use while bit h of the rounds done is set."""
+"""Rows of a tree as digits of a binary counter: row h is in use while bit h of the number of rounds is set."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ Rows = tuple[tf.Tensor, ...]
 
 
 def row_count(rounds: int) -> int:
-    """Returns the number of rows: one a level, but for the root's, which no later round asks for."""
+    """Returns the number of rows: one per level except for the root, which no later round needs."""
     return rounds.bit_length() - 1
 
 
@@ -23,12 +23,12 @@ def height(step: tf.Tensor) -> tf.Tensor:
 
 
 def carry(step: tf.Tensor, rows: int, completed: Callable[[int], tuple[tf.Tensor, ...]]) -> tuple[tf.Tensor, ...]:
-    """Returns `completed(height)`, where blocks of 2^rows rounds and more all count as of height `rows`."""
-    # Beyond its branches, a switch takes the last one.
+    """Returns `completed(height)`, with the height of larger blocks replaced by `rows`."""
+    # An index beyond the branches takes the last one.
     branches = [lambda height=height: completed(height) for height in range(rows + 1)]
     return tuple(tf.switch_case(height(step), branches))
 
 
 def put(rows: Rows, height: int, row: tf.Tensor) -> Rows:
-    """Returns the rows with `row` at `height`, if there is such a place."""
+    """Returns the rows with `row` at `height`, if there is a row of that height."""
     return tuple(row if place == height else old for place, old in enumerate(rows))

@@ -1,4 +1,4 @@
-"""A state of noise knows what noise it is: no other stream continues it."""
+"""Fingerprints of noise in its state, so that no other stream continues it."""
 
 import numpy as np
 import tensorflow as tf
@@ -11,15 +11,15 @@ _MESSAGE = (
 
 
 def words(digest: bytes) -> tf.Tensor:
-    """Returns a digest of 32 bytes as it is kept in a state, int64 `[4]`."""
+    """Returns a digest of 32 bytes as a state stores it, int64 `[4]`."""
     return tf.constant(np.frombuffer(digest, "<i8"), tf.int64, [_WORDS])
 
 
 def checks(found: tf.Tensor, digest: bytes) -> list[tf.Operation]:
     """Returns the operations, in a graph, that fail if a state's fingerprint is not that of `digest`.
 
-    Formal guarantee: what depends on them is not computed for a state of other noise. Noise of C⁻¹z cancels earlier
-    noise; with a smaller scale, or another matrix, it cancels noise that a release still needs.
+    Formal guarantee: operations that depend on them do not run for a state of other noise. C⁻¹z cancels earlier noise;
+    with a smaller scale or another matrix, it would cancel noise that earlier releases need.
 
     Raises:
         tf.errors.InvalidArgumentError: When run eagerly on such a state.

@@ -1,22 +1,22 @@
-"""Weighted sums of many rows, which are read once."""
+"""Weighted sums of many rows that read each row once."""
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-# Numbers of one row in a part. Fewer cost more in calls than in numbers.
+# Entries of one row in a part. With fewer, the calls dominate the cost.
 _LARGEST_PART = 2**17
-# A slice that begins at a multiple of as many numbers is a view, and any other one a copy.
+# A slice that starts at a multiple of this many entries is a view; any other slice is a copy.
 _ALIGNED = 64
-# Numbers in a part of all rows together, which are copied for the product.
+# Entries of all rows in a part, which are copied for the product.
 _PART = 2**23
 
 
 def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns Σ_j weights[i, j]·rows[j] for each i.
 
-    Products with each row in turn would read and write memory five times as often as this matrix product, which
-    takes one part of all the rows after another.
+    Adding one row after another would take five times as many memory accesses as this matrix product, which processes
+    one part of all rows after another.
 
     Args:
         weights: float32 `[sums, len(rows)]`, of known shape.
@@ -38,6 +38,6 @@ def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tens
         return index + 1, [part.write(index, product) for part, product in zip(parts, products, strict=True)]
 
     parts = [tf.TensorArray(tf.float32, count, infer_shape=False, element_shape=[None]) for _ in range(sums)]
-    # Two: the rows of one part are put together while those of another are multiplied.
+    # Two: the rows of one part are stacked while those of another are multiplied.
     _, parts = tf.while_loop(lambda index, _: index < count, one_part, [tf.constant(0), parts], parallel_iterations=2)
     return [tf.ensure_shape(part.concat(), [dimension]) for part in parts]

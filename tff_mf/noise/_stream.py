@@ -1,4 +1,4 @@
-"""The streaming core that every mechanism's noise runs on: rounds, keys and limits."""
+"""Base class of noise streams: rounds, keys and the last round."""
 
 import abc
 import copy
@@ -23,19 +23,19 @@ _FINAL |= {"_advance", "_drawn", "_key", "_limit_checks", "_replayed"}
 
 
 class NoiseState(NamedTuple):
-    """Everything the next round's noise depends on. Secret: whoever has it can take the noise off.
+    """Everything that the noise of the next round depends on. Secret: with it, the noise can be subtracted.
 
     Attributes:
-        fingerprint: What noise this is, int64 `[4]`: a digest of everything that it depends on but its keys. A stream
-            continues a state only if the fingerprint is its own.
-        round: Rounds drawn so far, int64 `[]`.
-        keys: Key of each round drawn so far, and zeros behind them, int64 `[capacity, 2]`: see `past_keys`. The
-            capacity is the number of rounds of the mechanism, or what has been needed so far, rounded up so that
-            it changes seldom: a `tf.function` is traced anew for every shape.
-        rows: Rows that the mechanism remembers, each float32 `[dimension]`. A row that a round does not
-            change is passed on, not copied.
-        coefficients: What rounds need of the mechanism's matrix where that differs from round to round. It
-            is no part of the graph, where every call would pay for it.
+        fingerprint: Digest of everything that the noise depends on except its keys, int64 `[4]`. A stream continues a
+            state only if it has the same fingerprint.
+        round: Number of rounds drawn so far, int64 `[]`.
+        keys: Key of each round drawn so far, followed by zeros, int64 `[capacity, 2]`: see `past_keys`. The capacity
+            is the number of rounds of the mechanism, or the number needed so far, rounded up so that it rarely
+            changes: a `tf.function` is traced again for every shape.
+        rows: Rows of memory, each float32 `[dimension]`. A row that a round does not change is passed on without a
+            copy.
+        coefficients: Tables of the mechanism's matrix, for mechanisms whose rounds differ. They are not part of the
+            graph, where every call would pay for them.
     """
 
     fingerprint: tf.Tensor
@@ -46,19 +46,18 @@ class NoiseState(NamedTuple):
 
     @property
     def past_keys(self) -> tf.Tensor:
-        """Key of each round drawn so far, int64 `[round, 2]`; the past can be drawn again from them."""
+        """Key of each round drawn so far, int64 `[round, 2]`, from which past noise can be drawn again."""
         return self.keys[: self.round]
 
 
 class NoiseStream(abc.ABC, Generic[_M]):
-    """Streams the rows of σζ·C⁻¹z, one a round.
+    """Streams the rows of σζ·C⁻¹z, one per round.
 
-    Formal guarantee: row t is σζ(C⁻¹z)_t for the mechanism's C with float32 parameters, where z has
-    independent standard Gaussian rows, row i drawn from a key of 128 bits that the system gives when
-    round i runs. From one state two steps draw two keys: a round that is run again, after a failure
-    or a resume, gets noise independent of the first attempt's, on the same past. A state of other noise, of another
-    mechanism, `stddev` or setting (`bound_to`), is refused in the graph, whatever it was loaded with. With
-    `insecure_seed` only the last of these holds.
+    Formal guarantee: row t is σζ(C⁻¹z)_t for the mechanism's C with float32 parameters, where z has independent
+    standard Gaussian rows, and row i is drawn from a key of 128 bits that the operating system gives when round i runs.
+    Two steps from one state draw two keys: a round that runs again, after a failure or a resume, gets fresh noise,
+    independent of the first attempt, on the same past. A state of another mechanism, `stddev` or setting
+    (`bound_to`) is refused in the graph, however it was loaded. With `insecure_seed` only the refusal holds.
 
     A subclass for another mechanism defines `row_count` and `step`, and `coefficients` where rounds differ. How keys
     are drawn, recorded and checked is the same for all: those methods cannot be overridden.
@@ -68,7 +67,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
             `self.mechanism`.
         dimension: Number of coordinates of a row.
         stddev: Standard deviation σζ of each coordinate of the independent noise.
-        insecure_seed: Makes the noise repeatable. For tests only: there is no privacy with it.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -98,20 +97,20 @@ class NoiseStream(abc.ABC, Generic[_M]):
     def bound_to(self, setting: str) -> Self:
         """Returns the same stream with a fingerprint of its own for `setting`.
 
-        For what must stay the same while a state goes on although the noise does not depend on it: the clip norm, whose
-        product with σ is all that a stream knows, and the rounds of restarts.
+        For settings that the noise does not depend on but that must not change during a run: the clip norm, of which a
+        stream knows only the product with σ, and the rounds of restarts.
         """
         bound = copy.copy(self)
         bound._fingerprint = hashlib.sha256(self._fingerprint + setting.encode()).digest()
         return bound
 
     def limited_to(self, rounds: int) -> Self:
-        """Returns the same stream for `rounds` rounds: the graph refuses the one after them, and `replay` more keys.
+        """Returns the same stream limited to `rounds` rounds: the graph refuses the next one, and `replay` more keys.
 
-        The noise is the same, and so is the fingerprint: a stream of more rounds goes on where this one ended.
+        Noise and fingerprint are the same: a stream of more rounds can continue the state.
 
         Raises:
-            InputTypeError: If `rounds` is no whole number.
+            InputTypeError: If `rounds` is not a whole number.
             InputValueError: If it is below 1, or more than the stream is defined for.
         """
         limited = copy.copy(self)
@@ -151,12 +150,12 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     @property
     def fingerprint(self) -> bytes:
-        """Digest of everything that the noise depends on but its keys, and of the settings that it is bound to."""
+        """Digest of everything that the noise depends on except its keys, and of the settings that it is bound to."""
         return self._fingerprint
 
     @property
     def stddev(self) -> np.float32:
-        """Standard deviation σζ of each coordinate of the independent noise, as it runs."""
+        """Standard deviation σζ of each coordinate of the independent noise, in float32."""
         return self._stddev
 
     @property
@@ -178,7 +177,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return ()
 
     def rows_in_use(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns how many rows hold something after `step` rounds, int64 `[]`: no secret."""
+        """Returns how many rows of memory are in use after `step` rounds, int64 `[]`: not secret."""
         return tf.where(step > 0, tf.constant(self.row_count, tf.int64), tf.zeros([], tf.int64))
 
     def init(self) -> NoiseState:
@@ -203,14 +202,14 @@ class NoiseStream(abc.ABC, Generic[_M]):
         """
         if not (tf.executing_eagerly() or isinstance(state.round, tf.Variable) or tf.is_symbolic_tensor(state.round)):
             raise InputValueError(
-                "state must be an argument of the tf.function that steps it, or made in it: taken from outside, it is "
-                "a constant, and every call would draw the noise of the same round."
+                "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
+                "is a constant, and every call would draw the noise of the same round."
             )
         checks = [*_fingerprint.checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
         with tf.control_dependencies(checks):
-            # All that reads a matrix reads it by this number, and so after the check.
+            # Everything that reads a table does so by this number, and therefore after the check.
             state = state._replace(round=tf.identity(state.round))
-        # TensorFlow can be told to strip assertions from its graphs: then the noise is NaN, and so is the release.
+        # TensorFlow can strip assertions from graphs: the noise, and so the release, is then NaN.
         valid = tf.reduce_all(tf.equal(state.fingerprint, _fingerprint.words(self._fingerprint)))
         if self._limit is not None:
             valid &= state.round < self._limit
@@ -219,12 +218,11 @@ class NoiseStream(abc.ABC, Generic[_M]):
     def replay(self, keys: tf.Tensor) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
 
-        Formal guarantee: the state is the one that those rounds left, bit for bit on the same machine. No
-        key is drawn, and nothing of the past is released a second time: the rows of noise are dropped. The
-        rounds that follow draw fresh keys.
+        Formal guarantee: the state is the one after those rounds, bit for bit on the same machine. No key is drawn, and
+        nothing is released a second time: the noise rows are dropped. Later rounds draw fresh keys.
 
         Raises:
-            InputValueError: If `keys` is of another shape or type, or has more rounds than the mechanism.
+            InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the mechanism.
             tf.errors.InvalidArgumentError: From the graph, past the last round of the stream.
         """
         keys = tf.convert_to_tensor(keys)
@@ -240,17 +238,17 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def _replayed(self, keys: tf.Tensor) -> NoiseState:
         count, start = tf.shape(keys, tf.int64)[0], self.init()
-        # No constant, as in `next`: TensorFlow would multiply constants with each other first, and round otherwise.
+        # Not a constant, as in `next`: TensorFlow would multiply constants first, which rounds differently.
         stddev = tf.where(count >= 0, self._stddev, np.float32(np.nan))
         shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_past.SHAPE))
 
         def again(state: NoiseState) -> tuple[NoiseState]:
-            # In a graph the number of keys may be unknown until now.
+            # In a graph the number of keys may be unknown before it runs.
             with tf.control_dependencies(self._limit_checks(state.round)):
                 key = tf.identity(keys[state.round])
             return (self._advance(key, state, stddev)[1],)
 
-        # One round after another: two at once would only take the memory of two.
+        # Sequentially: two rounds at once would only take twice the memory.
         return tf.while_loop(
             lambda state: state.round < count, again, (start,), shape_invariants=(shapes,), parallel_iterations=1
         )[0]
@@ -261,17 +259,17 @@ class NoiseStream(abc.ABC, Generic[_M]):
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
 
     def _drawn(self, key: tf.Tensor) -> tf.Tensor:
-        """Returns the row of σζ·z that the `key` of a past round stands for, again."""
+        """Returns the row of σζ·z of the key of a past round, drawn again."""
         return _keys.standard_normal(key, self._dimension) * tf.constant(self._stddev)
 
     def weighted_past(self, weights: tf.Tensor, keys: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
-        """Returns `start` + Σ_i weights[i]·(row of σζ·z of keys[i]), one row in memory at a time."""
+        """Returns `start` + Σ_i weights[i]·(row of σζ·z of keys[i]), with one row in memory at a time."""
 
         def add(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             return index + 1, total + weights[index] * self._drawn(keys[index])
 
         count = tf.shape(weights)[0]
-        # One draw uses all cores; two at once would only take the memory of two.
+        # One draw uses all cores; two at once would only take twice the memory.
         return tf.while_loop(lambda index, _: index < count, add, [tf.constant(0), start], parallel_iterations=1)[1]
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:
@@ -289,7 +287,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         if self._limit is None:
             return []
         mechanism = f"{self.mechanism.kind} mechanism"
-        # Of fewer rounds than the mechanism has, it was made for a run.
+        # A limit below that of the mechanism is that of a run.
         defined = mechanism if self._limit == self.mechanism.max_rounds else f"run of this {mechanism}"
         message = f"The {defined} is defined for {self._limit} rounds, and all of them have run."
         check = tf.debugging.assert_less(step, tf.constant(self._limit, tf.int64), message=message)
@@ -297,7 +295,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
 
 def float32_at_least(name: str, value: float) -> np.float32:
-    """Returns the smallest float32 that is no smaller than `value`: noise is never rounded down."""
+    """Returns the smallest float32 that is at least `value`: noise is never rounded down."""
     result = np.float32(value)
     if float(result) < value:
         result = np.nextafter(result, np.float32(np.inf))

@@ -1,4 +1,4 @@
-"""Noise of a banded C of any values."""
+"""Noise of a banded C."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ class BandedStream(BandedRowsStream[Banded]):
     """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}; see `BandedRowsStream`."""
 
     def coefficients(self) -> tuple[tf.Tensor, ...]:
-        """C by rows, from the main diagonal to the left; past its end, rows of zeros that a last block asks for."""
+        """Returns C by rows, from the main diagonal to the left, followed by rows of zeros for the last block."""
         diagonals = self.mechanism.values
         bands, rounds = diagonals.shape
         table = np.zeros((rounds + self._block, bands), np.float32)

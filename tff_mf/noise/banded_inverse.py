@@ -1,4 +1,4 @@
-"""Noise of a banded C⁻¹: the last rows of z, drawn again from their keys."""
+"""Noise of a Toeplitz C with a banded inverse: the last rows of z, drawn again from their keys."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class BandedInverseStream(NoiseStream[BandedInverse]):
-    """x_t = Σ_{i<b̂} d_i z_{t−i}: no row of memory, and b̂ draws a round."""
+    """x_t = Σ_{i<b̂} d_i z_{t−i}: no rows of memory, and b̂ draws per round."""
 
     @property
     def row_count(self) -> int:

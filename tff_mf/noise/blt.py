@@ -1,4 +1,4 @@
-"""Noise of a BLT: one row of memory a buffer."""
+"""Noise of a BLT: one row of memory per buffer."""
 
 import tensorflow as tf
 

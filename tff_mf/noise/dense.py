@@ -9,10 +9,10 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class DenseStream(NoiseStream[Mechanism]):
-    """x_t = Σ_{i≤t} (C⁻¹)_{t,i} z_i: no row of memory, and t + 1 draws in round t.
+    """x_t = Σ_{i≤t} (C⁻¹)_{t,i} z_i: no rows of memory, and t + 1 draws in round t.
 
-    Slow: n²/2 draws in n rounds. C⁻¹ is rounded to float32, which changes nothing for a `Dense` as it is cast. The
-    mechanism must have an end.
+    Slow: n²/2 draws in n rounds. C⁻¹ is rounded to float32, which a `Dense` cast to float32 has no need of. The
+    mechanism must have a last round.
     """
 
     @property
@@ -20,11 +20,11 @@ class DenseStream(NoiseStream[Mechanism]):
         return 0
 
     def coefficients(self) -> tuple[tf.Tensor, ...]:
-        """The lower triangle of C⁻¹, row after row, float32 `[rounds · (rounds + 1) / 2]`."""
+        """Returns the lower triangle of C⁻¹, row by row, float32 `[rounds · (rounds + 1) / 2]`."""
         if self.mechanism.max_rounds is None:
             raise InputTypeError(
-                f"mechanism of kind {self.mechanism.kind!r} has no last round, and rows of C⁻¹ for ever have no end: "
-                "give it max_rounds, or register a stream."
+                f"mechanism of kind {self.mechanism.kind!r} has no last round, so the rows of its C⁻¹ cannot be "
+                "stored: give it max_rounds, or register a stream."
             )
         inverse = self.mechanism.inverse(self.mechanism.max_rounds)
         return (tf.constant(inverse[np.tril_indices(len(inverse))].astype(np.float32)),)

@@ -1,4 +1,4 @@
-"""Independent noise: nothing to remember."""
+"""Independent noise, without memory."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class IdentityStream(NoiseStream[Identity]):
-    """C = I, so that C⁻¹z is z."""
+    """x_t = z_t, as C = I."""
 
     @property
     def row_count(self) -> int:

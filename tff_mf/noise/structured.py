@@ -1,4 +1,4 @@
-"""Noise of a decoder of a few diagonals plus a low rank."""
+"""Noise of a decoder that is banded plus low rank."""
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +11,7 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 class StructuredStream(NoiseStream[Structured]):
     """x_t = y_t − y_{t−1} for y = Bz, B = D + (L·Rᵀ below D): Denisov et al. (2022), appendix H.
 
-    Remembered are the last h − 1 rows of z, the newest first; the r sums Σ_{i ≤ t−h} R_i z_i of those that are
-    older; and y_{t−1}.
+    The memory is the last h − 1 rows of z, the newest first; the r sums Σ_{i ≤ t−h} R_i z_i of older rows; and y_{t−1}.
     """
 
     @property
@@ -20,7 +19,7 @@ class StructuredStream(NoiseStream[Structured]):
         return len(self.mechanism.diagonals) + self.mechanism.left.shape[1]
 
     def coefficients(self) -> tuple[tf.Tensor, ...]:
-        """D by rows, and then L; and R of the row of z that leaves the diagonals in a round."""
+        """Returns D by rows followed by L, and the row of R for the row of z that leaves the diagonals in a round."""
         diagonals, left, right = (getattr(self.mechanism, name) for name in ("diagonals", "left", "right"))
         leaving = np.zeros_like(right)
         offset = len(diagonals) - 1

@@ -7,10 +7,10 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class ToeplitzRowsStream(NoiseStream[ToeplitzMechanism]):
-    """x_t = Σ_{i≤t} d_i z_{t−i}, for the first column d of C⁻¹: no row of memory, and t + 1 draws in round t.
+    """x_t = Σ_{i≤t} d_i z_{t−i}, for the first column d of C⁻¹: no rows of memory, and t + 1 draws in round t.
 
-    Slow: n²/2 draws in n rounds. d is rounded to float32. It has as many rounds as the mechanism, and 16,384 for one
-    without an end.
+    Slow: n²/2 draws in n rounds. d is rounded to float32. For a mechanism without a last round, the last round of the
+    stream is 16,384.
     """
 
     MOST_ROUNDS = 2**14
@@ -20,7 +20,7 @@ class ToeplitzRowsStream(NoiseStream[ToeplitzMechanism]):
         return 0
 
     def coefficients(self) -> tuple[tf.Tensor, ...]:
-        """The first column of C⁻¹, float32 `[rounds]`."""
+        """Returns the first column of C⁻¹, float32 `[rounds]`."""
         column = self.mechanism.inverse_coefficients(self.mechanism.max_rounds or self.MOST_ROUNDS)
         return (tf.constant(column, tf.float32),)
 

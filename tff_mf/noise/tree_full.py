@@ -1,4 +1,4 @@
-"""Noise of a tree with the pseudo-inverse ("full Honaker"): one row a level."""
+"""Noise of the full tree (pseudo-inverse decoder, "full Honaker"): one row of memory per level."""
 
 import tensorflow as tf
 
@@ -9,12 +9,12 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class FullTreeStream(NoiseStream[Tree]):
-    """F(h, α)⁻¹ of `tree_factors.full_split`, walked from the root to the round's leaf.
+    """Rows of F(h, α)⁻¹ of `tree_factors.full_split`, computed from the root to the leaf of the round.
 
-    The right half of a block of F⁻¹ is, but for its own inverse, the same row in all rounds: the coupling times
-    the sum over the left half. Row h is that sum for the last complete block of 2^h rounds, of what the block's own
-    inverse gives: what larger blocks add to its rounds is not in it. A round that completes a block adds up the
-    rows below it, each less what it had been coupled with: a share of (2^h − 1)·g is left.
+    In the right half of a block of F⁻¹, the rounds of the left half enter every row in the same way: by the coupling
+    times their sum. Row h of the memory is that sum for the last complete block of 2^h rounds, computed with the
+    inverse of the block alone, without the terms of larger blocks. A round that completes a block adds the rows of the
+    blocks inside it, each minus its coupling term: a share of (2^h − 1)·g remains.
     """
 
     @property
@@ -31,9 +31,9 @@ class FullTreeStream(NoiseStream[Tree]):
         return row, _counter.carry(state.round, self.row_count, lambda height: _counter.put(state.rows, height, total))
 
     def _weights(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns what the round's row, and the block that it completes, have of the new noise and of each row.
+        """Returns the weights of the new noise and of each row in the round's row, and in the block that it completes.
 
-        float32 `[2, 1 + rows]`, in float64 until the end: the tree has no parameters that a cast could have changed.
+        float32 `[2, 1 + rows]`. Computed in float64, because a tree has no parameters that a cast could have rounded.
         """
         alpha, couplings, shares = tf.zeros([], tf.float64), [], []
         carry = _counter.height(step)
@@ -41,7 +41,7 @@ class FullTreeStream(NoiseStream[Tree]):
             left, right, coupling = tree_factors.full_split(height, alpha)
             # Not ==, which compares objects in the graphs that TFF traces.
             in_right = tf.equal(tf.bitwise.right_shift(step, height - 1) % 2, 1)
-            # The tree that the round is in has the height of the highest bit that `rounds` has and the round has not.
+            # The height of the round's tree is the highest bit in which `rounds` and the round differ.
             in_tree = tf.bitwise.right_shift(tf.bitwise.bitwise_xor(step, self.mechanism.rounds), height) > 0
             couplings.append(tf.where(in_tree & in_right, -coupling, 0.0))
             shares.append(tf.where(height <= carry, left / right, 0.0))

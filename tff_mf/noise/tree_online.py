@@ -1,4 +1,4 @@
-"""Noise of a tree with the online estimator: one row a level."""
+"""Noise of the online tree: one row of memory per level."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,11 +10,11 @@ from tff_mf.noise._stream import NoiseState, NoiseStream
 
 
 class OnlineTreeStream(NoiseStream[Tree]):
-    """What a round adds to the estimates of the nodes that a prefix sum consists of ("Honaker from below").
+    """The change of a prefix sum's estimate in a round ("Honaker from below").
 
     Row h is the estimate of the last complete node of height h. A round that completes nodes up to height H merges the
-    estimates below into that of the highest, and adds the noise that is new there; on average it reads one row.
-    The shares are those of `tree_factors.online_decoder`.
+    estimates below into that of the highest node and adds its new noise; on average it reads one row. The shares are
+    those of `tree_factors.online_decoder`.
     """
 
     @property
@@ -31,7 +31,7 @@ class OnlineTreeStream(NoiseStream[Tree]):
         return row, tuple(rows)
 
     def _completed(self, noise: tf.Tensor, rows: _counter.Rows, height: int) -> tuple[tf.Tensor, ...]:
-        """This round's row and the rows to remember, for a round that completes nodes up to `height`."""
+        """Returns this round's row and the rows of memory, for a round that completes nodes up to `height`."""
         new = tf.constant(tree_factors.online_scale(height), tf.float32) * noise
         if height == 0:
             return (new, *_counter.put(rows, 0, new))

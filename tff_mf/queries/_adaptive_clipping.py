@@ -1,4 +1,4 @@
-"""A clip norm that follows the clients' updates, and changes only where the noise starts anew."""
+"""A clip norm that adapts to the clients' updates, and changes only when the noise is restarted."""
 
 import collections
 import dataclasses
@@ -17,12 +17,12 @@ from tff_mf.queries.clipping import checked_clip_norm, passes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping:
-    """How the clip norm follows the clients' updates.
+    """How the clip norm adapts to the clients' updates.
 
     Attributes:
-        count_stddev: Standard deviation of the noise of the count of records below the clip norm, a round.
-        target_quantile: Part of the records that shall be below the clip norm.
-        learning_rate: η: after a restart the clip norm is multiplied by exp(η·(target_quantile − part seen)).
+        count_stddev: Standard deviation of the noise of each round's count of records below the clip norm.
+        target_quantile: Fraction of records that should be below the clip norm.
+        learning_rate: η: at a restart the clip norm is multiplied by exp(η·(target_quantile − observed fraction)).
 
     Raises:
         InputTypeError: If a field is of the wrong type.
@@ -40,7 +40,7 @@ class AdaptiveClipping:
 
 
 class AdaptiveClippingState(NamedTuple):
-    """Global state of an `AdaptiveClippingQuery`. Secret, for the sake of both noises.
+    """Global state of an `AdaptiveClippingQuery`. Secret, because both kinds of noise can be subtracted with it.
 
     Attributes:
         noise: Noise of the sums, for a clip norm of 1.
@@ -56,16 +56,16 @@ class AdaptiveClippingState(NamedTuple):
 
 
 class AdaptiveClippingQuery(MatrixFactorizationQuery):
-    """Correlated noise with a clip norm that is adapted at each restart: wrap it in a `RestartedQuery`.
+    """Correlated noise with a clip norm that adapts at each restart: wrap it in a `RestartedQuery`.
 
-    A mechanism's noise cancels between rounds only where they have one clip norm. So the norm stays until a
-    restart, and without restarts it never changes. Clients say besides whether their record was below it, +½ or
-    −½; the sum of that over the clients, with noise of its own, is what the next norm is computed from.
+    Correlated noise cancels only between rounds with the same clip norm. The norm is therefore constant between
+    restarts, and without restarts it never changes. Each client also reports whether its record was below the norm, as
+    +½ or −½; the next norm is computed from the sum of these reports, which has independent noise.
 
-    Formal guarantee: that of its base class for the sums, with the clip norm of each restart, and independently
-    that of the counts: a client adds ½ or −½ to the counts of the rounds that it takes part in, which get
-    independent Gaussian noise of standard deviation `count_stddev`. A record that is zeroed out still counts, as one
-    below the clip norm, so that a count moves by 1. `guarantee` and `dp_event` compose both. Clip norms are
+    Formal guarantee: that of the base class for the sums, with the clip norm of each restart, composed with that of the
+    counts: a client adds ½ or −½ to the count of each round that it takes part in, and each count has independent
+    Gaussian noise of standard deviation `count_stddev`. A record that is zeroed out counts as one below the clip norm,
+    so zeroing it out changes a count by up to 1. `guarantee` and `dp_event` compose both. Clip norms are
     post-processing of the counts.
 
     Args:
@@ -73,12 +73,12 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
         clip_norm: Bound on the L2 norm of a record until the first restart.
         noise_multiplier: σ: standard deviation of each coordinate of Z divided by the clip norm.
-        clipping: How the clip norm follows the records.
-        clients_per_round: Number of records expected in a round, which the counts are compared with.
+        clipping: How the clip norm adapts to the records.
+        clients_per_round: Expected number of records in a round, by which counts are divided.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
 
-    Source: Andrew et al. (2021), section 2, with the geometric update; across restarts as TensorFlow Privacy's
-    `QAdaClipTreeResSumQuery`, whose noise of the counts it does not use.
+    Source: Andrew et al. (2021), section 2, with the geometric update; across restarts as in TensorFlow Privacy's
+    `QAdaClipTreeResSumQuery`, but with independent noise of the counts.
 
     Example:
         >>> import tff_mf
@@ -92,7 +92,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
 
     Raises:
         InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
-        InputValueError: If an argument is out of range, or a leaf's shape is not fixed.
+        InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return self._begin(tf.constant(self._first_clip_norm))
 
     def derive_sample_params(self, global_state: AdaptiveClippingState) -> tf.Tensor:
-        """Returns the clip norm, float32 `[]`: all that clients are told."""
+        """Returns the clip norm, float32 `[]`: all that clients receive."""
         return global_state.clip_norm
 
     def initial_sample_state(self, template: Any = None) -> tuple[Any, tf.Tensor]:
-        """Returns a sum of no records, and a count of none; a template is that of a record."""
+        """Returns an empty sum and an empty count; `template` is that of a record."""
         return super().initial_sample_state(template), tf.zeros([], tf.float32)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
-        """Returns the clipped record, and ½ if it was below the clip norm, else −½."""
+        """Returns the clipped record, and ½ if it was below the clip norm or −½ otherwise."""
         below = tf.where(passes(self._checked("record", record), params), 0.5, -0.5)
         return super().preprocess_record(params, record), below
 
@@ -157,7 +157,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return self._add(total, global_state.clip_norm * row), state, dp_accounting.NoOpDpEvent()
 
     def reset_state(self, noised_results: Any, global_state: AdaptiveClippingState) -> AdaptiveClippingState:
-        """Returns the state before round 0 with the clip norm that the counts so far ask for."""
+        """Returns the state before round 0, with the clip norm that follows from the counts so far."""
         del noised_results
         records = tf.cast(global_state.noise.round, tf.float32) * self._clients_per_round
         below = 0.5 + tf.math.divide_no_nan(global_state.count, records)
@@ -166,7 +166,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return self._begin(tf.clip_by_value(clip_norm, _validate.SMALLEST_CLIP_NORM, _validate.LARGEST_CLIP_NORM))
 
     def derive_metrics(self, global_state: AdaptiveClippingState) -> collections.OrderedDict[str, tf.Tensor]:
-        """Returns the figures of its base class, and the clip norm: post-processing of what was released."""
+        """Returns the metrics of the base class and the clip norm, which is post-processing of what was released."""
         metrics = super().derive_metrics(global_state)
         metrics["noise_stddev"] *= global_state.clip_norm
         metrics["clip_norm"] = global_state.clip_norm

@@ -1,4 +1,4 @@
-"""What all queries have in common: records are clipped, and correlated noise is added to their sum."""
+"""The query of any mechanism: records are clipped, and correlated noise is added to their sum."""
 
 import collections
 import copy
@@ -19,7 +19,7 @@ from tff_mf.queries import clipping
 
 
 class QueryState(NamedTuple):
-    """Global state of a query. Secret, for the sake of `noise`."""
+    """Global state of a query. Secret, because `noise` can be subtracted with it."""
 
     noise: NoiseState
 
@@ -27,47 +27,46 @@ class QueryState(NamedTuple):
 class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any registered mechanism.
 
-    The queries of single kinds differ from it only in what they take. How much memory and time the noise needs is up to
-    the mechanism, for a model of d parameters.
+    The queries of single kinds differ from it only in the mechanisms that they take. Memory and time of the noise
+    depend on the mechanism; d is the number of model parameters.
 
-    Formal guarantee: over the rounds of one stream (`initial_global_state`, then one
-    `get_noised_result` after another, each on the state of the one before), what is released is
-    G + σζ·C⁻¹z, where row t of G is the sum of round t's clipped records: post-processing of the
-    Gaussian mechanism CG + σζ·z. For a client whose rounds fit `participation`, zeroing out its
-    records moves CG by at most ζ·sens_Π(C), so that the whole run, all rounds together, is one
-    Gaussian mechanism with noise multiplier σ / sens_Π(C): `dp_event` returns it. Sensitivity is
-    taken over the parameters as cast to float32. A state of a query with another mechanism, clip norm, noise multiplier
-    or restart is refused in the graph, whatever it was loaded with. Arithmetic is that of float32, and Philox is not a
-    cryptographic generator; neither is covered by the statement.
+    Formal guarantee: over the rounds of one stream (`initial_global_state`, then one `get_noised_result` after another,
+    each on the state of the previous one), the release is G + σζ·C⁻¹z, where row t of G is the sum of the clipped
+    records of round t: post-processing of the Gaussian mechanism CG + σζ·z. For a client whose rounds fit
+    `participation`, zeroing out its records moves CG by at most ζ·sens_Π(C). The whole run, all rounds together, is
+    therefore one Gaussian mechanism with noise multiplier σ / sens_Π(C), which `dp_event` returns. Sensitivity is that
+    of the parameters cast to float32. A state of a query with another mechanism, clip norm, noise multiplier or restart
+    is refused in the graph, however it was loaded. Arithmetic in float32 and the use of Philox, which is not a
+    cryptographic generator, are not covered by the guarantee.
 
-    The event of a single round, returned by `get_noised_result`, is `NoOpDpEvent`. Rounds must not be
-    composed: their noise is correlated on purpose, later rounds subtracting what earlier ones added,
-    so that no round has a guarantee of its own, and any sum of such guarantees is void.
+    The event of a single round, returned by `get_noised_result`, is `NoOpDpEvent`. Rounds must not be composed: their
+    noise is correlated on purpose, and later rounds subtract noise that earlier rounds added. A single round has no
+    guarantee of its own, and a sum of such guarantees is void.
 
     Args:
         mechanism: The mechanism.
         record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
         clip_norm: Bound ζ on the L2 norm of a record, over all leaves together; from 1e-20 to 1e20.
-        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`. With 0
-            there is no noise and no privacy.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`. 0 means no noise and no
+            privacy.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
 
     Raises:
         InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
-        InputValueError: If an argument is out of range, or a leaf's shape is not fixed.
+        InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
     """
 
     _kinds: ClassVar[tuple[str, ...]] = ()
     _settings: ClassVar[Mapping[str, object]] = {}
 
     def __init_subclass__(cls, *, kinds: tuple[str, ...] = (), **settings: object) -> None:
-        """Declares the kinds of mechanisms that a query is for, and the fields that they must have; all without any."""
+        """Declares the kinds of mechanisms that a query takes, by default all, and the values of their fields."""
         super().__init_subclass__()
         cls._kinds, cls._settings = kinds, settings
 
     @classmethod
     def takes(cls, mechanism: Mechanism) -> bool:
-        """Returns whether the query is for this mechanism."""
+        """Returns whether the query takes this mechanism."""
         record = registry.find(mechanism)
         fits = not cls._kinds or (record is not None and record.kind in cls._kinds)
         return fits and all(getattr(mechanism, name) == value for name, value in cls._settings.items())
@@ -102,7 +101,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         ).bound_to(repr((float(self._clip_norm), self._noise_multiplier)))
 
     def bound_to(self, setting: str) -> Self:
-        """Returns the same query for states of its own: see `NoiseStream.bound_to`."""
+        """Returns the same query, bound to a setting: see `NoiseStream.bound_to`."""
         bound = copy.copy(self)
         bound._stream = self._stream.bound_to(setting)
         return bound
@@ -114,14 +113,14 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return repeating
 
     def limited_to(self, rounds: int) -> Self:
-        """Returns the same query, whose graph refuses the round after `rounds`: see `NoiseStream.limited_to`."""
+        """Returns the same query, limited to `rounds` rounds: see `NoiseStream.limited_to`."""
         limited = copy.copy(self)
         limited._stream = self._stream.limited_to(rounds)
         return limited
 
     @property
     def fingerprint(self) -> bytes:
-        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
+        """Digest of everything that the noise depends on except its keys: mechanism, clip norm, σ, restarts etc."""
         return self._stream.fingerprint
 
     @property
@@ -150,13 +149,13 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     def guarantee(
         self, rounds: int, participation: Participation, *, restart_every: int | None = None
     ) -> guarantees.Guarantee:
-        """Returns the guarantee of a whole run, restarted after every `restart_every` rounds if that is given.
+        """Returns the guarantee of a whole run, which is restarted every `restart_every` rounds unless that is `None`.
 
         Raises:
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
         if self._insecure:
-            raise InputValueError("insecure_seed was given: TEST ONLY, such a run has no privacy to account for.")
+            raise InputValueError("insecure_seed was given: TEST ONLY, such a run has no privacy guarantee.")
         return guarantees.guarantee(
             self._mechanism,
             rounds,
@@ -169,24 +168,24 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the state before round 0.
 
         Raises:
-            InputValueError: If an optimizer of TensorFlow Privacy asks for it; `VariableQuery` is what it takes.
+            InputValueError: If an optimizer of TensorFlow Privacy calls it: those need a `VariableQuery`.
         """
         _refuse_optimizers()
         return QueryState(noise=self._stream.init())
 
     def derive_sample_params(self, global_state: Any) -> tf.Tensor:
-        """Returns the clip norm, float32 `[]`: all that clients are told."""
+        """Returns the clip norm, float32 `[]`: all that clients receive."""
         del global_state
         return tf.constant(self._clip_norm)
 
     def initial_sample_state(self, template: Any = None) -> Any:
-        """Returns a sum of no records, in the types that records are summed in.
+        """Returns an empty sum, in the types that records are summed in.
 
         Raises:
-            InputValueError: If the template has other shapes than `record_specs`.
+            InputValueError: If the shapes of the template are not those of `record_specs`.
         """
         template = self._specs if template is None else template
-        # TensorSpecs, or a record: TensorFlow Privacy's queries also take Python's numbers.
+        # TensorSpecs or a record; like TensorFlow Privacy's queries, this takes Python numbers too.
         like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]
         self._check_shapes("template", like)
         zeros = [tf.zeros(leaf.shape, clipping.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
@@ -196,7 +195,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero.
 
         Raises:
-            InputValueError: If the record has other shapes than `record_specs`.
+            InputValueError: If the shapes of the record are not those of `record_specs`.
         """
         return tf.nest.pack_sequence_as(record, clipping.clip_record(self._checked("record", record), params))
 
@@ -204,7 +203,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class.
 
         Raises:
-            InputValueError: If the sum has other shapes than `record_specs`.
+            InputValueError: If the shapes of the sum are not those of `record_specs`.
         """
         row, noise = self._stream.next(global_state.noise)
         return self._add(sample_state, row), QueryState(noise=noise), dp_accounting.NoOpDpEvent()
@@ -219,9 +218,9 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return tf.nest.pack_sequence_as(total, noised)
 
     def _checked(self, name: str, value: Any) -> list[tf.Tensor]:
-        """Returns the leaves of a record or a sum, in the shapes of `record_specs`; a graph checks them when it runs.
+        """Returns the leaves of a record or a sum, after checking their shapes; a graph checks them when it runs.
 
-        TensorFlow would broadcast others: one draw of noise to many coordinates, or one clipped value to many.
+        TensorFlow would broadcast other shapes: one noise value, or one clipped value, to many coordinates.
         """
         leaves = _tensors(value)
         self._check_shapes(name, leaves)
@@ -241,18 +240,18 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return self._stream.replay(keys)
 
     def reset_state(self, noised_results: Any, global_state: Any) -> Any:
-        """Returns the state before round 0: a restart, as TensorFlow Privacy's `RestartQuery` asks for it.
+        """Returns the state before round 0: a restart, for TensorFlow Privacy's `RestartQuery`.
 
-        A restart makes another run, with noise of its own. `dp_event` does not cover both: `RestartedQuery` does.
+        After a restart the noise is independent. `dp_event` does not cover restarts; that of `RestartedQuery` does.
         """
         del noised_results, global_state
         return QueryState(noise=self._stream.init())
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, tf.Tensor]:
-        """Returns figures of the noise alone, which say nothing about any client.
+        """Returns metrics of the noise, which do not depend on any client.
 
-        `round` is the number of rounds drawn since the start or the last restart, `noise_stddev` the standard deviation
-        σζ of each coordinate of Z, and `rows_in_use` how many rows of earlier noise are remembered.
+        `round` is the number of rounds since the start or the last restart, `noise_stddev` the standard deviation σζ of
+        each coordinate of Z, and `rows_in_use` the number of noise rows in memory.
         """
         step = global_state.noise.round
         return collections.OrderedDict(
@@ -261,19 +260,19 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
 
 
 def _refuse_optimizers() -> None:
-    """Raises if one of TensorFlow Privacy's optimizers is on the stack: a state has nothing else to know it by."""
+    """Raises if an optimizer of TensorFlow Privacy is on the call stack, which is all there is to recognize it by."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("tensorflow_privacy.privacy.optimizers"):
             raise InputValueError(
-                "query is given to an optimizer of TensorFlow Privacy, which repeats the first round of its noise in "
-                "every step and returns its keys from get_config: wrap it in tff_mf.queries.VariableQuery."
+                "query was passed to an optimizer of TensorFlow Privacy, which would repeat the noise of the first "
+                "round in every step and return its keys from get_config: wrap it in tff_mf.queries.VariableQuery."
             )
         frame = frame.f_back
 
 
 def _tensors(record: Any) -> list[tf.Tensor]:
-    """Returns the leaves of a record, numbers of Python among them, as tensors."""
+    """Returns the leaves of a record, which may be Python numbers, as tensors."""
     return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(record)]
 
 
@@ -288,5 +287,5 @@ def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:
         if not leaf.shape.is_fully_defined():
             raise InputValueError(f"record_specs has a leaf of shape {leaf.shape}; every dimension must be known.")
     if not any(leaf.shape.num_elements() for leaf in leaves):
-        raise InputValueError(f"record_specs={record_specs!r} has no values to add noise to.")
+        raise InputValueError(f"record_specs={record_specs!r} has no entries to add noise to.")
     return leaves

@@ -1,4 +1,4 @@
-"""Noise that starts anew after every so many rounds, and what that guarantees."""
+"""Noise that is restarted periodically, and its guarantee."""
 
 from typing import Any
 
@@ -16,19 +16,19 @@ from tff_mf.queries._base import MatrixFactorizationQuery
 class RestartedQuery(tfp.RestartQuery):
     """Restarts the noise of a query after every `restart_every` rounds: DP-FTRL-TR, for any mechanism.
 
-    A mechanism of r rounds then runs for any number of them. TensorFlow Privacy's `RestartQuery` takes our queries
-    too, with any indicator. Of when that restarts nothing here knows, so that its user has to account
-    for it; `query.dp_event` of the query inside it is that of a run without a restart, and too small.
+    With restarts, a mechanism of r rounds runs for any number of rounds. TensorFlow Privacy's `RestartQuery` also takes
+    the queries of this package, with any indicator, but then its user must account for the restarts: `dp_event` of the
+    inner query is that of a run without restarts, whose ε is too small.
 
     Formal guarantee: that of the query (see its class) for the strategy matrix of the whole run, which is
     block-diagonal: C for each restart, with keys of its own. Participation is that of the whole run: a client may
-    come back after a restart, and `dp_event` adds up what it does in all of them.
+    take part before and after a restart, and `dp_event` accounts for both.
 
     Args:
-        query: The query; its mechanism is defined for `restart_every` rounds at least.
-        restart_every: Number of rounds from a restart to the next, at least 1.
-        rounds: Number of rounds of the whole run, over all restarts: the graph refuses the one after them. None for
-            any number.
+        query: The query; its mechanism must be defined for at least `restart_every` rounds.
+        restart_every: Number of rounds between restarts, at least 1.
+        rounds: Number of rounds of the whole run, over all restarts: the graph refuses the next one. `None` for any
+            number.
 
     Source: Kairouz et al. (2021), appendix D.
 
@@ -44,19 +44,21 @@ class RestartedQuery(tfp.RestartQuery):
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If a number of rounds is below 1, or `restart_every` more rounds than the mechanism has.
+        InputValueError: If a number of rounds is below 1, or `restart_every` exceeds the rounds of the mechanism.
     """
 
     def __init__(self, query: MatrixFactorizationQuery, *, restart_every: int, rounds: int | None = None) -> None:
         if not isinstance(query, MatrixFactorizationQuery):
-            raise InputTypeError(f"query={query!r} must be a query of tff_mf: restarts are accounted by its mechanism.")
+            raise InputTypeError(
+                f"query={query!r} must be a query of tff_mf: restarts are accounted for by its mechanism."
+            )
         self._restart_every = query.mechanism.check(_validate.whole("restart_every", restart_every))
         self._rounds = None if rounds is None else _validate.whole("rounds", rounds)
         query = query.bound_to(f"restart_every={self._restart_every}")
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
-        """Returns what the query does, and a state that has begun anew after the last round before a restart.
+        """Returns the noised sum and the state of the next round, restarted after every `restart_every` rounds.
 
         Raises:
             tf.errors.InvalidArgumentError: From the graph, past the last round of the run or of the mechanism, or for a
@@ -68,11 +70,11 @@ class RestartedQuery(tfp.RestartQuery):
         message = f"The restarted run is defined for {self._rounds} rounds, and all of them have run."
         check = tf.debugging.assert_less(done, self._rounds, message=message)
         with tf.control_dependencies([] if check is None else [check]):
-            # All that draws noise reads this number, and so after the check.
+            # Everything that draws noise reads this number, and therefore after the check.
             noise = inner.noise._replace(round=tf.identity(inner.noise.round))
         checked = global_state._replace(inner_query_state=inner._replace(noise=noise))
         results, state, event = super().get_noised_result(sample_state, checked)
-        # As in `NoiseStream.next`: where assertions are stripped from a graph, the release is NaN.
+        # As in `NoiseStream.next`: if assertions are stripped from the graph, the release is NaN.
         return tf.nest.map_structure(lambda leaf: _or_nan(done < self._rounds, leaf), results), state, event
 
     @property
@@ -82,11 +84,11 @@ class RestartedQuery(tfp.RestartQuery):
 
     @property
     def fingerprint(self) -> bytes:
-        """Digest of everything that the noise depends on but its keys: mechanism, clip norm, σ, restarts and so on."""
+        """Digest of everything that the noise depends on except its keys: mechanism, clip norm, σ, restarts etc."""
         return self._inner_query.fingerprint
 
     def replay(self, keys: tf.Tensor) -> NoiseState:
-        """Returns the state of the noise after the rounds since a restart, which drew `keys`: `NoiseStream.replay`."""
+        """Returns the state of the noise after the rounds since a restart, given their keys; see `NoiseStream`."""
         return self._inner_query.replay(keys)
 
     def dp_event(self, rounds: int, participation: Participation) -> dp_accounting.DpEvent:

@@ -1,4 +1,4 @@
-"""A query whose state is kept in variables, for optimizers that would lose it."""
+"""A query with its state in variables, for optimizers that would not update it."""
 
 from typing import Any, NamedTuple
 
@@ -13,23 +13,24 @@ from tff_mf.queries._restarts import RestartedQuery
 
 
 class Kept(NamedTuple):
-    """The global state that a `VariableQuery` gives and takes: empty, as the state is in its variables."""
+    """The global state of a `VariableQuery`: empty, because the state is in variables."""
 
 
 class VariableQuery(tfp.SumAggregationDPQuery):
     """A query of this package for TensorFlow Privacy's optimizers, with its state in TensorFlow variables.
 
-    `tensorflow_privacy`'s generic Keras optimizers keep a query's state in an attribute of Python. In a `tf.function`,
-    which `fit` runs, that is the first state for ever: each step would draw the noise of round 0, and noise that never
-    cancels. Besides, their `get_config` returns the state, and with it the keys of the noise. They therefore refuse
-    other queries of this package. This one steps its variables wherever it runs, and gives them an empty state.
+    The generic Keras optimizers of TensorFlow Privacy keep the state of a query in a Python attribute. In the
+    `tf.function` that `fit` runs, this is the first state forever: each step would draw the noise of round 0, which
+    never cancels. Their `get_config` also returns the state, and with it the keys of the noise. Other queries of this
+    package therefore refuse these optimizers. This one updates its variables wherever it runs, and gives the optimizer
+    an empty state.
 
-    Formal guarantee: that of the query over all its results, one stream: each execution of `get_noised_result`, eager
-    or in a `tf.function`, one after another or at once, is its next round. One example, or client, of a round is one
-    record (a microbatch of TensorFlow Privacy's); which records take part how often is for the caller to bound.
+    Formal guarantee: that of the query over all its results, which are one stream: each execution of
+    `get_noised_result`, eager or in a `tf.function`, sequential or concurrent, is the next round. One record of a round
+    is one example or client (a microbatch of TensorFlow Privacy); the caller must bound how often a record takes part.
 
     Args:
-        query: The query. Its state begins here, and not when an optimizer asks for it.
+        query: The query. Its state is created here, not when an optimizer asks for it.
 
     Example:
         >>> import tff_mf
@@ -46,15 +47,17 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         3
 
     Raises:
-        InputTypeError: If `query` is no query of this package.
-        InputValueError: If it is built in a graph, or used on several replicas, or begun a second time.
+        InputTypeError: If `query` is not a query of this package.
+        InputValueError: If it is built in a graph, used on several replicas, or passed to a second optimizer.
     """
 
     def __init__(self, query: MatrixFactorizationQuery | RestartedQuery) -> None:
         if not isinstance(query, MatrixFactorizationQuery | RestartedQuery):
             raise InputTypeError(f"query={query!r} must be a query of tff_mf, such as queries.build_query returns.")
         if not tf.executing_eagerly():
-            raise InputValueError("query must be kept in variables outside of a tf.function or graph: build it before.")
+            raise InputValueError(
+                "a VariableQuery must be built eagerly: build it outside of any tf.function or graph."
+            )
         self._query = query
         self._taken = False
         self._rounds = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -63,12 +66,12 @@ class VariableQuery(tfp.SumAggregationDPQuery):
 
     @property
     def state(self) -> Any:
-        """The state of the query: secret, for the sake of its noise."""
+        """The state of the query. Secret, because its noise can be subtracted with it."""
         return tf.nest.map_structure(lambda variable: variable.read_value(), self._variables)
 
     @property
     def rounds(self) -> int:
-        """How many rounds have been drawn, over all restarts."""
+        """Number of rounds drawn, over all restarts."""
         return int(self._rounds)
 
     @property
@@ -80,12 +83,12 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         """Returns the event of a whole run: that of the query.
 
         Raises:
-            InputValueError: If the noise is repeatable, the participation does not fit the rounds, or more rounds than
-                that have been drawn.
+            InputValueError: If the noise is repeatable, the participation does not fit the rounds, or more than
+                `rounds` rounds have been drawn.
         """
         if rounds < self.rounds:
             raise InputValueError(
-                f"rounds={rounds}, but {self.rounds} have been drawn: a round is a step, not an epoch."
+                f"rounds={rounds}, but {self.rounds} rounds have been drawn: a round is a step, not an epoch."
             )
         return self._query.dp_event(rounds, participation)
 
@@ -93,10 +96,10 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         """Returns the empty state.
 
         Raises:
-            InputValueError: If it was asked for before: a second optimizer needs a query of its own.
+            InputValueError: If it was returned before: a second optimizer needs a query of its own.
         """
         if self._taken:
-            raise InputValueError("query has begun already: build another VariableQuery for another optimizer.")
+            raise InputValueError("query is in use already: build another VariableQuery for another optimizer.")
         self._taken = True
         return Kept()
 
@@ -106,7 +109,7 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         return self._query.derive_sample_params(self.state)
 
     def initial_sample_state(self, template: Any = None) -> Any:
-        """Returns a sum of no records, in the types that records are summed in."""
+        """Returns an empty sum, in the types that records are summed in."""
         return self._query.initial_sample_state(template)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
@@ -117,7 +120,9 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         """Returns the noised sum, the empty state, and `NoOpDpEvent`; the variables go on to the next round."""
         del global_state
         if tf.distribute.in_cross_replica_context() or tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            raise InputValueError("query cannot be used on several replicas: each would add noise of its own rounds.")
+            raise InputValueError(
+                "query cannot be used on several replicas: each replica would draw rounds of its own."
+            )
 
         def step() -> Any:
             result, state, _ = self._query.get_noised_result(sample_state, self.state)
@@ -126,16 +131,16 @@ class VariableQuery(tfp.SumAggregationDPQuery):
             with tf.control_dependencies([] if tf.executing_eagerly() else [*tf.nest.flatten(steps), counted]):
                 return tf.nest.map_structure(tf.identity, result)
 
-        # Two steps at once would read one state, and the stream would lose a round.
+        # Two concurrent steps would read the same state, and the stream would lose a round.
         return self._one_at_a_time.execute(step), Kept(), dp_accounting.NoOpDpEvent()
 
     def derive_metrics(self, global_state: Kept) -> Any:
-        """Returns the figures of the query, which say nothing about any client."""
+        """Returns the metrics of the query, which do not depend on any client."""
         del global_state
         return self._query.derive_metrics(self.state)
 
 
 def _variable(initial: tf.Tensor) -> tf.Variable:
-    # The number of keys may grow.
+    # The capacity for keys may grow.
     shape = tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank == 2 else initial.shape
     return tf.Variable(initial, trainable=False, shape=shape)

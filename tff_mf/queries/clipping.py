@@ -1,4 +1,4 @@
-"""Bounds a client's contribution to a sum, whatever the client sends. TensorFlow."""
+"""Bounds a client's contribution to a sum, whatever the client sends."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from tff_mf import _validate
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
-# `clip_record` derives them from the rounding of norms and products.
+# Derived in `clip_record` from the rounding of norms and products.
 _PASSING = 1 - 8e-7
 _PASSING_AGAIN = 1 - 3e-7
 _SCALED = 1 / (1 + 1.5e-6)
@@ -17,12 +17,12 @@ _SMALLEST_NORMAL = 2.0**-126
 
 
 class Clipped(NamedTuple):
-    """A record within the bound, and what was done for that.
+    """A clipped record, and how it was clipped.
 
     Attributes:
         leaves: The record: float64 where a leaf was, float32 otherwise.
         scaled: Whether it was scaled down, bool `[]`.
-        zeroed: Whether it was made zero, since a value is not finite or float32 cannot scale it, bool `[]`.
+        zeroed: Whether it was set to zero, because a value is not finite or float32 cannot scale it, bool `[]`.
     """
 
     leaves: list[tf.Tensor]
@@ -31,10 +31,10 @@ class Clipped(NamedTuple):
 
 
 def checked_clip_norm(value: object) -> np.float32:
-    """Returns the largest float32 that is no larger than a clip norm.
+    """Returns the largest float32 that is at most a clip norm.
 
     Raises:
-        InputTypeError: If it is no number.
+        InputTypeError: If it is not a number.
         InputValueError: If it is out of range.
     """
     clip_norm = _validate.clip_norm(value)
@@ -46,32 +46,33 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
     """Returns the leaves scaled so that their joint L2 norm is at most `clip_norm`, in the type they are summed in.
 
     Formal guarantee: the joint L2 norm of the result, in exact arithmetic, is at most ζ = `clip_norm` for every input
-    of up to 2³² values and in whatever order the norm is added up; and `clip_again` returns the result bit for bit,
-    even if it adds up the norm in another order. The squares of float32 values are exact in float64, and their sum
-    rounds by a relative 2⁻²¹ at most, so that the norm is computed to 2⁻²²; a float64 value read as float32, the factor
-    and the product round by 2⁻²⁴ each.
+    of up to 2³² values and for any order of summation; and `clip_again` returns the result bit for bit, even if it sums
+    in another order. The squares of float32 values are exact in float64, and their sum has a relative rounding error of
+    at most 2⁻²¹, so that of the norm is at most 2⁻²²; reading a float64 value as float32, the factor and the product
+    have rounding errors of 2⁻²⁴ each.
 
-    - `clip_again` passes a record unchanged if its computed norm is at most ζ(1 − 3e-7). Its norm then is at most ζ,
-      since 3e-7 is above 2⁻²² + 2⁻²⁴: the norm, and values read as float32.
-    - This function passes it at ζ(1 − 8e-7) already. That leaves 2·2⁻²² for what the two norms may differ by.
-    - Both scale any other by ζ/(1 + 1.5e-6) over the computed norm, and its norm is at most ζ, since 1.5e-6 is above
-      2⁻²² + 2·2⁻²⁴. Once more its computed norm is at most ζ(1 − 8e-7), so that both pass it, since 1.5e-6 is above
-      8e-7 + 2·2⁻²² + 3·2⁻²⁴ = 1.46e-6: two norms, the factor and the product, and a float64 value read as float32.
+    - `clip_again` leaves a record unchanged if its computed norm is at most ζ(1 − 3e-7). Its norm is then at most ζ,
+      because 3e-7 exceeds 2⁻²² + 2⁻²⁴: the norm, and values read as float32.
+    - This function leaves it unchanged only up to ζ(1 − 8e-7). That leaves 2·2⁻²² for the difference of the two norms.
+    - Both scale any other record by ζ/(1 + 1.5e-6) over the computed norm. Its norm is then at most ζ, because 1.5e-6
+      exceeds 2⁻²² + 2·2⁻²⁴. Its newly computed norm is at most ζ(1 − 8e-7), so that both leave it unchanged, because
+      1.5e-6 exceeds 8e-7 + 2·2⁻²² + 3·2⁻²⁴ = 1.46e-6: two norms, the factor, the product, and a float64 value read as
+      float32.
 
-    Values that float32 holds in part or not at all (below 2⁻¹²⁶) add at most 2¹⁶·2⁻¹²⁶ to a norm, a relative 1e-13 of
-    the smallest clip norm. A leaf of 16 bits is exact in float32, which is what it is clipped, sent and summed in.
+    Values that are subnormal or zero in float32 (below 2⁻¹²⁶) add at most 2¹⁶·2⁻¹²⁶ to a norm, a relative 1e-13 of the
+    smallest clip norm. A leaf of 16 bits is exact in float32, in which it is clipped, sent and summed.
 
-    A record with a value that is not finite (in float32) becomes zero: passed on, one NaN would void the model and,
-    as no noise hides it, tell everyone that this client took part. So does one whose norm is above the clip norm
-    times 2¹²⁶, which float32 cannot scale.
+    A record with a value that is not finite in float32 becomes zero: one NaN would destroy the model and, because noise
+    does not hide it, reveal that this client took part. So does a record whose norm exceeds the clip norm times 2¹²⁶,
+    which float32 cannot scale.
 
     Args:
         leaves: Tensors of the types in `LEAF_TYPES` and of any shape: one client's record.
-        clip_norm: Bound on the norm, float32 `[]`, one that `_validate.clip_norm` passes.
+        clip_norm: Bound on the norm, float32 `[]`, from 1e-20 to 1e20.
 
     Returns:
-        Tensors of the same shapes: float64 where the leaf was, float32 otherwise. Scaled in 16 bits, values would be
-        rounded up by more than any margin, and their sum would overflow to an infinity that no noise hides.
+        Tensors of the same shapes: float64 where the leaf was, float32 otherwise. In 16 bits, scaled values would round
+        up by more than the margins, and their sum could overflow to infinity, which noise does not hide.
 
     Example:
         >>> [leaf.numpy().round(3) for leaf in clip_record([tf.constant([3.0]), tf.constant([4.0])], tf.constant(1.0))]
@@ -81,10 +82,10 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
 
 
 def clip_again(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> Clipped:
-    """Returns a record that somebody else was to clip, clipped, and whether that was not done; see `clip_record`.
+    """Clips a record that its client should have clipped, and says whether it had not; see `clip_record`.
 
-    Formal guarantee: that of `clip_record`, for any record. What that returned passes, and is counted as neither scaled
-    nor made zero.
+    Formal guarantee: that of `clip_record`, for any record. A record from `clip_record` is unchanged: neither scaled
+    nor zeroed.
 
     Example:
         >>> clipped = clip_again([tf.constant([3.0, float("nan")])], tf.constant(1.0))
@@ -95,12 +96,12 @@ def clip_again(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> Clipped:
 
 
 def finite(leaves: list[tf.Tensor]) -> tf.Tensor:
-    """Returns whether all values are finite in float32, bool `[]`: `clip_record` makes any other record zero."""
+    """Returns whether all values are finite in float32, bool `[]`; `clip_record` sets any other record to zero."""
     return tf.math.is_finite(_norm(leaves))
 
 
 def passes(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tf.Tensor:
-    """Returns whether `clip_record` leaves the record as it is, bool `[]`."""
+    """Returns whether `clip_record` leaves the record unchanged, bool `[]`."""
     return _passed(_norm(leaves), clip_norm, _PASSING)
 
 
@@ -119,7 +120,7 @@ def _clipped(leaves: list[tf.Tensor], clip_norm: tf.Tensor, passing: float) -> C
     passed, factor = _passed(norm, clip_norm, passing), _factor(norm, clip_norm)
     wide = [tf.cast(leaf, summed_type(leaf.dtype)) for leaf in leaves]
     bounded = [
-        # No product where a record passes: it would flush values that float32 holds in part. And 0 times NaN is 0 here.
+        # No product for a record that passes, because it would flush subnormal values. Here, 0 times NaN is 0.
         tf.where(passed, leaf, tf.math.multiply_no_nan(leaf, tf.cast(factor, leaf.dtype)))
         for leaf in wide
     ]
@@ -128,8 +129,8 @@ def _clipped(leaves: list[tf.Tensor], clip_norm: tf.Tensor, passing: float) -> C
 
 
 def _norm(leaves: list[tf.Tensor]) -> tf.Tensor:
-    """Returns the joint norm, float64 `[]`: not finite if and only if a value is not, since no square overflows."""
-    # By float32 first, so that every type has the same largest value.
+    """Returns the joint norm, float64 `[]`: finite if and only if all values are, because no square overflows."""
+    # To float32 first, so that every type has the same largest value.
     values = [tf.cast(tf.cast(leaf, tf.float32), tf.float64) for leaf in leaves]
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(value)) for value in values]))
 
@@ -139,7 +140,7 @@ def _passed(norm: tf.Tensor, clip_norm: tf.Tensor, passing: float) -> tf.Tensor:
 
 
 def _factor(norm: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
-    """Returns what to multiply a record with that does not pass, float32 `[]`: 0 if there is no such number."""
+    """Returns the factor for a record that does not pass, float32 `[]`: 0 if float32 has no such factor."""
     factor = _SCALED * tf.cast(clip_norm, tf.float64) / norm
-    # Rounded to a number that float32 holds in part, a factor might grow by half. Of a norm that is NaN, it is NaN.
+    # Rounding to a subnormal number might increase the factor by half. For a norm that is NaN, the factor is NaN.
     return tf.cast(tf.where(factor >= _SMALLEST_NORMAL, factor, tf.zeros_like(factor)), tf.float32)

@@ -3,6 +3,7 @@
 from tff_mf.registry._codec import Codec as Codec
 from tff_mf.registry._codec import whole_number as whole_number
 from tff_mf.registry._digest import content_digest as content_digest
+from tff_mf.registry._kinds import UnknownKindError as UnknownKindError
 from tff_mf.registry._kinds import find as find
 from tff_mf.registry._kinds import kinds as kinds
 from tff_mf.registry._kinds import named as named

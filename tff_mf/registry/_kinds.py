@@ -13,6 +13,10 @@ _KINDS: dict[str, MechanismKind] = {}
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
+class UnknownKindError(InputValueError):
+    """A kind that is not registered."""
+
+
 def register_mechanism(
     mechanism: type[Mechanism],
     *,
@@ -95,14 +99,14 @@ def named(kind: str) -> MechanismKind:
         'identity'
 
     Raises:
-        InputTypeError: If it is no text.
-        InputValueError: If no such kind is registered.
+        InputTypeError: If it is not text.
+        UnknownKindError: If no such kind is registered: an `InputValueError`.
     """
     _validate.instance("kind", kind, str, f"one of {', '.join(_KINDS)}")
     if kind not in _KINDS:
-        raise InputValueError(
+        raise UnknownKindError(
             f"kind={kind!r} is none of the registered kinds {', '.join(_KINDS)}: import the module that registers it "
-            "first (tff-mf --plugin MODULE), as nothing in a file is ever imported"
+            "first (tff-mf --plugin MODULE); loading a file never imports code"
         )
     return _KINDS[kind]
 

@@ -1,0 +1,86 @@
+"""A mechanism from outside on the command line: from docs/adding-a-mechanism.md to a trained model and its report."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "adding-a-mechanism.md"
+SMALL = """
+import geometric, tff_mf
+schema = tff_mf.MinSep(min_sep=2, max_participations=2)
+tff_mf.save(geometric.optimize_geometric(rounds=4, participation=schema), "geometric.safetensors")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "geometric.py").write_text(re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)[0])
+    subprocess.run([sys.executable, "-c", SMALL], cwd=folder, check=True)
+    return folder
+
+
+def tff_mf(folder, *words, status=0, **environment):
+    """Runs the command in a process of its own: a kind is registered once in a process."""
+    program = "from tff_mf.experiments.cli import main; main()"
+    with (folder / "out").open("w+") as out, (folder / "errors").open("w+") as errors:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *map(str, words)],
+            cwd=folder,
+            stdout=out,
+            stderr=errors,
+            env={**os.environ, **environment},
+        )
+        out.seek(0)
+        errors.seek(0)
+        assert done.returncode == status, errors.read()
+        return out.read() if status == 0 else errors.read()
+
+
+SETTING = ("--rounds", 4, "--min-sep", 2, "--max-participations", 2, "--json")
+
+
+def test_commands_know_the_kind_if_the_plugin_is_named(folder):
+    for given, environment in (
+        (("--plugin", "geometric.py"), {}),
+        (("--plugin", folder / "geometric.py", "--plugin", "geometric.py"), {}),
+        ((), {"TFF_MF_PLUGINS": "geometric.py"}),
+    ):
+        shown = json.loads(tff_mf(folder, *given, "show", "geometric.safetensors", *SETTING, **environment))
+        assert shown["mechanism"] == "geometric"
+    privacy = ("--noise-multiplier", 3, "--delta", 1e-6)
+    found = tff_mf(folder, "--plugin", "geometric.py", "account", "geometric.safetensors", *privacy, *SETTING)
+    assert json.loads(found)["epsilon"] > 0
+
+
+def test_commands_refuse_the_kind_by_name_without_it(folder):
+    error = tff_mf(folder, "show", "geometric.safetensors", status=2)
+    assert "kind='geometric' is none of the registered kinds" in error
+    assert "--plugin MODULE" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_plugin_that_is_none_is_bad_input(folder):
+    error = tff_mf(folder, "--plugin", "missing.py", "show", "geometric.safetensors", status=2)
+    assert "plugin='missing.py' is no file" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_model_is_trained_and_its_report_checked(folder, small_data):
+    plugin = ("--plugin", "geometric.py")
+    tff_mf(
+        folder,
+        *(*plugin, "train", "--dataset", small_data, "--mechanism", "geometric.safetensors", "--out", "run"),
+        *("--rounds", 4, "--clients-per-round", 2, "--min-sep", 2, "--max-participations", 2, "--epsilon", 6),
+        *("--delta", 1e-5, "--model", "conv", "--units", 4, "--embedding-size", 4, "--vocab-size", 60),
+        *("--max-examples", 2, "--evaluation-examples", 20),
+    )
+    checked = tff_mf(folder, *plugin, "report", "run", "--check")
+    assert checked.splitlines()[-1] == "0 critical of 0 findings"
+    assert "geometric" in (folder / "run" / "report.json").read_text()
+    assert "geometric" in tff_mf(folder, "report", "run", "--check", status=2)
