@@ -143,7 +143,7 @@ class Flags:
         known = self.min_sep if self.min_sep is not None else self.bands
         if known is not None:
             return _validate.whole("min_sep" if self.min_sep is not None else "bands", known)
-        if file in mechanism_names.KINDS:
+        if file in mechanism_names.searched():
             raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has as many groups of clients.")
         assert self.rounds is not None
         return amplification.bands_of(mechanism_names.load(file, self.rounds), self.rounds)

@@ -1,6 +1,6 @@
 """Types of options whose values are words: errors name the nearest word, and the shell completes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -44,11 +44,12 @@ class Named(click.ParamType):
 
     name = "name"
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = tuple(words)
+    def __init__(self, words: Callable[[], Sequence[str]]) -> None:
+        # A function, because plugins register more names when a command runs.
+        self._words = words
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [*_completed(self._words, incomplete), CompletionItem(incomplete, type="file")]
+        return [*_completed(self._words(), incomplete), CompletionItem(incomplete, type="file")]
 
 
 class Preset(click.ParamType):
@@ -73,7 +74,7 @@ SAMPLING = Words(SAMPLING_KINDS)
 ALGORITHM = Words(ALGORITHMS)
 MODEL = Words(ARCHITECTURES)
 SERVER_OPTIMIZER = Words(SERVER_OPTIMIZERS)
-DATASET = Named(("pydoc", "stackoverflow", "sqlite:"))
-MECHANISM = Named((*mechanism_names.NAMES, *mechanism_names.PRODUCTION))
+DATASET = Named(lambda: ("pydoc", "stackoverflow", "sqlite:"))
+MECHANISM = Named(lambda: (*mechanism_names.names(), *mechanism_names.production()))
 AMPLIFIED = Words(amplification.KINDS)
 PRESET = Preset()

@@ -7,15 +7,31 @@ from typing import Any
 
 import click
 
+from ..configuration import mechanism_names
 from ..output import files
 from . import _options, _search_result, _searches, _types
 from ._flags import Flags
 from ._group import Group
 
+# Options of a search that are flags of its kind alone.
+_OWN = ("bands", "buffers")
 _SEARCHED = (*_options.SETTING, *_options.WORKLOAD, *_options.SAMPLING)
 
 
-@click.group(cls=Group)
+class _Kinds(Group):
+    """The commands below, and one for each registered kind that has a search and none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        registered = [name for name in mechanism_names.searched() if name not in self.commands]
+        return [*super().list_commands(ctx), *registered]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in mechanism_names.searched():
+            return _of_registered(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Kinds)
 def optimize() -> None:
     """Optimize a mechanism for a setting, and save it.
 
@@ -39,17 +55,36 @@ def _kind(search: Callable[..., _searches.Search]) -> click.Command:
     added: Callable[..., Any] = _options.as_json(_options.option("out", required=True)(command))
     added = _options.option("epsilon", help="Also print the smallest σ that keeps the whole run within this ε.")(added)
     added = _options.option("delta")(added)
-    return optimize.command()(_options.setting(*_SEARCHED, required=("rounds",))(added))
+    return click.command()(_options.setting(*_SEARCHED, required=("rounds",))(added))
 
 
-@_kind
+def _of_registered(name: str) -> click.Command:
+    """Returns the command of a kind that a plugin registered."""
+
+    def found(flags: Flags, *, target: _searches.Target, **own: Any) -> _searches.Search:
+        return _searches.of_kind(name, flags, **own)
+
+    found.__name__, found.__doc__ = name, f"A mechanism of the kind {name}, which a plugin registered."
+    for option in mechanism_names.searched()[name].options:
+        if option in _OWN:
+            found = _options.option(option)(found)
+    return _kind(found)
+
+
+def _built_in(search: Callable[..., _searches.Search]) -> click.Command:
+    command = _kind(search)
+    optimize.add_command(command)
+    return command
+
+
+@_built_in
 @_options.option("buffers")
 def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _searches.Search:
     """A buffered linear Toeplitz mechanism (BLT)."""
     return _searches.of_kind("blt", flags, buffers=buffers)
 
 
-@_kind
+@_built_in
 @_options.option("bands")
 @click.option(
     "--unit-norms/--free-norms",
@@ -68,27 +103,27 @@ def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_no
     return _searches.of_kind("banded", flags, bands=bands, unit_norms=unit_norms)
 
 
-@_kind
+@_built_in
 @_options.option("bands")
 def banded_toeplitz(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
     """A banded Toeplitz matrix."""
     return _searches.of_kind("banded-toeplitz", flags, bands=bands)
 
 
-@_kind
+@_built_in
 @_options.option("bands")
 def banded_inverse(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
     """A Toeplitz matrix with a banded inverse: noise of a few draws per round, without a state of the model's size."""
     return _searches.of_kind("banded-inverse", flags, bands=bands)
 
 
-@_kind
+@_built_in
 def dense(flags: Flags, *, target: _searches.Target) -> _searches.Search:
     """A dense matrix of minimal RmsLoss, with a bound on its distance from the optimum."""
     return _searches.of_kind("dense", flags)
 
 
-@_kind
+@_built_in
 @click.option(
     "--diagonals", type=int, required=True, help="Number h of diagonals of the decoder that are kept exactly."
 )

@@ -85,7 +85,7 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
     """Returns the mechanism and the setting of the flags; the mechanism's own setting replaces flags not given."""
     from ..configuration import mechanism_names
 
-    read = None if file in mechanism_names.NAMES else mechanism_names.load(file)
+    read = None if file in mechanism_names.names() else mechanism_names.load(file)
     optimized_for = None if read is None else read.optimized_for
     if flags.rounds is None and optimized_for is None:
         raise click.UsageError(

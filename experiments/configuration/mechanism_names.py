@@ -1,14 +1,12 @@
 """The mechanism of a run by its name: optimized for the run, or read from a file."""
 
-import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import _validate, registry
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import _production
 from tff_mf.workloads import ToeplitzWorkload
 
 from ..output import progress
@@ -18,39 +16,40 @@ RAMP_FLOOR = 0.05
 
 WORKLOADS = ("prefix_sum", "momentum", "learning_rates", "momentum_with_rates")
 _PREFIX = "production:"
-PRODUCTION = tuple(f"{_PREFIX}{name}" for name in _production.SETTINGS)
-_TREES = ("tree-full", "tree-online")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of mechanism that is optimized for a setting.
+def searched() -> Mapping[str, registry.Search]:
+    """Returns the kinds that are optimized for a setting, by the names of the command line, with their searches.
 
-    Attributes:
-        optimizer: What finds it: a function of `rounds`, `participation` and some of `options`.
-        options: Options that the optimizer takes.
-        objective: The loss that it minimizes if nobody says which.
-        toeplitz: Whether a workload must be constant along diagonals.
+    Example:
+        >>> list(searched())[:2]
+        ['blt', 'banded']
     """
-
-    optimizer: Callable[..., tff_mf.Mechanism]
-    options: tuple[str, ...]
-    objective: str = "rms"
-    toeplitz: bool = False
+    return {record.command_name: record.search for record in registry.kinds() if record.search is not None}
 
 
-KINDS = {
-    "blt": Kind(optimizer=tff_mf.optimize_blt, options=("buffers", "objective"), objective="max"),
-    "banded": Kind(optimizer=tff_mf.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
-    "banded-toeplitz": Kind(
-        optimizer=tff_mf.optimize_banded_toeplitz, options=("bands", "objective", "workload"), toeplitz=True
-    ),
-    "banded-inverse": Kind(
-        optimizer=tff_mf.optimize_banded_inverse, options=("bands", "objective", "workload"), toeplitz=True
-    ),
-    "dense": Kind(optimizer=tff_mf.optimize_dense, options=("workload", "progress")),
-}
-NAMES = (*KINDS, *_TREES, "identity")
+def names() -> tuple[str, ...]:
+    """Returns the names that stand for a mechanism: the kinds that are optimized, and those that need no search.
+
+    Example:
+        >>> names()[-3:]
+        ('tree-full', 'tree-online', 'identity')
+    """
+    return (*searched(), *(name for name in _named() if not name.startswith(_PREFIX)))
+
+
+def production() -> tuple[str, ...]:
+    """Returns the names of the production mechanisms of McMahan et al. (2024).
+
+    Example:
+        >>> production()[0]
+        'production:b400'
+    """
+    return tuple(name for name in _named() if name.startswith(_PREFIX))
+
+
+def _named() -> dict[str, Callable[[int | None], tff_mf.Mechanism]]:
+    return {name: build for record in registry.kinds() for name, build in record.named.items()}
 
 
 def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
@@ -69,16 +68,12 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
         InputValueError: If there is no such file or production mechanism (the message has the nearest), or a tree has
             no rounds.
     """
-    if name == "identity":
-        return tff_mf.Identity()
-    if name in _TREES:
-        if rounds is None:
-            raise InputValueError(f"rounds missing: the name {name!r} does not say how many a tree has.")
-        return tff_mf.Tree(rounds, variant=name.removeprefix("tree-"))
+    named = _named()
+    if name in named:
+        return named[name](rounds)
     if name.startswith(_PREFIX):
-        _validate.one_of("mechanism", name, PRODUCTION)
-        return tff_mf.BLT.production(name.removeprefix(_PREFIX))
-    _check_exists(name, (*NAMES, *PRODUCTION))
+        _validate.one_of("mechanism", name, production())
+    _check_exists(name, (*names(), *production()))
     return tff_mf.load(name)
 
 
@@ -94,7 +89,7 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
         InputError: If there is none, or an option does not go with it.
     """
     refuse_options(name, **options)
-    if name in KINDS:
+    if name in searched():
         return
     try:
         load(name, rounds)
@@ -158,7 +153,7 @@ def build(
     """Returns the mechanism called `name`, optimized for the run where it can be.
 
     Args:
-        name: One of `NAMES`, `production:NAME`, or the path of an artifact.
+        name: One of `names()`, `production:NAME`, or the path of an artifact.
         rounds: Number of rounds n.
         participation: What each client is bound to.
         buffers: Buffers of a `blt`; None lets the optimizer choose.
@@ -175,8 +170,8 @@ def build(
         InputError: If an option does not go with the mechanism, or the optimizer refuses it.
     """
     options = {"buffers": buffers, "bands": bands, "objective": objective, "workload": optimized_for}
-    if name in KINDS:
-        if bands is None and "bands" in KINDS[name].options:
+    if name in searched():
+        if bands is None and "bands" in searched()[name].options:
             options["bands"] = min(participation.min_sep, rounds)
         return search(name, rounds=rounds, participation=participation, **options)
     refuse_options(name, **options)
@@ -187,7 +182,7 @@ def search(name: str, *, rounds: int, participation: tff_mf.Participation | None
     """Returns the best mechanism of a kind, whose `optimized_for` says how the search for it ended.
 
     Args:
-        name: A key of `KINDS`.
+        name: A key of `searched()`.
         rounds: Number of rounds n.
         participation: What each client is bound to; None, for `banded` alone, is participations as far apart as it has
             bands.
@@ -201,7 +196,7 @@ def search(name: str, *, rounds: int, participation: tff_mf.Participation | None
     Raises:
         InputError: If an option does not go with the kind, or the optimizer refuses it.
     """
-    kind = KINDS[name]
+    kind = searched()[name]
     given = {option: value for option, value in options.items() if value is not None}
     if isinstance(given.get("workload"), tff_mf.PrefixSum):
         del given["workload"]
@@ -227,13 +222,14 @@ def refuse_options(name: str, **options: Any) -> None:
     Raises:
         InputValueError: If one is.
     """
-    known = KINDS[name].options if name in KINDS else ()
+    kinds = searched()
+    known = kinds[name].options if name in kinds else ()
     for option, value in options.items():
         if value is None or option in known or isinstance(value, tff_mf.PrefixSum):
             continue
         shown = repr(value.kind if isinstance(value, tff_mf.Workload) else value)
-        goes_with = ", ".join(each for each, kind in KINDS.items() if option in kind.options)
+        goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)
         remedy = "; take workload='prefix_sum'" if option == "workload" else ""
-        if option == "objective" and name in KINDS:
+        if option == "objective" and name in kinds:
             remedy = f"; {name} minimizes RmsLoss"
         raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")

@@ -94,7 +94,7 @@ class MechanismSetting:
         self, name: str, *, buffers: int | None = None, bands: int | None = None, objective: str | None = None
     ) -> tff_mf.Mechanism:
         """Returns the mechanism of a name: read, or optimized for this setting; see `mechanisms.build`."""
-        workload = self.searched_workload if name in mechanism_names.KINDS else None
+        workload = self.searched_workload if name in mechanism_names.searched() else None
         return mechanism_names.build(
             name,
             rounds=self.searched_rounds,

@@ -28,7 +28,7 @@ class RunConfiguration:
 
     Attributes:
         dataset: `pydoc`, `stackoverflow`, `sqlite:FILE` or a file.
-        mechanism: A name of `mechanism_names.NAMES`, `production:NAME`, or a file.
+        mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
         workload: What the mechanism is optimized for.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.

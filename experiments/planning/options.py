@@ -25,6 +25,9 @@ _INVERSE_BANDS = 8
 _AS_GOOD = 1.1
 
 
+_BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
     """A mechanism at the user's numbers.
@@ -159,7 +162,7 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
     bands, inverse_bands = min(deployment.resolved_min_sep, n), min(_INVERSE_BANDS, n)
 
     def search(name: str, **options: Any) -> Callable[[], tff_mf.Mechanism]:
-        if "objective" in mechanism_names.KINDS[name].options:
+        if "objective" in mechanism_names.searched()[name].options:
             options["objective"] = deployment.objective
         return lambda: _optimized(name, setting, options)
 
@@ -174,10 +177,14 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
     yield "dense", n, search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online"):
         yield f"tree-{variant}", n.bit_length(), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+    for name in mechanism_names.searched():
+        if name not in _BUILT_IN:
+            # Without TensorFlow nothing says how many rows the stream of a plugin keeps; n are always enough.
+            yield name, n, search(name), ""
 
 
 def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> tff_mf.Mechanism:
-    if "workload" in mechanism_names.KINDS[name].options:
+    if "workload" in mechanism_names.searched()[name].options:
         options["workload"] = setting.searched_workload
     schema = setting.searched_participation
     return mechanism_names.search(name, rounds=setting.searched_rounds, participation=schema, **options)

@@ -185,7 +185,7 @@ def test_options_of_other_mechanisms_are_refused(name, options, named):
         mechanism_names.build(name, rounds=8, participation=tff_mf.MinSep(min_sep=4, max_participations=2), **options)
 
 
-@pytest.mark.parametrize("name", mechanism_names.NAMES)
+@pytest.mark.parametrize("name", mechanism_names.names())
 def test_every_mechanism_is_built_for_the_run(name):
     schema = tff_mf.MinSep(min_sep=4, max_participations=2)
     made = mechanism_names.build(name, rounds=8, participation=schema)

@@ -271,7 +271,7 @@ def test_the_shell_completes_commands_flags_and_words():
     assert completed(["train", "--preset"], at="") == presets.names()
     assert completed(["train", "--sampling"], at="") == list(settings.SAMPLING_KINDS)
     assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
-    assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.NAMES, *mechanism_names.PRODUCTION]
+    assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.names(), *mechanism_names.production()]
     assert completed(["account", "x", "--adjacency"], at="r") == ["replace-one"]
 
 
@@ -315,7 +315,7 @@ def bash(tmp_path_factory):
 
 def test_bash_itself_completes_words_beside_files(bash):
     assert bash("tff-mf train --preset mcm") == ["mcmahan2024-blt"]
-    assert bash("tff-mf show prod") == list(mechanism_names.PRODUCTION)
+    assert bash("tff-mf show prod") == list(mechanism_names.production())
     # bash takes `production:b4` for three words, and puts what is completed in place of the last.
     assert bash("tff-mf show production:b4") == ["b400"]
     found = bash("tff-mf account ban")
