@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes an authority of your own in this folder, and by it a certificate for the machine that trains and one for each
-# host that is named: ./certificates.sh one.internal two.internal
-# ca.key signs whatever the workers let in: keep it off all of these machines.
+# Makes a certificate authority in this folder, and certificates for the machine that trains and for each named host:
+# ./certificates.sh one.internal two.internal
+# Workers admit every certificate that ca.key signs: keep it off all of these machines.
 set -eu
 umask 077
 openssl req -x509 -newkey ed25519 -nodes -days 365 -subj "/CN=tff-mf workers" -keyout ca.key -out ca.pem
