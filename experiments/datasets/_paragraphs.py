@@ -17,13 +17,26 @@ _COLUMNS = re.compile(r"\S(?: {3,}|\t+)\S")
 _VERSION = re.compile(r"^(?:version\s+)?\d+(?:\.\d+)+\w*[:.,]?\s*")
 _UNDERLINES = tuple("=-~^*#\"'")
 _PROSE_DIRECTIVES = frozenset(
-    "note warning seealso tip important caution attention hint danger versionadded versionchanged deprecated "
-    "admonition topic".split()
+    ("note", "warning", "seealso", "tip", "important", "caution", "attention", "hint", "danger", "versionadded")
+    + ("versionchanged", "deprecated", "admonition", "topic")
 )
 _TITLED_DIRECTIVES = frozenset({"admonition", "topic"})
 _PROSE_FIELDS = frozenset(
-    "param parameter arg argument key keyword kwarg return returns yield yields raise raises except exception "
-    "var ivar cvar note".split()
+    (
+        "param",
+        "parameter",
+        "arg",
+        "argument",
+        "key",
+        "keyword",
+        "kwarg",
+        "return",
+        "returns",
+        "yield",
+        "yields",
+        "raise",
+    )
+    + ("raises", "except", "exception", "var", "ivar", "cvar", "note")
 )
 
 
