@@ -121,7 +121,7 @@ def _split(text: str) -> list[str]:
 
 
 def _opens(text: str) -> bool:
-    """Says whether `text` begins with a word that begins sentences, rather than with somebody's name."""
+    """Returns whether `text` begins with a function word, which begins a sentence, and not with a name."""
     return text[:20].split(" ", 1)[0].lower() in _FUNCTION_WORDS
 
 

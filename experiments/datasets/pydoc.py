@@ -2,7 +2,7 @@
 
 A Python module is a client; the English sentences of its docstrings are its examples. The text is
 that of the standard library and of the installed distributions, parsed, never imported. The file is
-in the format that StackOverflow ships in, so that all that reads StackOverflow reads it.
+in the format that StackOverflow ships in, so that everything that reads StackOverflow reads it.
 """
 
 import collections
@@ -26,7 +26,7 @@ from ._modules import HELDOUT as HELDOUT
 from ._modules import SPLIT_NAMES, TEST, TRAIN, Client
 from ._modules import split_of as split_of
 
-# To be raised whenever the same sources would give another file: it is part of what a cached file is known by.
+# To be raised whenever the same sources would give another file: the name of a cached file depends on it.
 FORMAT_VERSION = 1
 
 # StackOverflow has a date with every example; a docstring has none.
@@ -120,7 +120,7 @@ def _writable(out: str | os.PathLike) -> pathlib.Path:
     if path.is_dir():
         raise InputValueError(f"out={str(out)!r} is a folder; name a file in it.")
     if "\0" in str(path) or (path.exists() and not path.is_file()):
-        raise InputValueError(f"out={str(out)!r} is no ordinary file; name another.")
+        raise InputValueError(f"out={str(out)!r} is not an ordinary file; name another.")
     if not path.parent.is_dir():
         raise InputValueError(f"out={str(out)!r}: the folder {str(path.parent)!r} does not exist; make it first.")
     try:

@@ -197,7 +197,7 @@ def test_other_features_are_refused(tmp_path):
 
 @pytest.mark.parametrize("path", ["missing.sqlite", ".", os.devnull])
 def test_what_is_no_file_is_refused(path):
-    with pytest.raises(InputValueError, match="is no file"):
+    with pytest.raises(InputValueError, match="is not a file"):
         sqlite.load(path)
 
 
