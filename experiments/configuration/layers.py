@@ -1,4 +1,4 @@
-"""Presets, files and flags laid over each other, with where each value came from."""
+"""Layers of settings: presets, files and flags override each other, and each value keeps its source."""
 
 import contextlib
 import dataclasses
@@ -25,11 +25,11 @@ _REPLACES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Values of some fields, each with where it is from.
+    """Values of some fields, each with its source.
 
     Attributes:
         values: Values by field.
-        sources: Where each is from, by field.
+        sources: The preset, file or flag that each is from, by field.
     """
 
     values: Mapping[str, Any]
@@ -74,7 +74,7 @@ def checked_run(table: Any, where: str) -> dict[str, Any]:
     """Returns the values of a `[run]` table, each of its field's type.
 
     Raises:
-        InputTypeError: If it is no table, or a value is of the wrong type.
+        InputTypeError: If it is not a table, or a value is of the wrong type.
         InputValueError: If a key is unknown.
     """
     with sourced(dict.fromkeys(FIELDS, where)):
@@ -95,10 +95,10 @@ def checked_table(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def laid(layers: Sequence[Layer]) -> Layer:
-    """Returns the layers as one, the later ones over the earlier.
+    """Returns the layers as one; later layers override earlier ones.
 
-    A layer that names a mechanism or a sampling takes away the options of the earlier one, and noise that is given one
-    way takes away noise that was given the other way.
+    A layer that names a mechanism or a sampling removes the options of the earlier one. A layer with ε removes an
+    earlier noise multiplier, and the other way round.
 
     Example:
         >>> laid([Layer.of({"rounds": 8, "seed": 1}, "file"), Layer.of({"seed": 2}, "flag")]).sources
@@ -118,7 +118,7 @@ def laid(layers: Sequence[Layer]) -> Layer:
 
 @contextlib.contextmanager
 def sourced(sources: Mapping[str, str]) -> Iterator[None]:
-    """Tells an error that is raised in the block which file, or preset, each value is from.
+    """Adds to an error that is raised in the block the file or preset that each value is from.
 
     Example:
         >>> try:
@@ -136,11 +136,11 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
 
 
 def configuration(layer: Layer, where: str = "") -> RunConfiguration:
-    """Returns the configuration of a layer, with defaults for what it leaves out.
+    """Returns the configuration of a layer, with defaults for the fields it leaves out.
 
     Args:
         layer: The values.
-        where: The file that has to have them, for the message.
+        where: The file that must have them, for the message.
 
     Raises:
         InputValueError: If a field that has no default is missing.

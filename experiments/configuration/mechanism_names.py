@@ -57,7 +57,7 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
 
     Args:
         name: The name, or the path of an artifact.
-        rounds: Rounds of a tree, which a name does not say.
+        rounds: Rounds of a tree, which its name does not give.
 
     Example:
         >>> load("tree-full", 8)
@@ -65,7 +65,7 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
 
     Raises:
         ArtifactError: If a file does not hold an intact artifact.
-        InputValueError: If there is no such file or production mechanism (the message has the nearest), or a tree has
+        InputValueError: If there is no such file or production mechanism (the message names the nearest), or a tree has
             no rounds.
     """
     named = _named()
@@ -78,7 +78,7 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
 
 
 def check(name: str, *, rounds: int, **options: Any) -> None:
-    """Raises unless there is a mechanism of a name, and it takes the options; nothing is searched for.
+    """Raises unless there is a mechanism of a name and it takes the options; nothing is optimized.
 
     Args:
         name: As for `build`.
@@ -100,7 +100,7 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
 def _check_exists(name: str, known: Sequence[str]) -> None:
     if "\0" not in name and not os.path.lexists(name):
         meant = _validate.did_you_mean(name, known)
-        raise InputValueError(f"mechanism={name!r} is no file, and none of {', '.join(known)}{meant}")
+        raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(known)}{meant}")
 
 
 def workload(
@@ -157,7 +157,7 @@ def build(
         rounds: Number of rounds n.
         participation: What each client is bound to.
         buffers: Buffers of a `blt`; None lets the optimizer choose.
-        bands: Bands of the banded kinds; None takes the separation of `participation`.
+        bands: Bands of the banded kinds; None takes the min-sep of `participation`.
         objective: Loss to minimize, "rms" or "max"; None is that of the kind.
         optimized_for: The workload; None is the prefix sum.
 

@@ -1,4 +1,4 @@
-"""What a mechanism is used for: rounds, participation, restarts, adjacency, and the workload that counts."""
+"""The setting of a run that a mechanism is optimized for: rounds, participation, restarts, adjacency and workload."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ class MechanismSetting:
 
     @property
     def searched_rounds(self) -> int:
-        """Rounds of the longest restart: what a mechanism has to be defined for."""
+        """Rounds of the longest restart, for which a mechanism must be defined."""
         return self.rounds if self.restart_every is None else min(self.rounds, self.restart_every)
 
     @property
@@ -86,14 +86,14 @@ class MechanismSetting:
 
     @property
     def in_words(self) -> str:
-        """What the guarantee is bound to."""
+        """The schema and the restarts that the guarantee is for, in words."""
         every = self.restart_every if self.is_restarted else None
         return statements.run_bound_to(self.participation, restart_every=every, adaptive=False)
 
     def named(
         self, name: str, *, buffers: int | None = None, bands: int | None = None, objective: str | None = None
     ) -> tff_mf.Mechanism:
-        """Returns the mechanism of a name: read, or optimized for this setting; see `mechanisms.build`."""
+        """Returns the mechanism of a name: read, or optimized for this setting; see `mechanism_names.build`."""
         workload = self.searched_workload if name in mechanism_names.searched() else None
         return mechanism_names.build(
             name,
@@ -147,7 +147,7 @@ class MechanismSetting:
         return restart_errors(mechanism, self.rounds, restart_every=self.searched_rounds, workload=self.workload)
 
     def claim(self, guarantee: tff_mf.Guarantee, *, delta: float, population: int | None) -> statements.Claim:
-        """Returns what a line on the guarantee is to state."""
+        """Returns the content of the one-line statement of a guarantee."""
         return statements.Claim(
             guarantee=guarantee,
             delta=delta,

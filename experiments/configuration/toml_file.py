@@ -1,4 +1,4 @@
-"""The settings of a run as a file: read before it, and written beside it for whoever wants to repeat it."""
+"""The settings of a run as a TOML file: read before a run, and written to its folder so that it can be repeated."""
 
 import pathlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def resolve(
         flags: Values of flags; None where a flag was not given.
 
     Raises:
-        InputError: If the preset or the file is not as it must be.
+        InputError: If the preset or the file is invalid.
     """
     upper = Layer.of({name: value for name, value in flags.items() if value is not None}, layers.FLAG)
     if config is not None:
@@ -57,7 +57,7 @@ def preset_name(content: Mapping[str, Any], where: str) -> str | None:
     """Returns the `preset` that a file names, or None.
 
     Raises:
-        InputTypeError: If it is no string.
+        InputTypeError: If it is not a string.
     """
     name = content.get("preset")
     if name is not None and not isinstance(name, str):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from . import _prose
 
-# A module with fewer sentences than this is no client.
+# A module with fewer sentences than this does not become a client.
 MIN_SENTENCES = 10
 
 _LONG_STRING = re.compile(rb'"""(.*?)"""|\'\'\'(.*?)\'\'\'', re.DOTALL)

@@ -19,7 +19,7 @@ def data_file(dataset: str) -> pathlib.Path:
         dataset: `pydoc`, written on first use; `stackoverflow`, downloaded on first use; `sqlite:FILE`, or a path.
 
     Raises:
-        InputValueError: If there is no such file, or it cannot be had.
+        InputValueError: If there is no such file, or it cannot be downloaded or written.
     """
     if dataset == "pydoc":
         from . import pydoc

@@ -2,11 +2,10 @@
 
 A Python module is a client; the English sentences of its docstrings are its examples. The text is
 that of the standard library and of the installed distributions, parsed, never imported. The file is
-in the format that StackOverflow ships in, so that all that reads StackOverflow reads it.
+in the format that StackOverflow ships in, so that everything that reads StackOverflow reads it.
 """
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
@@ -14,27 +13,25 @@ import json
 import os
 import pathlib
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..output import files
-from ..output import progress as _progress
-from . import _cache, _sources, _tff_examples
+from . import _cache, _modules, _sources, _sql_file
 from ._extract import MIN_SENTENCES
+from ._modules import HELDOUT as HELDOUT
+from ._modules import SPLIT_NAMES, TEST, TRAIN, Client
+from ._modules import split_of as split_of
 
-# To be raised whenever the same sources would give another file: it is part of what a cached file is known by.
+# To be raised whenever the same sources would give another file: the name of a cached file depends on it.
 FORMAT_VERSION = 1
 
-TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
-
-_SECONDS_BETWEEN_LINES = 5.0
-_BATCH = 32  # files
+# StackOverflow has a date with every example; a docstring has none.
+_NO_DATE = "1970-01-01 00:00:00 UTC"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,13 +53,6 @@ class Summary:
     words: Mapping[str, int]
     seconds: float
     cached: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Client:
-    name: str
-    split: str
-    examples: Sequence[tuple[str, str]]  # title, tokens
 
 
 def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *, progress: bool = True) -> Summary:
@@ -87,7 +77,7 @@ def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *
     fingerprint = _fingerprint(chosen)
     if (found := _summary_of(path, fingerprint)) is not None:
         return found
-    clients = _clients(_sources.sources(chosen), progress)
+    clients = _modules.read_clients(_sources.sources(chosen), progress=progress)
     _check_splits(clients, chosen)
     summary = Summary(
         path=path,
@@ -124,17 +114,6 @@ def cached_pydoc(
     return write_pydoc(folder / name, packages, progress=progress).path
 
 
-def split_of(client_id: str) -> str:
-    """Returns the split that a client is in: eight, one and one tenth of all, by its name alone.
-
-    Example:
-        >>> split_of("json.decoder")
-        'train'
-    """
-    share = int.from_bytes(hashlib.sha256(client_id.encode()).digest()[:8], "big") / 2**64
-    return TRAIN if share < 0.8 else HELDOUT if share < 0.9 else TEST
-
-
 def _writable(out: str | os.PathLike) -> pathlib.Path:
     if not isinstance(out, str | os.PathLike):
         raise InputTypeError(f"out={out!r} must be a path.")
@@ -142,7 +121,7 @@ def _writable(out: str | os.PathLike) -> pathlib.Path:
     if path.is_dir():
         raise InputValueError(f"out={str(out)!r} is a folder; name a file in it.")
     if "\0" in str(path) or (path.exists() and not path.is_file()):
-        raise InputValueError(f"out={str(out)!r} is no ordinary file; name another.")
+        raise InputValueError(f"out={str(out)!r} is not an ordinary file; name another.")
     if not path.parent.is_dir():
         raise InputValueError(f"out={str(out)!r}: the folder {str(path.parent)!r} does not exist; make it first.")
     try:
@@ -173,82 +152,7 @@ def _summary_of(path: pathlib.Path, fingerprint: str) -> Summary | None:
         return None
 
 
-def _clients(modules: Sequence[_sources.Source], progress: bool) -> list[_Client]:
-    found = collections.defaultdict(list)
-    for module, pairs in zip(modules, _extracted([module.path for module in modules], progress), strict=True):
-        found[module.name].extend((module.name + inner, text) for inner, text in pairs)
-    seen: set[str] = set()
-    clients = []
-    for name in sorted(found):
-        if len(found[name]) < MIN_SENTENCES:
-            continue
-        own = {}
-        for title, text in found[name]:
-            if text not in seen:
-                seen.add(text)
-                own[text] = title
-        if len(own) >= MIN_SENTENCES:
-            examples = [(title, text) for text, title in own.items()]
-            clients.append(_Client(name=name, split=split_of(name), examples=examples))
-    return clients
-
-
-def _extracted(paths: Sequence[str], progress: bool) -> Iterator[list[tuple[str, str]]]:
-    """Yields what `_extract.extract` returns for each of `paths`, in their order, from one worker a core."""
-    own = threading.local()
-    workers: list[subprocess.Popen] = []
-
-    def ask(batch: Sequence[str]) -> list[list[tuple[str, str]]]:
-        if not hasattr(own, "worker"):
-            own.worker = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{__package__}._extract"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                encoding="utf-8",
-                start_new_session=True,  # Ctrl-C is for this process, which then ends its workers.
-            )
-            workers.append(own.worker)
-        own.worker.stdin.write(json.dumps(batch) + "\n")
-        own.worker.stdin.flush()
-        answer = own.worker.stdout.readline()
-        if not answer:
-            raise RuntimeError(
-                f"The process that reads {batch[0]!r} and {len(batch) - 1} more ended without an answer."
-            )
-        return json.loads(answer)
-
-    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
-    pool = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
-    try:
-        answers = pool.map(ask, batches)
-        for answer in _shown(answers, len(batches), "reading modules", progress):
-            yield from answer
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.kill()
-        pool.shutdown()
-        for worker in workers:
-            worker.communicate()
-
-
-def _shown(items: Iterable, total: int, what: str, progress: bool) -> Iterator:
-    """Yields `items` and shows on standard error how many are done: a bar on a terminal, else a line now and then."""
-    if not progress:
-        yield from items
-        return
-    if sys.stderr.isatty():
-        yield from _progress.steps(items, total, f"pydoc: {what}")
-        return
-    last = time.monotonic()
-    for done, item in enumerate(items):
-        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            print(f"pydoc: {what}, {100 * done // total} %", file=sys.stderr, flush=True)
-        yield item
-
-
-def _check_splits(clients: Sequence[_Client], chosen: Sequence[_sources.Package]) -> None:
+def _check_splits(clients: Sequence[Client], chosen: Sequence[_sources.Package]) -> None:
     counts = _by_split(clients, lambda client: 1)
     if min(counts.values()) == 0:
         names = ",".join(package.name for package in chosen)
@@ -260,14 +164,14 @@ def _check_splits(clients: Sequence[_Client], chosen: Sequence[_sources.Package]
         )
 
 
-def _by_split(clients: Iterable[_Client], number: Callable[[_Client], int]) -> dict[str, int]:
+def _by_split(clients: Iterable[Client], number: Callable[[Client], int]) -> dict[str, int]:
     counts = dict.fromkeys(SPLIT_NAMES, 0)
     for client in clients:
         counts[client.split] += number(client)
     return counts
 
 
-def _word_counts(clients: Iterable[_Client]) -> list[tuple[str, int]]:
+def _word_counts(clients: Iterable[Client]) -> list[tuple[str, int]]:
     """Returns how many clients of the train split use each word, as StackOverflow counts, most used first."""
     counts = collections.Counter()
     for client in clients:
@@ -276,44 +180,33 @@ def _word_counts(clients: Iterable[_Client]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _write(path: pathlib.Path, clients: Sequence[_Client], summary: Summary, fingerprint: str, progress: bool) -> None:
+def _write(path: pathlib.Path, clients: Sequence[Client], summary: Summary, fingerprint: str, progress: bool) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=".pydoc-", dir=path.parent) as scratch:
-            whole = os.path.join(scratch, "whole.sqlite")
-            _write_examples(whole, scratch, clients, progress)
+            whole = pathlib.Path(scratch) / "whole.sqlite"
+            shown = _modules.shown(clients, len(clients), "writing clients", progress)
+            _sql_file.write(whole, ((client.name, client.split, _examples(client)) for client in shown))
             _write_extras(whole, clients, summary, fingerprint)
-            _make_readable(whole)
             files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
 
 
-def _write_examples(whole: str, scratch: str, clients: Sequence[_Client], progress: bool) -> None:
-    # Here, so that whatever can be refused is refused before TensorFlow Federated takes its ten seconds to load.
-    import tensorflow_federated as tff
-
-    by_name = {client.name: client for client in clients}
-    shown = _shown(clients, len(clients), "writing clients", progress)
-
-    def dataset_of(name: str) -> _tff_examples.Examples:
-        next(shown, None)
-        return _tff_examples.Examples(name, by_name[name].examples)
-
-    before = tempfile.tempdir
-    # TFF's writer keeps its half of the work in the system's folder for such, and leaves it there when interrupted.
-    tempfile.tempdir = scratch
-    try:
-        tff.simulation.datasets.save_to_sql_client_data(
-            client_ids=list(by_name),
-            dataset_fn=dataset_of,
-            database_filepath=whole,
-            split_names_by_client_id={client.name: client.split for client in clients},
-        )
-    finally:
-        tempfile.tempdir = before
+def _examples(client: Client) -> Iterator[dict[str, str | int]]:
+    """Yields the features of each example, in the order in which TensorFlow would serialize them."""
+    tags = "|".join(client.name.split("."))
+    for title, text in client.examples:
+        yield {
+            "title": title,
+            "tags": tags,
+            "score": 0,
+            "type": "answer",
+            "tokens": text,
+            "creation_date": _NO_DATE,
+        }
 
 
-def _write_extras(whole: str, clients: Sequence[_Client], summary: Summary, fingerprint: str) -> None:
+def _write_extras(whole: pathlib.Path, clients: Sequence[Client], summary: Summary, fingerprint: str) -> None:
     counts = {name: getattr(summary, name) for name in ("clients", "sentences", "words")}
     with contextlib.closing(sqlite3.connect(whole)) as connection, connection:
         # Without it, TFF's query for one client reads all of the file.
@@ -324,10 +217,3 @@ def _write_extras(whole: str, clients: Sequence[_Client], summary: Summary, fing
         connection.executemany(
             "INSERT INTO pydoc VALUES (?, ?)", [("fingerprint", fingerprint), ("summary", json.dumps(counts))]
         )
-
-
-def _make_readable(whole: str) -> None:
-    """Gives the file the mode of any new file: TFF's writer makes it the owner's alone."""
-    mask = os.umask(0)
-    os.umask(mask)
-    os.chmod(whole, 0o666 & ~mask)

@@ -107,17 +107,17 @@ def _opened(path: pathlib.Path):
 
 
 def checked(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` if its file is of the format: TFF would say less, later, or abort.
+    """Returns `path` if its file is of the format: TFF's own errors come later, name less, or abort the process.
 
     Raises:
-        InputTypeError: If `path` is no path.
+        InputTypeError: If `path` is not a path.
         InputValueError: If there is no such file, or it is damaged, cut off, or of another format.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputTypeError(f"path={path!r} must be a path.")
     path = pathlib.Path(path)
     if not path.is_file():
-        raise InputValueError(f"path={str(path)!r} is no file; {_REMEDY}.")
+        raise InputValueError(f"path={str(path)!r} is not a file; {_REMEDY}.")
     try:
         with path.open("rb") as file:
             header = file.read(100)

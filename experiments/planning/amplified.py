@@ -1,4 +1,4 @@
-"""How many bands to take where cohorts are drawn in secret: each at the user's numbers, before anything is run."""
+"""Numbers of bands compared for a deployment that draws its cohorts in secret, before anything is run."""
 
 import dataclasses
 
@@ -8,13 +8,13 @@ from ..configuration import mechanism_names
 from ..privacy import amplification
 from .deployment import Deployment
 
-# Products of rounds and squares of bands that a search of seconds makes.
+# Rounds times squared bands of a search that takes seconds.
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AmplifiedOption:
-    """A number of bands at the user's numbers, with amplification by sampling.
+    """A number of bands at the numbers of a deployment, with amplification by sampling.
 
     Attributes:
         bands: Number of bands, which is that of the groups of clients that take turns.
@@ -44,7 +44,7 @@ def options(
     Formal guarantee: that of `tff_mf.amplified_epsilon`: only where cohorts are drawn in secret.
 
     Args:
-        deployment: What is known; its participation is what sampling makes it, not `min_sep`.
+        deployment: The estimates; the participation follows from the sampling, not from `min_sep`.
         kind: "poisson", which amplifies one band, or "cyclic_poisson".
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.

@@ -1,4 +1,4 @@
-"""What is known of a deployment before a run, and how it may turn out to be wrong."""
+"""The estimates a deployment is planned with, and cases in which they are wrong."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from ..configuration.mechanism_setting import MechanismSetting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What is known before a run.
+    """The estimates that a deployment is planned with.
 
     Attributes:
         population: Clients N that can take part.
@@ -24,7 +24,7 @@ class Deployment:
         restart_every: Rounds after which noise starts anew, or `None`.
         adjacency: "zero-out" or "replace-one".
         workload: What losses are for; `None` is the prefix sum.
-        objective: The loss that counts, "rms" or "max".
+        objective: The loss that mechanisms are compared by, "rms" or "max".
 
     Example:
         >>> Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6).participation
@@ -32,7 +32,7 @@ class Deployment:
 
     Raises:
         InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the clients do not suffice for the separation.
+        InputValueError: If a field is out of range, or there are too few clients for the min-sep.
     """
 
     population: int
@@ -67,7 +67,7 @@ class Deployment:
         limit = most if self.max_participations is None else self.max_participations
         object.__setattr__(self, "max_participations", min(_validate.whole("max_participations", limit), most))
         _validate.one_of("objective", self.objective, ("rms", "max"))
-        # Checks what is left.
+        # Checks the remaining fields.
         _ = self.setting
 
     @property
@@ -78,7 +78,7 @@ class Deployment:
 
     @property
     def participation(self) -> tff_mf.Participation:
-        """The participation schema that the estimates come to."""
+        """The participation schema that follows from the estimates."""
         assert self.max_participations is not None
         return schema(self.resolved_min_sep, self.max_participations, fixed_epochs=self.fixed_epochs)
 
@@ -95,20 +95,20 @@ class Deployment:
 
 
 def participations(rounds: int, min_sep: int) -> int:
-    """Returns how often somebody can take part who does so whenever it is allowed."""
+    """Returns how often a client takes part that does so whenever it may: ⌈n / b⌉."""
     return -(-rounds // min_sep)
 
 
-def schema(min_sep: int, limit: int, *, fixed_epochs: bool = False) -> tff_mf.Participation:
-    """Returns the schema of so many participations so far apart."""
-    if limit == 1:
+def schema(min_sep: int, max_participations: int, *, fixed_epochs: bool = False) -> tff_mf.Participation:
+    """Returns the schema of these two numbers."""
+    if max_participations == 1:
         return tff_mf.SingleParticipation()
     kind = tff_mf.FixedEpoch if fixed_epochs else tff_mf.MinSep
-    return kind(min_sep=min_sep, max_participations=limit)
+    return kind(min_sep=min_sep, max_participations=max_participations)
 
 
 def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
-    """Returns, for each way in which the estimates may be wrong, the setting that comes of it."""
+    """Returns the settings of cases in which an estimate is wrong, by case."""
     rounds, min_sep = deployment.rounds, deployment.resolved_min_sep
     longer = rounds + rounds // 2
     several = {

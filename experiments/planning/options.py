@@ -1,4 +1,4 @@
-"""Which mechanism for which deployment: every one of them at the user's numbers, before anything is run."""
+"""Mechanisms compared at the numbers of a deployment, before anything is run, and a recommendation."""
 
 import dataclasses
 import math
@@ -16,12 +16,12 @@ from ..output import digits, progress
 from ..privacy import statements
 from .deployment import Deployment, cases
 
-# What a search costs, as products of rounds and squares of bands: about a second each.
+# Cost of a search as rounds times squared bands: this many take about a second.
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
 _INVERSE_BANDS = 8
 
-# Losses so close are taken to be equal: what then counts is what happens if the estimates are wrong.
+# Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
 _AS_GOOD = 1.1
 
 
@@ -30,15 +30,15 @@ _BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """A mechanism at the user's numbers.
+    """A mechanism at the numbers of a deployment.
 
     Attributes:
-        name: What to ask `tff-mf optimize` or `tff-mf train` for.
-        mechanism: The mechanism; `None` if it was not searched for.
-        note: Why it was not searched for, or empty.
-        figures: What the table shows, by column; an unbounded ε is infinite.
-        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite where the mechanism cannot go on.
-        loss_if_wrong: The loss that counts in the same cases, which compares mechanisms at equal privacy.
+        name: Its name for `tff-mf optimize` or `tff-mf train`.
+        mechanism: The mechanism; `None` if it was not optimized.
+        note: Why it was not optimized, or empty.
+        figures: Columns of the table; an unbounded ε is infinite.
+        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for.
+        loss_if_wrong: The objective's loss in the same cases, which compares mechanisms at equal privacy.
     """
 
     name: str
@@ -57,10 +57,10 @@ def options(
     dimension: int | None = None,
     thorough: bool = False,
 ) -> list[Option]:
-    """Returns every mechanism at the user's numbers, the one with the least loss first.
+    """Returns every mechanism at the numbers of a deployment, the one with the least loss first.
 
     Args:
-        deployment: What is known.
+        deployment: The estimates.
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
         dimension: Number of model parameters, for the memory in bytes.
@@ -90,7 +90,7 @@ def options(
             seconds = time.perf_counter() - start
             found.append(_at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension))
         except InputValueError as error:
-            # Some mechanisms have limits that others do not; the table says so.
+            # A limit of one mechanism does not concern the others: the table names it.
             found.append(Option(name=name, mechanism=None, note=str(error)))
     return sorted(found, key=lambda option: option.figures.get(f"{deployment.objective}_loss", math.inf))
 
@@ -103,15 +103,15 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
 
     Args:
         found: Every mechanism, the one with the least loss first.
-        objective: The loss that counts, "rms" or "max".
+        objective: The loss to compare by, "rms" or "max".
 
     Raises:
-        InputValueError: If none could be had.
+        InputValueError: If there is no mechanism for these numbers.
     """
     counts, name = f"{objective}_loss", f"{objective.capitalize()}Loss"
     searched = [option for option in found if option.mechanism is not None]
     if not searched:
-        raise InputValueError(f"No mechanism can be had for these numbers: {found[0].name}: {found[0].note}")
+        raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
     best = searched[0].figures[counts]
     close = [option for option in searched if option.figures[counts] <= _AS_GOOD * best]
     least_worst = min(_worst(option) for option in close)
@@ -134,20 +134,20 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
 
 
 def claim(deployment: Deployment, option: Option) -> statements.Claim:
-    """Returns what a line on a mechanism at the user's numbers is to state.
+    """Returns the content of the one-line statement of a mechanism at the numbers of a deployment.
 
     Raises:
-        InputValueError: If the mechanism was not searched for.
+        InputValueError: If the mechanism was not optimized.
     """
     if option.mechanism is None:
-        raise InputValueError(f"option={option.name!r} was not searched for: {option.note}.")
+        raise InputValueError(f"option={option.name!r} was not optimized: {option.note}.")
     setting = deployment.setting
     found = _guarantee(setting, option.figures["sensitivity"], option.figures["noise_multiplier"])
     return setting.claim(found, delta=deployment.delta, population=deployment.population)
 
 
 def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> tff_mf.Guarantee:
-    """Returns `setting.guarantee` from a sensitivity that is known, since it can take a second."""
+    """Returns `setting.guarantee` for a known sensitivity, which can take a second to compute."""
     return tff_mf.Guarantee.of_gaussian(sensitivity, noise_multiplier).under(setting.adjacency)
 
 
@@ -156,7 +156,7 @@ def _worst(option: Option) -> float:
 
 
 def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], tff_mf.Mechanism], str]]:
-    """Yields names, rows of state, searches, and why not to make them unless asked to."""
+    """Yields names, rows of state, searches, and why a search is skipped unless `thorough`."""
     setting = deployment.setting
     n = setting.searched_rounds
     bands, inverse_bands = min(deployment.resolved_min_sep, n), min(_INVERSE_BANDS, n)

@@ -1,4 +1,4 @@
-"""Pictures for `tff-mf plan`: what other separations, rounds and cohorts would come to.
+"""Pictures for `tff-mf plan`: the loss and ρ at other min-seps, rounds and cohorts.
 
 They are figures 1, 4, 5, 6, 9, 10 and 12 of McMahan et al. (2024), for the user's numbers.
 """
@@ -39,11 +39,11 @@ def draw(deployment: Deployment, options: list[Option], path: str | os.PathLike)
 
     Args:
         deployment: What is known.
-        options: The mechanisms; those that were not searched for are left out.
+        options: The mechanisms; those that were not optimized are left out.
         path: Where the picture goes; its ending is the format.
 
     Raises:
-        InputTypeError: If `path` is no path.
+        InputTypeError: If `path` is not a path.
         InputValueError: If the file cannot be written.
     """
     panels = _panels(deployment)
@@ -96,10 +96,10 @@ def _curves(deployment: Deployment, option: Option, panels: Sequence[_Panel]) ->
     mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
     assert mechanism is not None
     n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
-    separations, lengths, cohorts = panels[0].x, panels[2].x, panels[4].x
+    min_seps, lengths, cohorts = panels[0].x, panels[2].x, panels[4].x
     error = errors(mechanism, n)
-    fixed = np.array([_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in separations])
-    often = np.array([_sensitivity(mechanism, n, each, participations(n, each)) for each in separations])
+    fixed = np.array([_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in min_seps])
+    often = np.array([_sensitivity(mechanism, n, each, participations(n, each)) for each in min_seps])
     # Noise in proportion to the cohort leaves the averaged update as it is.
     of_cohort = [
         _rho(mechanism, n, min(n, max(1, deployment.population // each)), sigma * each / deployment.clients_per_round)
@@ -134,8 +134,8 @@ def _defined(mechanism: tff_mf.Mechanism, rounds: int) -> bool:
     return mechanism.max_rounds is None or rounds <= mechanism.max_rounds
 
 
-def _sensitivity(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, limit: int) -> float:
-    return tff_mf.sensitivity(mechanism.cast_to_float32(), rounds, schema(min_sep, limit))
+def _sensitivity(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, max_participations: int) -> float:
+    return tff_mf.sensitivity(mechanism.cast_to_float32(), rounds, schema(min_sep, max_participations))
 
 
 def _rms_loss(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int) -> float:
@@ -147,5 +147,5 @@ def _rms_loss(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int) -> float:
 def _rho(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, sigma: float) -> float:
     if not _defined(mechanism, rounds):
         return math.nan
-    limit = participations(rounds, min_sep)
-    return tff_mf.zcdp_rho(mechanism, rounds, schema(min_sep, limit), noise_multiplier=sigma)
+    often = schema(min_sep, participations(rounds, min_sep))
+    return tff_mf.zcdp_rho(mechanism, rounds, often, noise_multiplier=sigma)

@@ -3,7 +3,7 @@
 The noise of the mechanism adds up in the model as its prefix sums: after n rounds it has a norm of about
 RmsError·σ·ζ·√d / cohort, where n updates of norm ζ that all point the same way come to n·ζ. Their ratio depends neither
 on the clip norm nor on the server's rate, which scale both. The rate and the momentum decide how much noise is then in
-each parameter, and a model with too much of it is noise whatever it has learned.
+each parameter; a model with too much noise predicts nothing, whatever it has learned.
 
 Where runs learn and where they do not was measured, on one data set: `benchmarks/signal_to_noise.py`, and the table in
 `docs/experiments.md`. None of this is privacy-critical: nothing private is read, and no guarantee depends on it.
@@ -33,7 +33,7 @@ MOST_PER_PARAMETER = 0.5
 # As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
 _SPECIAL_WORDS = 4
 _KERNEL_WORDS = 3
-# A larger ε is no privacy, and none to advise.
+# A larger ε protects nobody, and is not advised.
 _MOST_EPSILON = 100.0
 
 
@@ -47,7 +47,7 @@ class Signal:
         per_parameter: Standard deviation of the noise in a parameter at the end, at the server's rate and momentum;
             None if they are not known.
         cohort_needed: Cohort at which `noise_to_signal` is `LEARNS`, at the same noise multiplier.
-        population_needed: How many clients there must be for it, at the same separation and participations.
+        population_needed: Clients that this takes, at the same min-sep and participations.
         dimension_needed: Number of parameters at which it is.
         epsilon_needed: ε at which it is, with the same mechanism; None if above 100, or not asked for.
         rate_needed: The server's rate at which `per_parameter` is `MOST_PER_PARAMETER`; None if it is not known.
@@ -115,7 +115,7 @@ def of_plan(
     rms_error: float | None = None,
     epsilon_of: Callable[[float], float] | None = None,
 ) -> Signal:
-    """Returns the estimate at whatever rate of the server.
+    """Returns the estimate without the server's rate.
 
     Args:
         privacy: Mechanism, noise and cohort.
@@ -173,8 +173,8 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
     """Returns, for JSON, the estimate of a mechanism of `tff-mf plan`; without a dimension, the largest that learns.
 
     Args:
-        deployment: What is known.
-        option: A mechanism that was searched for.
+        deployment: The estimates.
+        option: A mechanism that was optimized.
         dimension: Number of model parameters d, if known.
         advise_epsilon: Whether an ε may be named.
     """

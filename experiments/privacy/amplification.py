@@ -1,4 +1,4 @@
-"""What sampling would add to the privacy of a run whose cohorts nobody knows."""
+"""Amplification by sampling: the ε of a deployment that keeps its cohorts secret."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from .plan import PrivacyPlan
 
 KINDS = ("poisson", "cyclic_poisson")
 
-# Below it, privacy loss distributions in float64 say nothing.
+# Below it, privacy loss distributions in float64 are not accurate.
 _SMALLEST_DELTA = 1e-12
 
 
@@ -24,8 +24,8 @@ class Amplified:
     Attributes:
         epsilon: ε with amplification by sampling, for the cohort that the run stands for.
         population: Clients of such a deployment.
-        claim: What a line on it is to state.
-        simulated: Whether a run with cohorts that are known stands for the deployment.
+        claim: The content of its one-line statement.
+        simulated: Whether a run with known cohorts simulates the deployment.
     """
 
     epsilon: float
@@ -35,7 +35,7 @@ class Amplified:
 
     @property
     def statement(self) -> str:
-        """The hypothetical guarantee in one line, which says that it is none of this run."""
+        """The hypothetical guarantee in one line, which states that it is not a guarantee of this run."""
         condition = (
             "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
             "secret"
@@ -51,8 +51,8 @@ class Amplified:
 def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int) -> Amplified | None:
     """Returns what amplification by sampling would give, or None if no theorem here covers the run.
 
-    Formal guarantee: that of `tff_mf.amplified_epsilon`, for groups that are larger in the proportion in which the
-    cohort is, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
+    Formal guarantee: that of `tff_mf.amplified_epsilon`, for groups enlarged in proportion to the
+    cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
     larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
     bands as groups; neither restarts of the noise nor the counts of adaptive clipping.
 
@@ -79,8 +79,8 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
         return None
     if bands_of(privacy.mechanism, privacy.rounds) != groups:
         return None
-    # The run's own groups, with the clients left over that never take part: the whole population divided by fewer
-    # clients per round, and then by groups, would make q smaller than it was.
+    # By the run's own groups, with the clients left over that never take part: dividing the whole population by
+    # clients per round first, and then by groups, would make q smaller than it was.
     scaled = groups * (population // groups * privacy.cohort // privacy.clients_per_round)
     epsilon = tff_mf.amplified_epsilon(
         privacy.mechanism,
@@ -105,7 +105,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
 
 
 def bound_by(kind: str, groups: int, rounds: int) -> tff_mf.Participation:
-    """Returns what sampling by itself binds each client to, without amplification.
+    """Returns the participation schema that sampling by itself ensures, without amplification.
 
     Formal guarantee: every pattern of rounds that a client of such sampling may have is one of the schema's.
 

@@ -2,18 +2,19 @@
 
 import dataclasses
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tff_mf
 from tff_mf import _validate
-from tff_mf.errors import InputValueError
 
 from .. import sampling
-from ..output.digits import rounded_up
 from ..sampling import CohortPlan
 from . import statements
+from ._arguments import check_level as check_level
+from ._arguments import check_restarts as check_restarts
+from ._arguments import checked_cohort as checked_cohort
+from ._calibration import calibrated
 
 # Parts of a plan that files name only where they are given, as no run of earlier releases has them.
 _IF_GIVEN = ("restart_every", "adaptive_count_stddev")
@@ -264,64 +265,7 @@ def plan_privacy(
         restart_every=restart_every,
         adaptive_count_stddev=adaptive_count_stddev,
     )
-    return found if epsilon is None else dataclasses.replace(found, noise_multiplier=_calibrated(found, epsilon))
-
-
-def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
-    """Raises unless restarts lie within the run, and adaptive clipping has restarts at which the clip norm can change.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If one is out of range, or adaptive clipping has no restarts.
-    """
-    if restart_every is not None and _validate.whole("restart_every", restart_every) >= rounds:
-        raise InputValueError(
-            f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "
-            "it out."
-        )
-    if adaptive_count_stddev is None:
-        return
-    _validate.positive("adaptive_count_stddev", adaptive_count_stddev)
-    if restart_every is None:
-        raise InputValueError(
-            f"adaptive_count_stddev={adaptive_count_stddev!r} needs restart_every: the clip norm adapts at restarts "
-            "only, as correlated noise of two clip norms does not cancel."
-        )
-
-
-def _calibrated(plan: PrivacyPlan, epsilon: float) -> float:
-    """Returns the smallest σ, to rounding and never below, at which a plan has an ε of at most `epsilon`.
-
-    The μ² of sums and counts add up: the counts take their part of the μ that `epsilon` allows.
-    """
-    sigma = tff_mf.calibrate_noise_multiplier(
-        plan.mechanism,
-        plan.rounds,
-        plan.participation,
-        epsilon=epsilon,
-        delta=plan.delta,
-        restart_every=plan.restart_every,
-    )
-    if plan.adaptive_count_stddev is None:
-        return sigma
-    secure = dataclasses.replace(plan, insecure_seed=None, noise_multiplier=sigma)
-    allowed = dataclasses.replace(secure, adaptive_count_stddev=None).guarantee.mu
-    counts = tff_mf.adaptive_clipping_guarantee(
-        plan.rounds, plan.participation, count_stddev=plan.adaptive_count_stddev
-    )
-    if counts.mu >= allowed:
-        raise InputValueError(
-            f"adaptive_count_stddev={plan.adaptive_count_stddev!r} alone costs an ε of "
-            f"{rounded_up(counts.epsilon(plan.delta))}, and epsilon={epsilon!r} is allowed: give the counts more "
-            f"noise, above {rounded_up(math.sqrt(plan.participation.max_participations) / allowed)}."
-        )
-    sigma *= allowed / math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
-    step = 2.0**-52
-    while sigma < math.inf and dataclasses.replace(secure, noise_multiplier=sigma).epsilon > epsilon:
-        sigma, step = max(sigma, sys.float_info.min) * (1 + step), 2 * step
-    if sigma == math.inf:
-        raise InputValueError(f"epsilon={epsilon!r} at delta={plan.delta!r} needs more noise than float64 can hold.")
-    return sigma
+    return found if epsilon is None else dataclasses.replace(found, noise_multiplier=calibrated(found, epsilon))
 
 
 def population(privacy: PrivacyPlan, cohorts: CohortPlan) -> int:
@@ -330,38 +274,6 @@ def population(privacy: PrivacyPlan, cohorts: CohortPlan) -> int:
     δ is compared with 1 / population: the larger population is the stricter one.
     """
     return -(-len(cohorts.client_ids) * privacy.cohort // privacy.clients_per_round)
-
-
-def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
-    """Raises unless exactly one of ε and σ is given, and all numbers are in range.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If one is out of range, or not exactly one of `epsilon` and `noise_multiplier` is given.
-    """
-    if (epsilon is None) == (noise_multiplier is None):
-        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
-    _validate.open_unit("delta", delta)
-    if epsilon is not None:
-        _validate.positive("epsilon", epsilon)
-    if noise_multiplier is not None:
-        _validate.nonnegative("noise_multiplier", noise_multiplier)
-
-
-def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
-    """Returns how many clients a round stands for.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the cohort is smaller than what simulates it.
-    """
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)
-    if cohort < clients_per_round:
-        raise InputValueError(
-            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
-        )
-    return cohort
 
 
 def _finite(value: float) -> float | None:

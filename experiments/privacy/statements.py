@@ -1,7 +1,7 @@
-"""Every guarantee that is stated in one line, and all rules by which none is stated.
+"""The one-line statement of a guarantee, and all rules by which no ε may be stated.
 
-A line that somebody reads outlives the file that says what it depends on. So there is one function that writes it, and
-whatever prints a guarantee calls it: train, report, plan, account, calibrate, compare, export, export-model and demo.
+A line is copied without the file that gives its assumptions. So one function writes it, and every command that prints a
+guarantee calls that: train, report, plan, account, calibrate, compare, export, export-model and demo.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from ..output.digits import rounded_up
 ANSWERS = "answers.json"
 REFUSED = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
-# What a line begins with that states nothing.
+# The beginning of a line that states no ε.
 UNANSWERED = "NO ε IS STATED"
 REFUSALS = (REFUSED, TEST_ONLY, UNANSWERED)
 
@@ -24,20 +24,20 @@ _INFINITE = float("inf")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What a line is to state, with all that may forbid it.
+    """The content of a statement, with everything that may forbid it.
 
     Attributes:
         guarantee: That of the cohort that a round stands for, if every assumption holds; `None` if none is known.
         delta: δ.
         rounds: Number of rounds n.
-        participation: In words, what each client is bound to, or was observed to do.
+        participation: The schema or the observed participation, in words.
         population: Number of clients that can take part, if known.
         cohort: Clients that a round stands for.
         clients_per_round: Clients that train in a round.
         simulation: Whether clients are simulated.
         test_only: Whether the noise is repeatable.
         violations: What voids the guarantee: a field and a text, with a colon between them.
-        unanswered: Questions of the report that nobody has answered.
+        unanswered: Questions of the report that are not answered yet.
         amplified: ε with amplification by sampling, which has no μ, in place of the guarantee's.
     """
 
@@ -87,7 +87,7 @@ class Claim:
 
 
 def violations(epsilon: float, delta: float, population: int | None) -> list[tuple[str, str]]:
-    """Returns why a figure may not be stated, whatever the run did: the field that is wrong, and what is wrong with it.
+    """Returns why an ε may not be stated, whatever the run did: the wrong field, and what is wrong with it.
 
     Example:
         >>> [field for field, _ in violations(8.0, 0.5, 1000)], violations(8.0, 1e-6, 1000)
@@ -118,7 +118,7 @@ def refusal(claim: Claim) -> str:
     """
     if claim.test_only:
         return f"{TEST_ONLY}: the noise has a fixed seed."
-    # What is wrong with a file may quote it: a line that states nothing holds no figure either.
+    # A violation may quote a damaged file: a line without a guarantee must not contain an ε from there.
     wrong = [each.replace("ε≤", "ε ") for each in claim.violations]
     if claim.guarantee is None and claim.amplified is None and not wrong:
         wrong.append("accountant: no sensitivity can be computed")
@@ -132,7 +132,7 @@ def refusal(claim: Claim) -> str:
 
 
 def one_line(claim: Claim) -> str:
-    """Returns the guarantee in one line, or why there is none.
+    """Returns the guarantee in one line, or the reason why no ε is stated.
 
     Formal guarantee: no figure is smaller than the true one; a line with a figure names adjacency, δ, rounds and
     participation, and, where a round stands for more clients than train in it, ε of those that do.
@@ -161,7 +161,7 @@ def one_line(claim: Claim) -> str:
 
 
 def tier(claim: Claim, *, clients_of_one_person: int = 1) -> str:
-    """Returns what the figures of a claim are worth, in words, each for whom it is: none where no ε can be stated.
+    """Returns how strong the protection by each ε of a claim is, in words, and of whom: none if no ε can be stated.
 
     Source: Ponomareva et al. (2023), section 5.
 
@@ -187,7 +187,7 @@ def tier(claim: Claim, *, clients_of_one_person: int = 1) -> str:
 
 
 def bound_to(participation: tff_mf.Participation) -> str:
-    """Returns what a schema binds each client to, in words.
+    """Returns a participation schema in words.
 
     Example:
         >>> bound_to(tff_mf.MinSep(min_sep=3, max_participations=2))
@@ -220,7 +220,7 @@ def run_bound_to(participation: tff_mf.Participation, *, restart_every: int | No
 
 
 def seen(min_sep: int | None, max_participations: int) -> str:
-    """Returns what was observed of the participation of clients, in words.
+    """Returns the observed participation of clients in words.
 
     Example:
         >>> seen(None, 1), seen(0, 2)
@@ -231,7 +231,7 @@ def seen(min_sep: int | None, max_participations: int) -> str:
 
 
 def calibrated_to(epsilon: float, delta: float, cohort: int) -> str:
-    """Returns what noise was calibrated to, which is no guarantee of any run.
+    """Returns the level that noise was calibrated to; it is not a guarantee of a run.
 
     Example:
         >>> calibrated_to(2.0, 1e-06, 200)
@@ -241,7 +241,7 @@ def calibrated_to(epsilon: float, delta: float, cohort: int) -> str:
 
 
 def level(name: str, value: float) -> str:
-    """Returns what the noise of several runs was chosen by, with all digits: a label of a table, and no guarantee.
+    """Returns the level of noise that several runs share, with all digits: a label of a table, not a guarantee.
 
     Example:
         >>> level("epsilon", 2.0), level("noise_multiplier", 0.1)

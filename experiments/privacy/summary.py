@@ -1,4 +1,4 @@
-"""What a run's `summary.json` says of privacy: from its plan and its log alone, so that a check can say it again."""
+"""The privacy part of a run's `summary.json`, from its plan and its log alone, so that a check can recompute it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +18,14 @@ def privacy_claims(
     population: int | None = None,
     violations: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the fields of a summary that state a guarantee, or what it follows from.
+    """Returns the fields of a summary that state a guarantee or its assumptions.
 
     Formal guarantee: no field holds an ε or a ρ if `statements.refusal` has a reason against it.
 
     Args:
         privacy: The mechanism and its noise.
         observed: How often, and how far apart, clients took part.
-        in_secret: What sampling would add, if cohorts were secret.
+        in_secret: The amplified guarantee of a deployment with secret cohorts, or `None`.
         population: Number of clients that can take part, in proportion to the cohort, if known.
         violations: What the report of the run finds critical, each with its field.
     """

@@ -1,4 +1,4 @@
-"""Who takes part in which round: cohorts that keep a participation schema, planned before training.
+"""Client sampling: cohorts that keep a participation schema, planned before training.
 
 The plan is NumPy alone, so that a population that cannot fill the cohorts is refused at once;
 `MinSepDataSource`, which hands the data of a plan's cohorts to a training program, needs TFF and is

@@ -1,4 +1,4 @@
-"""What every sampler asks of its arguments."""
+"""Checks of populations, schemas and seeds that all samplers share."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
-# Schemas that say no more than how often, and how far apart.
+# Schemas of nothing but how often, and how far apart, a client takes part.
 COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)
 
 
@@ -27,7 +27,7 @@ def population(client_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_participation(participation: tff_mf.Participation) -> None:
-    """Raises unless the schema says no more than how often, and how far apart, clients take part."""
+    """Raises unless the schema bounds nothing but how often, and how far apart, clients take part."""
     if not isinstance(participation, COUNTED):
         raise InputTypeError(
             f"participation={participation!r} must be a MinSep or a SingleParticipation: cohorts are planned and "

@@ -1,4 +1,4 @@
-"""Clients that are in a cohort and do not report."""
+"""Clients that are chosen for a cohort and do not report."""
 
 import dataclasses
 
@@ -14,9 +14,9 @@ from ._plan import NOBODY, CohortPlan
 def without_dropped(plan: CohortPlan, dropout: float, *, seed: int) -> CohortPlan:
     """Returns the plan without the clients that drop out, each with probability `dropout`, independently.
 
-    Train on the result and log `plan`. A client whose update did not arrive added nothing to the round's sum, so
-    that the guarantee would hold without counting it; but a server cannot always tell an update that was never
-    sent from one that it lost later, and the device's timer has started either way. So it is counted: the observed
+    Train on the result and log `plan`. A client whose update did not arrive added nothing to the round's sum, and
+    the guarantee would hold without counting it. But a server cannot always tell an update that was never sent from
+    one that was lost later, and the device's timer has started either way. So it is counted: the observed
     participation is then never better than the true one. The noise, and the number that the sum is divided by,
     stay what they are.
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
-from . import _checks
 from ._plan import CohortPlan
+from ._request import CohortRequest
 
 
 def plan_shuffled_epochs(
@@ -21,7 +20,7 @@ def plan_shuffled_epochs(
     participation: tff_mf.Participation,
     seed: int,
 ) -> CohortPlan:
-    """Shuffles the clients anew in every epoch, such that each keeps a distance of `min_sep` rounds all the same.
+    """Shuffles the clients anew in every epoch, such that each still waits `min_sep` rounds from turn to turn.
 
     An epoch has E = ⌊population / clients_per_round⌋ rounds, and a client takes part at most once in it. Shuffled
     without regard, one that is last in an epoch could be first in the next. Here each cohort is drawn uniformly from
@@ -48,30 +47,33 @@ def plan_shuffled_epochs(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the population is too small.
     """
-    client_ids = _checks.population(client_ids)
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    rounds = _validate.whole("rounds", rounds)
-    _checks.check_participation(participation)
-    epoch = len(client_ids) // clients_per_round
+    asked = CohortRequest(
+        client_ids=client_ids,
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        participation=participation,
+        seed=seed,
+    )
+    epoch = asked.population // clients_per_round
     min_sep = min(participation.min_sep, rounds)
     epochs = math.ceil(rounds / epoch) if epoch else 0
     if not epoch or min_sep > epoch or epochs > participation.max_participations:
         raise InputValueError(
-            f"sampling='shuffled_epochs' with clients_per_round={clients_per_round} and {len(client_ids)} clients has "
+            f"sampling='shuffled_epochs' with clients_per_round={clients_per_round} and {asked.population} clients has "
             f"epochs of {epoch} rounds, but min_sep={participation.min_sep} and "
             f"max_participations={participation.max_participations} in rounds={rounds} need at least "
             f"{max(min_sep, math.ceil(rounds / participation.max_participations))}; take fewer clients_per_round."
         )
-    generator = _checks.generator(seed)
-    last = np.full(len(client_ids), -min_sep)
-    begun = np.zeros(len(client_ids), np.int64)
+    generator = asked.generator()
+    last = np.full(asked.population, -min_sep)
+    begun = np.zeros(asked.population, np.int64)
     indices = np.empty((rounds, clients_per_round), np.int32)
     for t in range(rounds):
         free = np.flatnonzero((begun <= t // epoch) & (last <= t - min_sep))
         indices[t] = generator.choice(free, clients_per_round, replace=False)
         last[indices[t]] = t
         begun[indices[t]] = t // epoch + 1
-    return CohortPlan(client_ids=client_ids, participation=participation, indices=indices)
+    return asked.planned(indices)
 
 
 def plan_fixed_epochs(
@@ -108,21 +110,20 @@ def plan_fixed_epochs(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the population is too small, or the rounds are too many.
     """
-    client_ids = _checks.population(client_ids)
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    rounds = _validate.whole("rounds", rounds)
-    _checks.check_participation(participation)
+    asked = CohortRequest(
+        client_ids=client_ids,
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        participation=participation,
+        seed=seed,
+    )
     epoch = min(participation.min_sep, rounds)
-    if len(client_ids) < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.max_participations:
+    if asked.population < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.max_participations:
         raise InputValueError(
             f"sampling='fixed_epochs' with min_sep={participation.min_sep} and "
             f"clients_per_round={clients_per_round} needs {epoch * clients_per_round} clients and "
-            f"max_participations={math.ceil(rounds / epoch)}, but the population has {len(client_ids)} and "
+            f"max_participations={math.ceil(rounds / epoch)}, but the population has {asked.population} and "
             f"max_participations={participation.max_participations}."
         )
-    order = _checks.generator(seed).permutation(len(client_ids))[: epoch * clients_per_round]
-    return CohortPlan(
-        client_ids=client_ids,
-        participation=participation,
-        indices=order.reshape(epoch, clients_per_round)[np.arange(rounds) % epoch],
-    )
+    order = asked.generator().permutation(asked.population)[: epoch * clients_per_round]
+    return asked.planned(order.reshape(epoch, clients_per_round)[np.arange(rounds) % epoch])

@@ -1,4 +1,4 @@
-"""Cohorts drawn at random from all who may come: the default."""
+"""Cohorts drawn at random from all clients that the schema allows: the default."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
-from . import _checks
 from ._plan import CohortPlan
+from ._request import CohortRequest
 
 
 def plan_cohorts(
@@ -29,13 +28,13 @@ def plan_cohorts(
 
     * Let s = min(max(b, ⌈n/k⌉), n). If P ≥ s·m, each cohort is drawn uniformly among the clients
       that were in none of the s − 1 cohorts before. Those are at least P − (s − 1)·m ≥ m, so a draw
-      never fails, and n rounds hold at most ⌈n/s⌉ ≤ k rounds that are s apart. s is b unless k is what limits.
+      never fails, and n rounds hold at most ⌈n/s⌉ ≤ k rounds that are s apart. s is b unless k is the tighter bound.
     * Else P is short of s·m by rounding only, since P ≥ n·m/k: the cohorts go round a shuffled circle
       of all clients, m at a time. A client's turns are P places apart, hence at least ⌊P/m⌋ ≥ b
       rounds, and it has at most ⌈n·m/P⌉ ≤ k of them.
 
-    Which clients take part is no secret of the guarantee (it holds for every pattern of the
-    schema), so a plain seeded generator will do here, unlike for noise.
+    The guarantee holds for every pattern of the schema and does not need the cohorts to be secret: a plain seeded
+    generator is enough here, unlike for noise.
 
     Args:
         client_ids: The population; the plan depends on its order.
@@ -58,29 +57,30 @@ def plan_cohorts(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the population cannot fill the cohorts; the message says what would fit.
     """
-    client_ids = _checks.population(client_ids)
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    rounds = _validate.whole("rounds", rounds)
-    _checks.check_participation(participation)
-    generator = _checks.generator(seed)
-    population = len(client_ids)
-    _check_capacity(population, clients_per_round, rounds, participation)
+    asked = CohortRequest(
+        client_ids=client_ids,
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        participation=participation,
+        seed=seed,
+    )
+    _check_capacity(asked)
+    generator, population = asked.generator(), asked.population
     min_sep = min(max(participation.min_sep, math.ceil(rounds / participation.max_participations)), rounds)
     if population >= min_sep * clients_per_round:
-        indices = drawn(generator, population, clients_per_round, rounds, min_sep)
+        indices = drawn(asked, generator, min_sep)
     else:
         places = np.arange(rounds * clients_per_round) % population
         indices = generator.permutation(population)[places].reshape(rounds, clients_per_round)
-    return CohortPlan(client_ids=client_ids, participation=participation, indices=indices)
+    return asked.planned(indices)
 
 
-def drawn(
-    generator: np.random.Generator, population: int, clients_per_round: int, rounds: int, min_sep: int
-) -> np.ndarray:
-    """Returns cohorts, each drawn uniformly among who was in none of the `min_sep` - 1 cohorts before."""
-    indices = np.empty((rounds, clients_per_round), np.int32)
-    waiting = np.arange(population, dtype=np.int32)
-    for t in range(rounds):
+def drawn(asked: CohortRequest, generator: np.random.Generator, min_sep: int) -> np.ndarray:
+    """Returns cohorts, each drawn uniformly from the clients in none of the `min_sep` - 1 cohorts before."""
+    clients_per_round = asked.clients_per_round
+    indices = np.empty((asked.rounds, clients_per_round), np.int32)
+    waiting = np.arange(asked.population, dtype=np.int32)
+    for t in range(asked.rounds):
         if t >= min_sep:
             waiting = np.concatenate([waiting, indices[t - min_sep]])
         chosen = generator.choice(len(waiting), clients_per_round, replace=False)
@@ -89,8 +89,10 @@ def drawn(
     return indices
 
 
-def _check_capacity(population: int, clients_per_round: int, rounds: int, participation: tff_mf.Participation) -> None:
+def _check_capacity(asked: CohortRequest) -> None:
     """Raises unless cohorts exist, naming single changes that make them exist."""
+    population, clients_per_round, rounds = asked.population, asked.clients_per_round, asked.rounds
+    participation = asked.participation
     window = min(participation.min_sep, rounds)
     limit = participation.max_participations
     problems = []

@@ -18,7 +18,7 @@ NOBODY = -1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservedParticipation:
-    """How often, and how far apart, clients did take part.
+    """How often, and how far apart, clients took part.
 
     Attributes:
         min_sep: Smallest difference r₂ − r₁ of two rounds that some client took part in; None if
@@ -30,10 +30,10 @@ class ObservedParticipation:
     max_participations: int
 
     def within(self, participation: tff_mf.Participation) -> bool:
-        """Says whether a guarantee for `participation` covers what was observed.
+        """Returns whether a guarantee for `participation` covers what was observed.
 
-        Formal guarantee: where the schema says more than these two numbers, as `FixedEpoch` does of the place in an
-        epoch, the answer is yes only if no client took part twice.
+        Formal guarantee: for a schema with further conditions, as `FixedEpoch` has one on the place in an epoch, the
+        result is True only if no client took part twice.
         """
         if not isinstance(participation, _checks.COUNTED):
             return self.max_participations <= 1
@@ -45,7 +45,7 @@ class ObservedParticipation:
 class CohortPlan:
     """The cohort of every round, checked against the participation schema.
 
-    Made by a sampler; made by hand from other cohorts it is checked just the same.
+    Samplers make it; one made by hand from other cohorts is checked in the same way.
 
     Attributes:
         client_ids: The population, no id twice.
@@ -122,7 +122,7 @@ class CohortPlan:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of all that the plan says: equal for equal plans, in every process."""
+        """A hash of the whole plan: equal for equal plans, in every process."""
         text = json.dumps([self.client_ids, repr(self.participation), self.indices.shape])
         return hashlib.sha256(text.encode() + self.indices.astype("<i4").tobytes()).hexdigest()
 

@@ -9,9 +9,9 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
-from . import _checks
 from ._min_sep import drawn
 from ._plan import CohortPlan
+from ._request import CohortRequest
 
 _DAY_HOURS = 24.0
 # Devices are idle and charging at night, so that rounds then take half as long as they do on average, and half
@@ -45,7 +45,7 @@ def plan_timer(
         client_ids: The population; the plan depends on its order.
         clients_per_round: Size m of every cohort.
         rounds: Number n of rounds.
-        participation: What is assumed of clients; its separation is the timer if that counts rounds.
+        participation: What is assumed of clients; its min-sep is the timer if that counts rounds.
         seed: Of cohorts and clock; the same arguments give the same plan.
         timer_hours: Hours that a device waits after taking part.
         round_minutes: Minutes that a round takes on average.
@@ -62,37 +62,39 @@ def plan_timer(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If there are too few clients.
     """
-    client_ids = _checks.population(client_ids)
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    rounds = _validate.whole("rounds", rounds)
-    _checks.check_participation(participation)
-    generator = _checks.generator(seed)
+    asked = CohortRequest(
+        client_ids=client_ids,
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        participation=participation,
+        seed=seed,
+    )
+    generator = asked.generator()
     min_sep = min(participation.min_sep, rounds) if timer_hours is None else 1
-    if len(client_ids) < min_sep * clients_per_round:
+    if asked.population < min_sep * clients_per_round:
         raise InputValueError(
             f"sampling='timer' with clients_per_round={clients_per_round} and a timer of {min_sep} rounds needs "
-            f"{min_sep * clients_per_round} clients, but the population has {len(client_ids)}."
+            f"{min_sep * clients_per_round} clients, but the population has {asked.population}."
         )
     if timer_hours is None:
-        indices = drawn(generator, len(client_ids), clients_per_round, rounds, min_sep)
+        indices = drawn(asked, generator, min_sep)
         kept = tff_mf.MinSep(min_sep=min_sep, max_participations=math.ceil(rounds / min_sep))
-        return CohortPlan(client_ids=client_ids, participation=kept, indices=indices)
+        return asked.planned(indices, kept)
     minutes = _validate.positive("round_minutes", round_minutes)
     wait = _validate.positive("timer_hours", timer_hours)
-    indices = _by_clock(generator, len(client_ids), clients_per_round, rounds, wait, minutes / 60)
+    indices = _by_clock(asked, generator, wait, minutes / 60)
     everything = tff_mf.MinSep(min_sep=1, max_participations=rounds)
-    observed = CohortPlan(client_ids=client_ids, participation=everything, indices=indices).observed()
+    observed = asked.planned(indices, everything).observed()
     kept = tff_mf.MinSep(min_sep=observed.min_sep or rounds, max_participations=observed.max_participations)
-    return CohortPlan(client_ids=client_ids, participation=kept, indices=indices)
+    return asked.planned(indices, kept)
 
 
-def _by_clock(
-    generator: np.random.Generator, population: int, clients_per_round: int, rounds: int, wait: float, hours: float
-) -> np.ndarray:
-    indices = np.empty((rounds, clients_per_round), np.int32)
-    ready = np.zeros(population)
+def _by_clock(asked: CohortRequest, generator: np.random.Generator, wait: float, hours: float) -> np.ndarray:
+    clients_per_round = asked.clients_per_round
+    indices = np.empty((asked.rounds, clients_per_round), np.int32)
+    ready = np.zeros(asked.population)
     now = 0.0
-    for t in range(rounds):
+    for t in range(asked.rounds):
         now = max(now, np.partition(ready, clients_per_round - 1)[clients_per_round - 1])
         indices[t] = generator.choice(np.flatnonzero(ready <= now), clients_per_round, replace=False)
         ready[indices[t]] = now + wait

@@ -1,4 +1,4 @@
-"""What a run saves before it releases anything, and where it goes on after it was stopped."""
+"""Checkpoints of a run: what it saves before it releases anything, and what it resumes from."""
 
 import asyncio
 import dataclasses
@@ -19,13 +19,13 @@ _RUN = "run.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run is, after a round that is finished and not yet released.
+    """The progress of a run after a round that is computed and not yet released.
 
     Attributes:
         state: State of the learning process.
         round_number: Rounds that are finished.
         history: Metrics of each evaluated round.
-        row: What is released of the last round.
+        row: What is released of the last round: its row of metrics.
         seconds: How long the rounds took.
     """
 
@@ -37,20 +37,20 @@ class Progress:
 
 
 class Recovery:
-    """The checkpoints of one run, which belong to its settings and to no other.
+    """The checkpoints of one run, which only a run with the same settings can resume.
 
     Attributes:
-        fresh: Whether the run starts, and does not go on.
+        fresh: Whether the run starts, and is not resumed.
 
     Args:
         out: Folder of the run.
         aggregator: The run's aggregator.
-        description: Everything that decides how the run goes, as JSON.
+        description: Everything that determines how the run proceeds, as JSON.
         every: Rounds between checkpoints; 0 for none.
-        resume: Whether to go on with the run that is in the folder.
+        resume: Whether to resume the run that is in the folder.
 
     Raises:
-        InputValueError: If the run to resume is one with other settings, or its files are damaged.
+        InputValueError: If the run to resume has other settings, or its files are damaged.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Recovery:
         resume: bool,
     ) -> None:
         begun = out / _FOLDER / _RUN
-        # A run that was stopped before it had begun has released nothing, and begins now.
+        # A run that was stopped before its first checkpoint folder was written has released nothing: it starts now.
         self.fresh = not resume or not begun.is_file()
         self._every, self._folder = every, begun.parent
         self._manager: aggregators.CheckpointManager | None = None
@@ -131,7 +131,7 @@ class Recovery:
         return True
 
     def finish(self) -> None:
-        """Deletes the checkpoints: the run needs them no more, and their keys take the noise off its models."""
+        """Deletes the checkpoints: their keys are no longer needed, and would let noise be removed from models."""
         if self._manager is not None:
             asyncio.run(self._manager.remove_all())
 

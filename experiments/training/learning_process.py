@@ -53,10 +53,10 @@ def build_process(
         settings: How to train.
         privacy: The mechanism and its noise.
         language_task: The model.
-        loop: How a client goes over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for what leaves TFF. They give the
-            same model to the bit.
-        limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for what is
-            run without this package, which counts the rounds of a training itself.
+        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for graphs that leave TFF.
+            Both give the same model to the bit.
+        limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for graphs
+            that run without this package, whose training program counts the rounds.
 
     Raises:
         InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
@@ -97,7 +97,7 @@ def _zeroed(
         return mean
     # A constant bound: TFF's adaptive one follows the clients' updates without noise.
     zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
-    # It counts exactly whom it zeroed.
+    # Its measurements are exact counts of zeroed clients.
     return aggregators.withhold_measurements(zeroing)
 
 

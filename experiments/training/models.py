@@ -47,7 +47,7 @@ def build_tff_model(
     input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
     metrics: MetricConstructors | None = None,
 ) -> TffModel:
-    """Returns what TFF trains: a functional model where it can be had, as its rounds take a third less time.
+    """Returns what TFF trains: a functional model where possible, whose rounds take a third less time.
 
     The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
 
@@ -55,7 +55,7 @@ def build_tff_model(
         config: Size of the model.
         build: Makes the Keras model.
         input_spec: Type of a batch.
-        metrics: What to measure a model by; nothing if `None`.
+        metrics: Metrics of a model; none if `None`.
     """
     if config.architecture == "lstm":
         return lambda: tff.learning.models.from_keras_model(

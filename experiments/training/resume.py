@@ -1,4 +1,4 @@
-"""Whether the files of a run that was stopped say the same as its checkpoint: what was released is not run again."""
+"""Checks that the files of a stopped run agree with its checkpoint, so that no released round is run again."""
 
 import csv
 import io
@@ -28,10 +28,10 @@ def check(
     metrics: pathlib.Path,
     run: str | None = None,
 ) -> None:
-    """Raises unless a run may go on after `round_number`.
+    """Raises unless a run may be resumed after `round_number`.
 
-    Formal guarantee: no round runs again of which the ledger or the metrics say that something was released. A run
-    whose newest checkpoint is lost therefore ends where it is: its report covers what it released.
+    Formal guarantee: no round runs again that was released according to the ledger or the metrics. A run whose newest
+    checkpoint is lost can therefore not be resumed: its report covers what it released.
 
     Args:
         folder: The run's folder.
@@ -82,9 +82,9 @@ def _without_partial_line(path: pathlib.Path) -> LedgerRecord:
 
 
 def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:
-    """Writes the metrics of all rounds anew, from the checkpoint, if the file says something else; that is logged.
+    """Rewrites the metrics of all rounds from the checkpoint if the file differs from it, with a warning.
 
-    How long a round took is then known of no round.
+    The durations of the rounds are lost then.
 
     Args:
         path: The metrics.

@@ -1,4 +1,4 @@
-"""Curves for TensorBoard: the metrics of a run, and beside them what its privacy is so far."""
+"""Curves for TensorBoard: the metrics of a run, with clip norm, noise and ε so far."""
 
 import pathlib
 from collections.abc import Mapping

@@ -6,10 +6,11 @@ import sqlite3
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import _cache, _extract, _sources, pydoc
+from tff_mf.experiments.datasets import _cache, _example_proto, _extract, _modules, _sources, _sql_file, pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
 PACKAGES = "click,hypothesis,requests"
@@ -48,6 +49,53 @@ def _rows(path, query):
 def test_the_same_environment_gives_the_same_bytes(written):
     folder, _, _ = written
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+
+
+class _Tensor:
+    """What TFF's writer asks of an eager tensor: its value."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def numpy(self):
+        return self._value.encode() if isinstance(self._value, str) else np.asarray(self._value)
+
+
+def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
+    import tensorflow_federated as tff
+
+    clients = {
+        name: [
+            {**dict.fromkeys(("title", "tags"), name), "score": 0, "type": "answer", "tokens": f"{name} é " * length}
+            | {"creation_date": "1970-01-01 00:00:00 UTC"}
+            for length in (1, 30, 2000)
+        ]
+        for name in ("one", "two", "x" * 200)
+    }
+
+    class Examples(list):
+        element_spec = sqlite.element_spec()
+
+    def dataset_of(name):
+        return Examples({key: _Tensor(value) for key, value in each.items()} for each in clients[name])
+
+    splits = {name: f"split {name}" for name in clients}
+    tff.simulation.datasets.save_to_sql_client_data(
+        list(clients), dataset_of, str(tmp_path / "tff"), split_names_by_client_id=splits
+    )
+    _sql_file.write(tmp_path / "ours", ((name, splits[name], each) for name, each in clients.items()))
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "tff").read_bytes()
+    with pytest.raises(FileExistsError):
+        _sql_file.write(tmp_path / "ours", [])
+
+
+@pytest.mark.parametrize("score", [0, 1, 127, 128, 2**31, 2**63 - 1])
+def test_examples_are_those_of_tensorflow(score):
+    from tensorflow.core.example import example_pb2
+
+    read = example_pb2.Example.FromString(_example_proto.serialized({"score": score, "text": "a" * 300}))
+    assert list(read.features.feature["score"].int64_list.value) == [score]
+    assert list(read.features.feature["text"].bytes_list.value) == [b"a" * 300]
 
 
 def test_json_is_one_object_and_nothing_else(written):
@@ -118,7 +166,7 @@ def test_an_interrupted_run_leaves_what_was_there(tmp_path, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(pydoc, "_write_extras", stop)
-    clients = [pydoc._Client(name="a.b", split="train", examples=[("a.b", "this is a sentence .")])]
+    clients = [_modules.Client(name="a.b", split="train", examples=[("a.b", "this is a sentence .")])]
     summary = pydoc.Summary(path=out, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
     with pytest.raises((KeyboardInterrupt, InputValueError)):
         pydoc._write(out, clients, summary, "fingerprint", False)
@@ -135,7 +183,7 @@ def test_interrupted_reading_ends_its_workers(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(subprocess, "Popen", remember)
-    reading = pydoc._extracted([_extract.__file__] * 200, progress=False)
+    reading = _modules._extracted([_extract.__file__] * 200, progress=False)
     next(reading)
     reading.close()
     assert started
@@ -269,7 +317,7 @@ def test_the_standard_library_without_its_tests():
 
 
 def test_split_of_is_eight_one_one():
-    counts = dict.fromkeys(pydoc.SPLIT_NAMES, 0)
+    counts = dict.fromkeys(_modules.SPLIT_NAMES, 0)
     for number in range(10_000):
         counts[pydoc.split_of(f"client{number}")] += 1
     assert counts == pytest.approx({"train": 8000, "heldout": 1000, "test": 1000}, abs=150)
@@ -304,15 +352,15 @@ def test_a_sentence_belongs_to_the_first_module_and_small_clients_are_dropped(mo
 
     texts = {"b": lines(*range(20)), "a": lines(*range(10)), "c": lines(*range(15, 26)), "d": lines(*range(50, 59))}
     modules = [_sources.Source(name=name, path=name) for name in sorted(texts)]
-    monkeypatch.setattr(pydoc, "_extracted", lambda paths, progress: (texts[path] for path in paths))
-    clients = pydoc._clients(modules, False)
+    monkeypatch.setattr(_modules, "_extracted", lambda paths, progress: (texts[path] for path in paths))
+    clients = _modules.read_clients(modules, progress=False)
     assert [(client.name, len(client.examples)) for client in clients] == [("a", 10), ("b", 10)]
 
 
 def test_word_counts_count_clients_of_the_train_split_and_break_ties_by_alphabet():
     clients = [
-        pydoc._Client(name="a", split="train", examples=[("a", "b a b b")]),
-        pydoc._Client(name="b", split="train", examples=[("b", "b c"), ("b", "b b")]),
-        pydoc._Client(name="c", split="test", examples=[("c", "c d")]),
+        _modules.Client(name="a", split="train", examples=[("a", "b a b b")]),
+        _modules.Client(name="b", split="train", examples=[("b", "b c"), ("b", "b b")]),
+        _modules.Client(name="c", split="test", examples=[("c", "c d")]),
     ]
     assert pydoc._word_counts(clients) == [("b", 2), ("a", 1), ("c", 1)]

@@ -244,10 +244,10 @@ def test_help_fits_and_breaks_no_flag(name, columns):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "blt.safetensor"], "FILE='blt.safetensor' is no file"),
-        (["account", "structured", *VALID["account"][1:]], "FILE='structured' is no file, and none of blt, "),
+        (["show", "blt.safetensor"], "FILE='blt.safetensor' is not a file"),
+        (["account", "structured", *VALID["account"][1:]], "FILE='structured' is not a file, and none of blt, "),
         (["show", "production:b40"], "FILE='production:b40' must be one of"),
-        (["audit", "nowhere"], "RUN|ARTIFACT='nowhere' is no file"),
+        (["audit", "nowhere"], "RUN|ARTIFACT='nowhere' is not a file"),
         (["report", "."], "run='.' has no run.json"),
         (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
     ],

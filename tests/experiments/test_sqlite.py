@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.simulation.baselines.stackoverflow import word_prediction_tasks
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import pydoc, sqlite
+from tff_mf.experiments.datasets import _modules, pydoc, sqlite
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def written(tmp_path_factory):
     """A file written the way `pydoc` writes it."""
     path = tmp_path_factory.mktemp("written") / "file.sqlite"
     clients = [
-        pydoc._Client(name=f"package.{split}", split=split, examples=[("t.x", "a b"), ("t.y", "b c d")])
-        for split in pydoc.SPLIT_NAMES
+        _modules.Client(name=f"package.{split}", split=split, examples=[("t.x", "a b"), ("t.y", "b c d")])
+        for split in _modules.SPLIT_NAMES
     ]
     summary = pydoc.Summary(path=path, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
     pydoc._write(path, clients, summary, "fingerprint", False)
@@ -62,7 +62,7 @@ def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, stackoverflo
     assert schema(written) == schema(stackoverflow)
     splits = sqlite.load(written)
     spec = tff.simulation.datasets.stackoverflow.get_synthetic().element_type_structure
-    for split, name in zip((splits.train, splits.validation, splits.test), pydoc.SPLIT_NAMES, strict=True):
+    for split, name in zip((splits.train, splits.validation, splits.test), _modules.SPLIT_NAMES, strict=True):
         assert split.client_ids == [f"package.{name}"]
         assert split.element_type_structure == spec
         assert list(split.create_tf_dataset_for_client(f"package.{name}").as_numpy_iterator()) == [
@@ -197,7 +197,7 @@ def test_other_features_are_refused(tmp_path):
 
 @pytest.mark.parametrize("path", ["missing.sqlite", ".", os.devnull])
 def test_what_is_no_file_is_refused(path):
-    with pytest.raises(InputValueError, match="is no file"):
+    with pytest.raises(InputValueError, match="is not a file"):
         sqlite.load(path)
 
 

@@ -26,7 +26,8 @@ class Tree(Mechanism):
 
     If `rounds` is not a power of two, only nodes that are complete within `rounds` are used.
 
-    A tree has no parameters to cast, so `cast_to_float32` returns the tree itself; its noise computes weights in float64.
+    A tree has no parameters to cast, so `cast_to_float32` returns the tree itself; its noise computes weights in
+    float64.
 
     Attributes:
         rounds: Number of rounds n, the leaves of the tree.

@@ -18,13 +18,13 @@ _ROW_KEYS = ("when", "run", "published", "source")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of a paper's table: settings that go with others, and what was published for them.
+    """A row of a paper's table: settings that belong together, and the results published for them.
 
     Attributes:
         when: Fields and values that the row is for.
         run: Fields that then have other values.
-        published: Results that the paper has for the row.
-        source: Where the row is from.
+        published: Results of the paper for the row.
+        source: Where in the paper the row is.
     """
 
     when: Mapping[str, Any]
@@ -39,9 +39,9 @@ class Preset:
 
     Attributes:
         name: Name of the preset.
-        title: What it is, in a line.
-        paper: Where it is from.
-        notes: What is assumed, and what cannot be run as in the paper.
+        title: One line about the experiment.
+        paper: The paper it is from.
+        notes: Assumptions, and deviations from the paper.
         layer: Values and their sources.
         rows: Lines of the paper's tables.
     """
@@ -54,7 +54,7 @@ class Preset:
     rows: Sequence[Row]
 
     def over(self, upper: Layer) -> Layer:
-        """Returns the preset with `upper` laid over it; a row that fits the result comes between the two."""
+        """Returns the preset overridden by `upper`; a row that fits the result overrides the preset and not `upper`."""
         result = layers.laid([self.layer, upper])
         row = self.row(result.values)
         return result if row is None else layers.laid([self.layer, Layer.of(row.run, row.source), upper])
@@ -62,7 +62,7 @@ class Preset:
     def row(self, values: Mapping[str, Any]) -> Row | None:
         """Returns the first row whose conditions hold for `values`, or None.
 
-        A row is for the preset's own mechanism unless it names another: what suits one is no setting of the next.
+        A row is for the preset's own mechanism unless it names another: settings chosen for one do not suit the next.
         """
         own = {"mechanism": self.layer.values["mechanism"]}
         return next((row for row in self.rows if {**own, **row.when}.items() <= values.items()), None)
