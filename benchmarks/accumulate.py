@@ -1,9 +1,9 @@
-"""What it costs that the server clips each update once more in `accumulate`: shares of a round, within one run.
+"""Cost of clipping each update again in the server's `accumulate`, as a share of a round.
 
 python benchmarks/accumulate.py [--clients N] [--rounds N]
 
 The LSTM of the papers, clients of `pydoc`, in a resident context. A round whose sum clips, a round with TFF's plain
-sum, and adding an update with and without the clip take turns, so that a change in the machine's load meets all.
+sum, and adding an update with and without the clip take turns, so that the load of the machine affects all of them.
 """
 
 import argparse
@@ -16,9 +16,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from resident import CLIENTS, Lstm, row, seconds_of, stepping
+from _common import header, row, seconds_of
+from _lstm import CLIENTS, Lstm, blt
+from _server_rounds import stepping
 
-import tff_mf
 from tff_mf import aggregators
 from tff_mf.queries import clipping
 
@@ -26,18 +27,8 @@ CLIPPED, PLAIN = "round, sum that clips", "round, TFF's plain sum"
 UPDATES = {"passes": 0.5, "is scaled": 2.0}
 
 
-def aggregator(record_sum: tff.aggregators.UnweightedAggregationFactory | None) -> aggregators.MFAggregationFactory:
-    return aggregators.build_mf_aggregator(
-        tff_mf.BLT.production("b400"),
-        clip_norm=1.0,
-        noise_multiplier=0.1,
-        clients_per_round=CLIENTS,
-        record_aggregation_factory=record_sum,
-    )
-
-
 def added(shapes: Sequence[tuple[int, ...]], length: float | None) -> Callable[[], None]:
-    """Returns what adds an update to a sum: one of this length that is clipped before, or one that is not if None."""
+    """Returns a function that adds an update of this norm to a sum after clipping it; without clipping if `None`."""
     size = sum(int(np.prod(shape)) for shape in shapes)
     update = [tf.fill(shape, tf.constant((length or 0.5) / size**0.5, tf.float32)) for shape in shapes]
     total = [tf.zeros(shape) for shape in shapes]
@@ -67,18 +58,17 @@ def main() -> None:
     shapes = [np.shape(weight) for weight in lstm.task.initial_weights.trainable]
     with aggregators.resident_context(max_concurrent_computation_calls=os.cpu_count() or 1):
         sums = {CLIPPED: None, PLAIN: tff.aggregators.SumFactory()}
-        steps = {name: stepping(lstm.process(aggregator(each)), lstm.cohorts[0]) for name, each in sums.items()}
+        steps = {name: stepping(lstm.process(blt(record_sum=each)), lstm.cohort) for name, each in sums.items()}
         steps |= {name: added(shapes, length) for name, length in UPDATES.items()}
         seconds = seconds_of({**steps, "is added": added(shapes, None)}, arguments.rounds, warmup=2)
-    row(f"{arguments.clients} clients, {lstm.task.parameters:,} parameters", "share of a round", "must be")
-    row("---", "---", "---")
+    header(f"{arguments.clients} clients, {lstm.task.parameters:,} parameters", "share of a round")
     for name in UPDATES:
         milliseconds = 1000 * (statistics.median(seconds[name]) - statistics.median(seconds["is added"]))
         cost = shares(seconds, name, "is added", 1, CLIPPED)
         row(f"the clip of one update that {name}", f"{cost}, {milliseconds:.1f} ms", "≤ 5 %")
         row(f"of all, if each {name}", shares(seconds, name, "is added", arguments.clients, CLIPPED), "≤ 5 %")
     whole = shares(seconds, CLIPPED, PLAIN, 1, CLIPPED)
-    row("the two rounds' difference", f"{whole}, of {statistics.median(seconds[CLIPPED]):.2f} s", "≤ 5 %")
+    row("difference of the two rounds", f"{whole}, of {statistics.median(seconds[CLIPPED]):.2f} s", "≤ 5 %")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which number of bands is best with cyclic Poisson sampling: table 3 of the banded MF paper, n = 1024, δ = 1e-6.
+"""Best number of bands with cyclic Poisson sampling: table 3 of the banded MF paper, n = 1024, δ = 1e-6.
 
     python benchmarks/amplified_bands.py
 
@@ -32,7 +32,7 @@ def main() -> None:
     for epsilon, published in PAPER.items():
         row = []
         for power, theirs in enumerate(published):
-            # Each of n clients takes part k times in n rounds of k clients.
+            # n clients take part k times each, in n rounds of k clients.
             losses = {}
             for bands, mechanism in mechanisms.items():
                 if bands << power > ROUNDS:

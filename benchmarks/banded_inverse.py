@@ -1,13 +1,13 @@
-"""Losses of banded inverses in random settings, ours and jax_privacy's.
+"""Losses of our banded inverses and those of jax_privacy in random settings.
 
     python benchmarks/banded_inverse.py
     python benchmarks/banded_inverse.py --jax-privacy /path/to/other/venv/bin/python --answers answers.jsonl
     python benchmarks/banded_inverse.py --answers answers.jsonl
 
-The first form runs our side alone. The second also runs jax_privacy 2.2 or newer in the Python that is given, about
-five seconds of a processor a setting, and keeps its answers in a file, a line each; if it is stopped, the same command
-goes on from there. The third compares with the answers in that file, as far as they go. Losses of both are computed
-here, from the coefficients handed back.
+The first form runs only ours. The second also runs jax_privacy 2.2 or newer in the given Python, which takes about five
+seconds of processor time a setting, and appends its answers to a file, one a line; if it is interrupted, the same
+command resumes. The third compares with the answers in that file. Losses of both are computed here from the returned
+coefficients.
 """
 
 import argparse
@@ -26,13 +26,13 @@ PEER = pathlib.Path(__file__).with_name("jax_privacy_inverses.py")
 SETTINGS = 300
 MOMENTA = (0.0, 0.0, 0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
-# One setting in so many may have up to 2000 rounds, the others have up to 150.
+# One setting in this number has up to 2000 rounds, all others up to 150.
 LONG_EVERY = 15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is optimized for."""
+    """A setting to optimize for."""
 
     optimized_for: tff_mf.OptimizedFor
     bands: int
@@ -105,7 +105,7 @@ def answered(path: pathlib.Path | None) -> list[dict]:
 
 
 def ask(settings: list[Setting], python: str, path: pathlib.Path) -> None:
-    """Adds the peer's answers to the file."""
+    """Appends the peer's answers to the file."""
     missing = settings[len(answered(path)) :]
     with path.open("a") as answers:
         lines = "".join(setting.for_peer() + "\n" for setting in missing)
@@ -150,9 +150,9 @@ def compare(settings: list[Setting], answers: list[dict], ratios: np.ndarray) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", type=int, default=SETTINGS, help="number of random settings")
-    parser.add_argument("--seed", type=int, default=14, help="of the settings")
+    parser.add_argument("--seed", type=int, default=14, help="seed of the settings")
     parser.add_argument("--jax-privacy", metavar="PYTHON", help="python of a venv with jax_privacy 2.2 or newer")
-    parser.add_argument("--answers", type=pathlib.Path, metavar="FILE", help="where jax_privacy's answers are kept")
+    parser.add_argument("--answers", type=pathlib.Path, metavar="FILE", help="file of jax_privacy's answers")
     arguments = parser.parse_args()
     if arguments.jax_privacy and arguments.answers is None:
         parser.error("--jax-privacy needs --answers FILE, to keep what it takes half an hour to compute")

@@ -1,4 +1,4 @@
-"""Time of a cold `tff-mf account`, beside that of importing what it cannot do without and what it avoids.
+"""Time of a cold `tff-mf account`, compared with imports that it needs and the import of TensorFlow, which it avoids.
 
 python benchmarks/cold_start.py [--runs N]
 """

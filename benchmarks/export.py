@@ -1,55 +1,55 @@
-"""Measures an exported server update at the size of the papers: graphs, state, time and memory.
+"""Size, time and memory of an exported server update at the size of the papers.
 
     python benchmarks/export.py                    # LSTM of 4,050,748 parameters, banded by 342: 5.5 GB of state
     python benchmarks/export.py --bands 8 --small  # the same in seconds
 
-The rows of the state are random numbers, and noise is not fresh: nothing here is private.
+The rows of the state are random numbers and the noise is repeatable: nothing here is private.
 """
 
 import argparse
 import json
 import pathlib
 import resource
+import statistics
 import tempfile
 import time
 
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
+from _common import seconds
 
 import tff_mf
 from tff_mf.experiments.bundles.stages import Stages
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
-from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.training import learning_process
+from tff_mf.experiments.training.task import Task
 
 SMALL = ModelConfig(vocab_size=500, embedding_size=16, units=32)
 ROWS = "__noise__rows__"
 
 
 class _Bare(Stages):
-    """The stages of a folder that is no whole bundle."""
+    """Stages in a folder that is not a complete bundle."""
 
     def __init__(self, folder: pathlib.Path, stages: dict) -> None:
         self.folder, self.described, self._loaded = folder, stages, {}
 
 
 def banded(rounds: int, bands: int) -> tff_mf.Banded:
-    """A matrix of no special kind: how long a round takes does not depend on its numbers."""
+    """Returns an arbitrary banded matrix: its values do not affect the time of a round."""
     values = np.random.default_rng(0).normal(scale=0.1 / bands, size=(bands, rounds))
     values[0] = 1.0
     return tff_mf.Banded(values=values)
 
 
-def peak() -> float:
+def peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
-def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
-    from tff_mf import aggregators
-
-    settings = TrainingSettings(model=model)
-    privacy = plan_privacy(
+def privacy_of(bands: int, rounds: int) -> PrivacyPlan:
+    return plan_privacy(
         mechanism=banded(rounds, bands),
         rounds=rounds,
         participation=tff_mf.MinSep(min_sep=min(bands, rounds), max_participations=max(1, rounds // bands)),
@@ -58,57 +58,71 @@ def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
         noise_multiplier=1.0,
         insecure_seed=1,
     )
-    task = learning_process.build_task(settings, [f"word{index}" for index in range(model.vocab_size)])
-    with tempfile.TemporaryDirectory() as name, aggregators.tff_session():
-        folder = pathlib.Path(name)
-        begin = time.perf_counter()
-        process, _ = learning_process.build_process(settings, privacy, task, loop=learning_process.DEVICE_LOOP)
-        built = time.perf_counter()
-        exported = aggregators.export_process(
-            process, folder / "out", initial_weights=task.initial_weights, batch_size=settings.batch_size
-        )
-        done = time.perf_counter()
-        stages = _Bare(folder / "out", exported["stages"])
-        saved = {
-            name: (folder / "out" / each["path"] / "saved_model.pb").stat().st_size
-            for name, each in exported["stages"].items()
-        }
-        before = peak()
-        state = stages.initialize()
-        for row in [name for name in state if ROWS in name]:
-            state[row] = tf.random.normal(state[row].shape)
-        size = sum(value.numpy().nbytes for value in state.values() if value.dtype.is_floating)
-        report = stages.report(stages.zero())
-        seconds = []
-        for _ in range(steps + 1):
-            start = time.perf_counter()
-            state, _ = stages.update(state, report)
-            seconds.append(time.perf_counter() - start)
-        normals = []
-        for step in range(5):
-            start = time.perf_counter()
-            tf.random.stateless_normal([task.parameters], seed=[step, 0], alg="philox").numpy()
-            normals.append(time.perf_counter() - start)
-        initial = (folder / "out" / "server" / "initial.safetensors").stat().st_size
-        tensors = safetensors.numpy.load_file(folder / "out" / "server" / "initial.safetensors")
-    one = float(np.median(normals))
-    return {
-        "parameters": task.parameters,
-        "bands": bands,
-        "state_gb": size / 1e9,
-        "initial_mb": initial / 1e6,
-        "initial_tensors": len(tensors),
-        "graph_mb": {name: each["graph_bytes"] / 1e6 for name, each in exported["stages"].items()},
-        "saved_model_mb": {name: size / 1e6 for name, size in saved.items()},
-        "lite": exported["lite"],
+
+
+def exported(folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan, task: Task) -> tuple[dict, dict]:
+    """Exports a process, and returns its description, and what was measured of the export."""
+    from tff_mf import aggregators
+
+    begin = time.perf_counter()
+    process, _ = learning_process.build_process(settings, privacy, task, loop=learning_process.DEVICE_LOOP)
+    built = time.perf_counter()
+    description = aggregators.export_process(
+        process, folder, initial_weights=task.initial_weights, batch_size=settings.batch_size
+    )
+    done = time.perf_counter()
+    initial = folder / "server" / "initial.safetensors"
+    return description, {
+        "initial_mb": initial.stat().st_size / 1e6,
+        "initial_tensors": len(safetensors.numpy.load_file(initial)),
+        "graph_mb": {name: each["graph_bytes"] / 1e6 for name, each in description["stages"].items()},
+        "saved_model_mb": {
+            name: (folder / each["path"] / "saved_model.pb").stat().st_size / 1e6
+            for name, each in description["stages"].items()
+        },
+        "lite": description["lite"],
         "process_seconds": built - begin,
         "export_seconds": done - built,
-        "first_update_seconds": seconds[0],
-        "update_seconds": seconds[1:],
-        "update_over_one_draw": {"median": float(np.median(seconds[1:])) / one, "worst": max(seconds[1:]) / one},
-        "peak_gb_beside_export": peak() - before,
-        "peak_over_state": (peak() - before) / (size / 1e9),
     }
+
+
+def updated(stages: Stages, parameters: int, steps: int) -> dict:
+    """Runs the exported server update on a state of random rows, and returns what was measured."""
+    before = peak_gb()
+    state = stages.initialize()
+    for row in [name for name in state if ROWS in name]:
+        state[row] = tf.random.normal(state[row].shape)
+    size = sum(value.numpy().nbytes for value in state.values() if value.dtype.is_floating)
+    report = stages.report(stages.zero())
+    updates = []
+    for _ in range(steps + 1):
+        start = time.perf_counter()
+        state, _ = stages.update(state, report)
+        updates.append(time.perf_counter() - start)
+    one = statistics.median(
+        seconds(lambda step=step: tf.random.stateless_normal([parameters], seed=[step, 0], alg="philox").numpy())
+        for step in range(5)
+    )
+    return {
+        "state_gb": size / 1e9,
+        "first_update_seconds": updates[0],
+        "update_seconds": updates[1:],
+        "update_over_one_draw": {"median": statistics.median(updates[1:]) / one, "worst": max(updates[1:]) / one},
+        "peak_gb_beside_export": peak_gb() - before,
+        "peak_over_state": (peak_gb() - before) / (size / 1e9),
+    }
+
+
+def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
+    from tff_mf import aggregators
+
+    settings = TrainingSettings(model=model)
+    task = learning_process.build_task(settings, [f"word{index}" for index in range(model.vocab_size)])
+    with tempfile.TemporaryDirectory() as name, aggregators.tff_session():
+        folder = pathlib.Path(name) / "out"
+        description, measured = exported(folder, settings, privacy_of(bands, rounds), task)
+        stages = _Bare(folder, description["stages"])
+        return {"parameters": task.parameters, "bands": bands, **measured, **updated(stages, task.parameters, steps)}
 
 
 def main() -> None:

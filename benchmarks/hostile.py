@@ -1,14 +1,14 @@
-"""A deployment of 30 rounds with 20 % hostile devices: what they cost, beside the same devices keeping silent.
+"""Effect of 20 % hostile devices on a deployment of 30 rounds, compared with the same devices not reporting.
 
     python benchmarks/hostile.py              # four seeds: some minutes
     python benchmarks/hostile.py --seeds 1    # a sample
 
-Devices train on real text, a module of SciPy's documentation each. There is next to no noise, so that it can be seen
-what hostile devices do; nothing here is private. Runs of one seed have the same devices, of which the same are hostile,
-and the same cohorts. `benchmarks/killed_server.py` kills the server of such a run.
+Each device trains on real text, the documentation of one SciPy module. There is almost no noise, so that the effect of
+hostile devices is visible; nothing here is private. Runs with the same seed have the same devices, hostile devices and
+cohorts. `benchmarks/killed_server.py` kills the server of such a run.
 
-What a poisoning device can do is what the clip norm leaves it: h of them in a round move the mean by at most
-h·clip_norm/divisor from where it would be without them.
+The clip norm bounds the effect of poisoning devices: h of them in a round move the mean by at most
+h·clip_norm/divisor.
 """
 
 import argparse
@@ -64,13 +64,13 @@ def sentences(data: pathlib.Path, split: str) -> dict[str, list[str]]:
 
 
 def hostile_devices(examples: dict, seed: int) -> list[str]:
-    """Returns a fifth of the devices."""
+    """Returns the hostile devices, a fifth of all."""
     chosen = np.random.default_rng(seed).permutation(sorted(examples))[: round(SHARE * len(examples))]
     return [str(device) for device in chosen]
 
 
 def fleet(bundle: pathlib.Path, out: pathlib.Path, examples: dict, kinds: tuple[str, ...], seed: int):
-    """Devices of which a fifth is hostile, and their number."""
+    """Returns a fleet of devices, a fifth of which is hostile."""
     bad = hostile_devices(examples, seed) if kinds else []
     return coordination.HostileFleet(
         out / "devices.jsonl",
@@ -100,21 +100,21 @@ def evaluated(bundle: pathlib.Path, model: pathlib.Path, heldout: dict) -> dict[
 
 
 def run(bundle: pathlib.Path, root: pathlib.Path, examples: dict, kinds: tuple[str, ...], seed: int) -> pathlib.Path:
-    """Runs one deployment, and returns its folder."""
+    """Runs a deployment and returns its folder."""
     root.mkdir(parents=True)
     coordination.Coordinator(bundle, root / "run", fleet(bundle, root, examples, kinds, seed), seed=seed).run()
     return root / "run"
 
 
 def moved(out: pathlib.Path, hostile: Collection[str]) -> list[float]:
-    """Returns the most by which hostile devices can have moved the mean of each round."""
+    """Returns the maximum distance by which hostile devices can have moved the mean of each round."""
     seen = [json.loads(line) for line in (out.parent / "devices.jsonl").read_text().splitlines()]
     rounds = Counter(entry["round"] for entry in seen if entry["device"] in hostile)
     return [rounds[number] * CLIP_NORM / COHORT for number in range(1, ROUNDS + 1)]
 
 
 def compared(bundle: pathlib.Path, out: dict[str, list[pathlib.Path]], examples: dict, heldout: dict) -> dict:
-    """Returns loss and accuracy of each kind of run, and what was counted."""
+    """Returns loss and accuracy of each kind of run, and the counts of its reports."""
     found, silent = {}, [_weights(folder) for folder in out["silent"]]
     for name, folders in out.items():
         scores = [evaluated(bundle, folder / "model.safetensors", heldout) for folder in folders]
@@ -143,7 +143,7 @@ def _weights(folder: pathlib.Path) -> np.ndarray:
 
 
 def table(found: dict) -> str:
-    """Returns what was found as Markdown, as mean and standard deviation over the seeds."""
+    """Returns the results as Markdown, with mean and standard deviation over the seeds."""
     lines = ["| devices | accuracy | loss | accuracy less that of silent, seed by seed |", "|---|---|---|---|"]
     silent = np.array(found["silent"]["accuracy"])
     for name, each in found.items():
@@ -166,7 +166,7 @@ def main() -> None:
         write_pydoc(root / "data.sqlite", ["scipy"], progress=False)
         (root / "settings.toml").write_text(SETTINGS + f'dataset = "sqlite:{root / "data.sqlite"}"\n')
         bundle = root / "bundle"
-        # TFF's worker is in a process of its own, so that this one can be forked.
+        # TFF runs in a separate process, so that this one can be forked.
         child = os.fork()
         if not child:
             building.export(bundles.read_source(root / "settings.toml"), bundle, round_minutes=15.0, population=1000)

@@ -1,13 +1,14 @@
-"""Time of a round on an isolated worker over that on a worker of today's kind, which everyone reaches.
+"""Time of a round on an isolated worker, relative to that on a worker that everyone can reach.
 
 python benchmarks/isolation.py [--rounds N] [--repetitions N]
 
-Clients' values are sent to the worker, and the mean is read, in every round: what is forwarded between the two
-namespaces is all that differs. Kinds take turns, so that a busy machine is busy for all of them.
+Clients' values are sent to the worker, and the mean is read, in every round; the workers differ only in the forwarding
+between two namespaces. They take turns, so that the load of the machine affects all of them.
 """
 
 import argparse
 import os
+import socket
 import statistics
 import time
 
@@ -18,11 +19,16 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.workers.worker import _free_port
 
 CLIENTS = 4
 DIMENSIONS = (5_000, 250_000, 4_000_000)
 UNTIMED = 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def seconds(dimension: int, address: str, rounds: int) -> float:
@@ -50,7 +56,7 @@ def main() -> None:
     with (
         aggregators.running_worker() as public,
         aggregators.running_worker(isolated=True) as by_socket,
-        aggregators.running_worker(isolated=True, port=_free_port()) as by_port,
+        aggregators.running_worker(isolated=True, port=free_port()) as by_port,
     ):
         addresses = [worker.address for worker in (public, by_socket, by_port)]
         print("| MB sent and read a round | s, public | s, isolated, Unix socket | s, isolated, port | over public |")
@@ -60,10 +66,10 @@ def main() -> None:
                 [seconds(dimension, address, arguments.rounds) for address in addresses]
                 for _ in range(arguments.repetitions)
             ]
-            plain, socket, port = (statistics.median(column) for column in zip(*turns, strict=True))
-            ratios = f"{socket / plain:.2f}, {port / plain:.2f}"
+            plain, by_file, port = (statistics.median(column) for column in zip(*turns, strict=True))
+            ratios = f"{by_file / plain:.2f}, {port / plain:.2f}"
             sent = (CLIENTS + 1) * dimension * 4 / 1e6
-            print(f"| {sent:g} | {plain:.3f} | {socket:.3f} | {port:.3f} | {ratios} |", flush=True)
+            print(f"| {sent:g} | {plain:.3f} | {by_file:.3f} | {port:.3f} | {ratios} |", flush=True)
 
 
 if __name__ == "__main__":

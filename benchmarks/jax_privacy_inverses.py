@@ -1,4 +1,4 @@
-"""Runs cases of `banded_inverse.py` in jax_privacy, in a Python of its own: a line of JSON in and out for each case.
+"""Runs cases of `banded_inverse.py` in jax_privacy, in a separate Python: one line of JSON in and out for each case.
 
 Banded inverses came with jax_privacy 2.2. Its search always takes 1000 steps; here it is ended where 40 steps in a row
 have gained less than 1e-7 of the loss together, so that all the others would gain no more than 3e-6.
@@ -13,7 +13,7 @@ import jax
 import optax
 
 if not hasattr(optax, "ArrayTree"):
-    # Releases of optax from before this name run the search just as well.
+    # Releases of optax without this name can run the optimization as well.
     optax.ArrayTree = typing.Any
 jax.config.update("jax_enable_x64", True)
 
@@ -52,5 +52,5 @@ search = toeplitz.optimization.optimize
 toeplitz.optimization.optimize = lambda *arguments, **options: search(*arguments, callback=stalled(), **options)
 for line in sys.stdin:
     print(json.dumps(solved(json.loads(line))), flush=True)
-    # What is compiled for a case serves no other, and would fill the memory.
+    # Functions compiled for one case are not used for others, and would fill the memory.
     jax.clear_caches()

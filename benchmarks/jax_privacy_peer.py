@@ -1,4 +1,4 @@
-"""Runs a case of `optimizers.py` in jax_privacy 2.0.0, in a Python of its own: JSON in, JSON out."""
+"""Runs a case of `optimizers.py` in jax_privacy 2.0.0, in a separate Python: JSON in, JSON out."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ def blt(case: dict) -> dict:
 
 
 def banded(case: dict) -> dict:
-    """Unit norms; ends at the target, if there is one, or where jax_privacy's own rule ends it."""
+    """Columns have unit norms. Stops at the target if there is one, and otherwise by jax_privacy's own rule."""
     began = time.perf_counter()
     target = case["target"]
 

@@ -1,11 +1,11 @@
-"""SIGKILL of the coordinator at 50 random moments in a run of 30 rounds, with 20 % hostile devices.
+"""Kills the coordinator at 50 random moments in a run of 30 rounds with 20 % hostile devices.
 
     python benchmarks/killed_server.py               # 50 kills: some minutes
     python benchmarks/killed_server.py --kills 5     # a sample
 
-Two in five kills come at a random time, two at a random call by which a file is written, linked or deleted, and one
-between a state and the ledger's word for it. The model is small, so that most of a server's life is in rounds. The
-exit status is 0 if no round was released twice, and nothing was lost.
+Of five kills, two come at a random time, two at a random call that writes, links or deletes a file, and one between
+saving a state and recording it in the ledger. The model is small, so that the server spends most of its time in rounds.
+The exit status is 0 if no round was released twice and nothing was lost.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import time
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
+from _common import small_run
 
 from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import runner
@@ -30,29 +31,13 @@ from tff_mf.experiments.run_folder import ledger, participation_log
 
 ROUNDS, COHORT, DEVICES, SHARE = 30, 8, 320, 0.2
 KINDS = (*coordination.MALFORMED, *coordination.POISONING)
-SETTINGS = f"""[run]
-mechanism = "tree-full"
-rounds = {ROUNDS}
-clients_per_round = 2
-cohort = {COHORT}
-delta = 1e-6
-min_sep = 5
-max_participations = 6
-noise_multiplier = 8.0
-model = "conv"
-vocab_size = 60
-embedding_size = 4
-units = 4
-batch_size = 2
-max_examples = 4
-"""
 TEXTS = ("of the function", "a value is the array", "returns an array of values")
 WAYS = ("a time", "a call", "a time", "a call", "between state and ledger")
 CALLS, CALLS_OF_A_ROUND, SECONDS_OF_A_ROUND = ("fsync", "link", "unlink", "replace"), 16, 0.3
 
 
 def in_child(work) -> int:
-    """Runs a function in a process of its own, and returns its number."""
+    """Runs a function in a forked process, and returns the process id."""
     child = os.fork()
     if not child:
         try:
@@ -65,24 +50,26 @@ def in_child(work) -> int:
 
 
 def export(root: pathlib.Path) -> None:
-    """Writes the bundle; only this process ever imports TFF."""
+    """Writes the bundle; no other process imports TFF."""
     from tff_mf.experiments.bundles import building
     from tff_mf.experiments.datasets.pydoc import write_pydoc
 
     write_pydoc(root / "data.sqlite", ["scipy"], progress=False)
-    (root / "settings.toml").write_text(SETTINGS + f'dataset = "sqlite:{root / "data.sqlite"}"\n')
+    (root / "settings.toml").write_text(
+        small_run(rounds=ROUNDS, cohort=COHORT, min_sep=5, max_participations=6, data=root / "data.sqlite")
+    )
     building.export(
         bundles.read_source(root / "settings.toml"), root / "bundle", round_minutes=15.0, population=DEVICES
     )
 
 
 def end() -> None:
-    """Ends this process as a power cut does."""
+    """Ends this process as abruptly as a power failure."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fuse:
-    """Ends this process at a call that changes files, once it is armed."""
+    """Ends this process at a call that changes files, once the fuse is armed."""
 
     def __init__(self, way: str, moment: int) -> None:
         self.armed, self._left = False, moment
@@ -102,7 +89,7 @@ class Fuse:
 
     def _counted(self, call):
         def counted(*arguments, **named):
-            # Even: before the call; odd: after it.
+            # An even moment is before a call, an odd one after it.
             for done in (False, True):
                 if self.armed and self._left == 0:
                     end()
@@ -115,13 +102,13 @@ class Fuse:
 
 
 def serve(root: pathlib.Path, way: str, moment: int, after: int) -> None:
-    """Runs the server from where it was stopped; the fuse is armed when so many rounds were released."""
+    """Resumes the server; the fuse is armed after `after` released rounds."""
     from tff_mf.experiments.bundles.stages import Stages
     from tff_mf.experiments.coordination import _coordinator
 
-    # Optimizing such small graphs in every call takes longer than running them.
+    # Optimizing such small graphs in each call takes longer than running them.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # It was checked once, before the first server.
+    # The bundle was checked once, before the first server.
     _coordinator.checked_copy = lambda folder: contextlib.nullcontext((folder, []))
     stages = Stages(root / "bundle")
     names = [f"device{index}" for index in range(DEVICES)]
@@ -153,7 +140,7 @@ def lines(root: pathlib.Path) -> str:
 
 
 def released(root: pathlib.Path) -> int:
-    """Returns how many rounds were released."""
+    """Returns the number of released rounds."""
     return lines(root).count('"released"')
 
 
@@ -163,7 +150,11 @@ def state(root: pathlib.Path) -> int:
 
 
 def kill(root: pathlib.Path, times: int) -> tuple[collections.Counter, int]:
-    """Kills the server at random moments, lets the last one end, and returns when kills came, and how it ended."""
+    """Kills the server at random moments and lets the last one finish.
+
+    Returns:
+        Counts of the kills by what had been written, and the status of the last server.
+    """
     generator, moments = random.Random(0), collections.Counter()
     for index in range(times):
         way, after = WAYS[index % len(WAYS)], index * (ROUNDS - 2) // times
@@ -190,7 +181,7 @@ def _kind(text: str) -> str:
 
 
 def participations(run: pathlib.Path) -> dict[tuple[int, int | None], list[str]]:
-    """Returns who was asked in each attempt of each round, by the server's log, in its order."""
+    """Returns the clients of each attempt of each round in the server's log, in its order."""
     found: dict[tuple[int, int | None], list[str]] = {}
     for entry in participation_log.read_entries(run / participation_log.PARTICIPATION):
         found.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
@@ -198,17 +189,17 @@ def participations(run: pathlib.Path) -> dict[tuple[int, int | None], list[str]]
 
 
 def verdict(root: pathlib.Path) -> dict:
-    """Returns what the files of a run say of it."""
+    """Returns the facts about a run that its files contain."""
     run = root / "run"
     record = ledger.read_ledger(run / ledger.LEDGER)
     seen = [json.loads(line) for line in (root / "devices.jsonl").read_text().splitlines()]
     models: dict[int, set[str]] = {}
     for entry in seen:
         models.setdefault(entry["round"], set()).add(entry["model"])
-    # Whom the server's log has, of every attempt; and the cohort of each attempt that was released.
+    # Clients of every attempt in the server's log, and the cohort of each released attempt.
     logged = participations(run)
     pairs = collections.Counter((entry["device"], entry["round"]) for entry in seen)
-    # An attempt that was logged, and not begun, has the number of the next.
+    # An attempt that was logged but not started has the number of the next.
     last = {number: logged[number, record.attempts[number]][-record.sizes[number] :] for number in record.released}
     report = json.loads((run / "report.json").read_text())["device_reports"]
     weights = safetensors.numpy.load_file(run / "model.safetensors").values()

@@ -1,10 +1,10 @@
-"""A long run at a small size: memory, open files, threads and processes, mechanism after mechanism, in one process.
+"""Memory, open files, threads and processes of a long run of small rounds, one mechanism after another.
 
     .venv/bin/python benchmarks/long_run.py [--rounds 5000] [--dimension 2000]
 
-Each mechanism trains in a resident context of its own, with a checkpoint every 50 rounds, as a run does. Figures are
-taken at a tenth of a mechanism's rounds, when everything is compiled, and at its end; a leak is a difference that grows
-with rounds. The last lines compare the end with the start, when one mechanism had run.
+Each mechanism runs in its own resident context of one process, with a checkpoint every 50 rounds, as in a training run.
+Figures are taken after a tenth of a mechanism's rounds, when everything is compiled, and at its end; a leak is a
+difference that grows with rounds. The last lines compare the end of the last mechanism with that of the first.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _CHECKPOINT_EVERY = 50
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a process takes of the machine: memory, open files, threads, processes, and its checkpoints."""
+    """Resources of a run: memory, open files, threads, processes, and the size of its checkpoints."""
 
     python_mib: float
     worker_mib: float
@@ -89,7 +89,7 @@ def turn(name: str, mechanism: tff_mf.Mechanism, rounds: int, dimension: int, fo
     with aggregators.resident_context():
         state = process.initialize()
         for number in range(1, rounds + 1):
-            # Cohorts of every size, none and a client that is not finite among them.
+            # Cohorts of different sizes, including an empty one and one with a client that is not finite.
             cohort = values[: number % (_CLIENTS + 1)]
             if number % 7 == 0:
                 cohort = [*cohort, np.full(dimension, np.nan, np.float32)]
@@ -107,7 +107,7 @@ def turn(name: str, mechanism: tff_mf.Mechanism, rounds: int, dimension: int, fo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5000, help="of all mechanisms together")
+    parser.add_argument("--rounds", type=int, default=5000, help="total for all mechanisms")
     parser.add_argument("--dimension", type=int, default=2000)
     given = parser.parse_args()
     names = list(mechanisms(64))

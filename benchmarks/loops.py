@@ -2,8 +2,7 @@
 
 python benchmarks/loops.py [--clients N] [--sentences N] [--rounds N]
 
-Small models in a resident context, on random words: what differs is what TensorFlow does for each client beside the
-arithmetic.
+Small models are trained on random words in a resident context: the loops differ in TensorFlow's overhead per client.
 """
 
 import argparse
@@ -31,7 +30,7 @@ UNTIMED = 2
 def measured(
     settings: TrainingSettings, loop: tff.learning.LoopImplementation, cohort: list[tf.data.Dataset], rounds: int
 ) -> tuple[float, list[np.ndarray]]:
-    """Returns the median seconds of a round, and the model after the last."""
+    """Returns the median seconds of a round, and the final model."""
     privacy = plan_privacy(
         mechanism=tff_mf.Identity(),
         rounds=rounds + UNTIMED,
@@ -57,7 +56,7 @@ def measured(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--sentences", type=int, default=64, help="of each client")
+    parser.add_argument("--sentences", type=int, default=64, help="number of sentences of each client")
     parser.add_argument("--rounds", type=int, default=8)
     arguments = parser.parse_args()
     shape = (arguments.clients, arguments.sentences, task.SEQUENCE_LENGTH + 1)

@@ -1,9 +1,9 @@
-"""Memory of Python and of TFF's worker over the rounds of a training run, by the real program.
+"""Memory of Python and of TFF's worker over the rounds of a training run.
 
 python benchmarks/memory.py [--rounds N] [--clients N] [--dataset NAME] [--csv FILE]
 
-A small model, so that what grows is what rounds leave behind, and no array hides it. Growth is that of the resident
-set size after round 50, relative to what it is there: at its largest, and at the end.
+The model is small, so that its arrays do not hide what rounds leave behind. Growth is that of the resident set size
+relative to its value after round 50: at its maximum, and at the end.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import psutil
-from resident import row, worker
+from _common import header, row, worker
 
 import tff_mf
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
@@ -78,8 +78,7 @@ def main() -> None:
     parser.add_argument("--csv", type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
     memory = measured(arguments.rounds, arguments.clients, arguments.dataset, arguments.csv)
-    row("quantity", "measured", "must be")
-    row("---", "---", "---")
+    header()
     for name in COLUMNS[2:]:
         settled, *later = (sizes[name] for sizes in memory[SETTLED - 1 :])
         most, last = max(later) / settled - 1, later[-1] / settled - 1

@@ -1,4 +1,4 @@
-"""Noise in the trained model, by mechanism: what a learning run sees, where the papers' losses see prefix sums.
+"""Noise in the trained model by mechanism, in contrast to the papers' losses, which measure prefix sums.
 
 python benchmarks/model_noise.py [--rounds N] [--min-sep B] [--max-participations K] [--momentum M] [--cooldown C]
 
@@ -17,7 +17,7 @@ REFERENCE = "blt, buffers 2"
 
 
 def weights(rounds: int, momentum: float, cooldown: float) -> np.ndarray:
-    """Returns the matrix from the updates of all rounds to the model after each."""
+    """Returns the matrix from the updates of all rounds to the model after each round."""
     step = np.arange(rounds)
     rate = RAMP_FLOOR + (1 - RAMP_FLOOR) * np.clip((rounds - step) / (cooldown * rounds), 0, 1) if cooldown else 1.0
     velocity = np.tril(momentum ** np.maximum(step[:, None] - step, 0))

@@ -1,9 +1,9 @@
-"""Time and memory of one round of noise, as ratios to one draw of as many normals in the same run.
+"""Time and memory of one round of noise, relative to one draw of as many normals in the same run.
 
 python benchmarks/noise.py [--dimension D] [--only NAME] [--jax-privacy PYTHON] [--sweep --plot FILE]
 
-`--jax-privacy` is a Python with jax_privacy, which needs an environment of its own. Every row of the table runs in a
-process of its own, so that its memory is its own.
+`--jax-privacy` is a Python with jax_privacy, which needs its own environment. Each row of the table runs in a separate
+process, so that its memory can be measured.
 """
 
 import argparse
@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 STACKOVERFLOW_LSTM = 4_050_748
 PEER = pathlib.Path(__file__).with_name("noise_jax_privacy.py")
 
-# Of the table: what it is, and how many rounds are timed, a whole period of what differs from round to round.
+# Rows of the table with the number of timed rounds: a whole period, if the cost differs between rounds.
 ROWS = {
     "identity": 16,
     "blt, 1 buffer": 16,
@@ -77,7 +77,7 @@ def _print(name: str, row: dict[str, float]) -> None:
 
 
 def _measure(name: str, dimension: int) -> dict[str, float]:
-    """Rounds and draws in turn, so that a change in the machine's load meets both."""
+    """Returns times of rounds and draws, which take turns, so that the load of the machine affects both."""
     import tensorflow as tf
 
     draw = _draw(tf, dimension)
@@ -106,9 +106,9 @@ def _measure(name: str, dimension: int) -> dict[str, float]:
 
 
 def _step(tf: object, name: str, dimension: int) -> tuple[Callable[[], object], int, int]:
-    """A function that runs one round, the number of rows it remembers, and rounds to run before it is timed.
+    """Returns a function that runs one round, the number of rows in its state, and the number of untimed rounds.
 
-    Three at least: TensorFlow traces the first, and again the next two, whose states have other shapes.
+    These are at least three: TensorFlow traces the first, and also the next two, whose states have other shapes.
     """
     kind, *numbers = name.replace(",", "").split()
     if kind == "tfp":
@@ -184,7 +184,7 @@ def _time(call: Callable[[], object]) -> float:
 
 
 def _status(field: str) -> float:
-    """Bytes of memory of this process, as Linux counts them."""
+    """Returns the bytes of memory of this process, as Linux counts them."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return 1024 * float(next(line.split()[1] for line in lines if line.startswith(field)))
 
@@ -235,7 +235,7 @@ def _against(dimension: int, cases: list[tuple[str, int]]) -> Iterator[tuple[int
 
 
 def _once(name: str, dimension: int) -> float:
-    """Mean seconds of a round, over a whole period."""
+    """Returns the mean seconds of a round over a whole period."""
     import tensorflow as tf
 
     step, rows, warm_up = _step(tf, name, dimension)

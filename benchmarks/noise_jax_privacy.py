@@ -1,4 +1,4 @@
-"""The rows of `noise.py` that jax_privacy 2.0.0 has too, in a Python of its own."""
+"""The rows of `noise.py` that jax_privacy 2.0.0 supports, run in a separate Python."""
 
 import argparse
 import statistics
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
 
-# The ratios are to jax.random.normal, jax_privacy's own draw.
+# Ratios are relative to jax.random.normal, which jax_privacy draws with.
 BANDS = ((8, 40), (64, 20), (342, 6))
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         coefficients = jnp.asarray(_square_root(bands), jnp.float32)
         matrix = toeplitz.inverse_as_streaming_matrix(coefficients)
         _report(f"jax_privacy, toeplitz, {bands} bands", matrix, normal, key, dimension, rounds)
-    # The production BLT for b = 400 of the BLT paper, in float32 as ours runs.
+    # The production BLT for b = 400 of the BLT paper, in float32 like ours.
     theta = [0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778]
     omega = [0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734]
     blt = buffered_toeplitz.BufferedToeplitz.build(theta, omega, dtype=jnp.float32)

@@ -1,12 +1,12 @@
-"""How good the optimizers' mechanisms are and how long they take, if wanted beside jax_privacy 2.0.0.
+"""Losses of optimized mechanisms and time of the optimizers, optionally compared with jax_privacy 2.0.0.
 
     python benchmarks/optimizers.py
     python benchmarks/optimizers.py --only banded --jax-privacy /path/to/other/venv/bin/python
 
-The second form, for some of the groups, runs every case that jax_privacy also has in that Python, twice in turn with
-ours, and prints the ratio of the times. Imports are outside every clock; what jax compiles for a case is inside, since
-each case is compiled anew. Our time is the median of five runs, or that of one where it is seconds. Losses of both are
-computed here, from the parameters handed back.
+The second form is available for some groups. It runs every case that jax_privacy supports in the given Python, twice
+and taking turns with ours, and prints the ratio of the times. Imports are not timed; compilation by jax is, since each
+case is compiled separately. Our time is the median of five runs, or that of one run if it takes seconds. Losses of both
+are computed here from the returned parameters.
 """
 
 import argparse
@@ -34,13 +34,13 @@ class Case:
     """One row of the table.
 
     Attributes:
-        name: What the row says.
+        name: Name of the row.
         setting: The setting optimized for.
-        run: Optimizes.
-        target: Loss to reach, if one is set.
-        peer: The case for `jax_privacy_peer.py`, if jax_privacy has it.
-        from_peer: Makes the mechanism from what the peer answers.
-        repeats: Number of our runs to take the median time of.
+        run: Runs the optimizer.
+        target: Loss to reach, or `None`.
+        peer: The case for `jax_privacy_peer.py`, or `None` if jax_privacy does not support it.
+        from_peer: Creates the mechanism from the peer's answer.
+        repeats: Number of our runs, of which the median time is taken.
     """
 
     name: str
@@ -140,7 +140,7 @@ def banded_cases() -> list[Case]:
 
 
 def dense_case(setting: tff_mf.OptimizedFor, target: float | None = None, *, epochs: int | None = None) -> Case:
-    """With `epochs`, beside jax_privacy."""
+    """Returns a case; with `epochs`, also for jax_privacy."""
     rounds, schema = setting.rounds, setting.participation
     return Case(
         name=f"dense {type(schema).__name__} {rounds}",
@@ -154,7 +154,7 @@ def dense_case(setting: tff_mf.OptimizedFor, target: float | None = None, *, epo
 
 
 def dense_cases() -> list[Case]:
-    """Targets are sqrt(total error) of Denisov et al. (2022), table 2, and what its digits leave open."""
+    """Targets are sqrt(total error) of Denisov et al. (2022), table 2, plus its rounding."""
     once = tff_mf.SingleParticipation()
     totals = {256: 40.4, 512: 62.0, 1024: 94.6, 2048: 143.6, 4096: 217.3}
     six, four = (tff_mf.FixedEpoch(min_sep=b, max_participations=k) for b, k in ((342, 6), (128, 4)))
@@ -188,7 +188,7 @@ def structured_cases() -> list[Case]:
 
 
 def tree_case(setting: tff_mf.OptimizedFor, variant: str, target: float) -> Case:
-    """There is nothing to search: the time is that of the sensitivity."""
+    """Nothing is optimized: the time is that of the sensitivity."""
 
     def run() -> Mechanism:
         tree = tff_mf.Tree(setting.rounds, variant, optimized_for=setting)

@@ -1,4 +1,4 @@
-"""A round of noise in a plain `tf.function` loop, relative to one draw of as many normals in the same run.
+"""Time of a round of noise in a plain `tf.function` loop, relative to one draw of as many normals in the same run.
 
 python benchmarks/plain_loop.py
 """

@@ -1,10 +1,10 @@
-"""Time of a whole training round with each mechanism, over the same TFF process without privacy: ratios within one run.
+"""Time of a whole training round with each mechanism, relative to the same TFF process without privacy.
 
 python benchmarks/round.py [--clients N] [--rounds N] [--only NAME]
 
-The LSTM of the papers, clients of `pydoc`, in a resident context. All processes are built first, and then do a round in
-turn, so that a change in the machine's load meets all. Clients are the same in every round. Without privacy is TFF's
-plain mean; TFF's default, which clips and zeroes by quantiles that it estimates, is a row of its own.
+The LSTM of the papers, clients of `pydoc`, in a resident context. All processes are built first and then take turns
+round by round, so that the load of the machine affects all of them. Clients are the same in every round. The baseline
+without privacy is TFF's plain mean; TFF's default, which clips and zeroes at estimated quantiles, has a row of its own.
 """
 
 import argparse
@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow_federated as tff
-from resident import CLIENTS, Lstm, row, seconds_of, stepping
+from _common import header, row, seconds_of
+from _lstm import CLIENTS, Lstm
+from _server_rounds import stepping
 
 import tff_mf
 from tff_mf import aggregators
@@ -31,7 +33,7 @@ MECHANISMS: Mapping[str, Callable[[], tff_mf.Mechanism]] = {
     "blt, 4 buffers": lambda: tff_mf.optimize_blt(rounds=ROUNDS, participation=PAPERS, buffers=4),
     "tree online": lambda: tff_mf.Tree(ROUNDS, variant="online"),
     "tree full": lambda: tff_mf.Tree(ROUNDS, variant="full"),
-    # Time does not depend on the values: those of square roots need no search.
+    # The values do not affect the time; those of square roots need no optimization.
     "banded, 32 bands": lambda: tff_mf.BandedToeplitz.square_root(32),
     "banded, 342 bands": lambda: tff_mf.BandedToeplitz.square_root(BANDS),
     "banded inverse, 8 bands": lambda: tff_mf.BandedInverse.square_root(8),
@@ -39,7 +41,7 @@ MECHANISMS: Mapping[str, Callable[[], tff_mf.Mechanism]] = {
 }
 NOTES = {
     "banded, 32 bands": "a block is 3 rounds",
-    "banded, 342 bands": "a block is 31 rounds, of which these are some: benchmarks/noise.py has the mean",
+    "banded, 342 bands": "a block is 31 rounds, of which these are a part: benchmarks/noise.py measures the mean",
     "dense": "round t draws t times",
 }
 
@@ -61,12 +63,11 @@ def main() -> None:
     lstm = Lstm(arguments.clients)
     names = [WITHOUT, DEFAULT, *(arguments.only or MECHANISMS)]
     with aggregators.resident_context(max_concurrent_computation_calls=os.cpu_count() or 1):
-        steps = {name: stepping(lstm.process(aggregator(name, arguments.clients)), lstm.cohorts[0]) for name in names}
+        steps = {name: stepping(lstm.process(aggregator(name, arguments.clients)), lstm.cohort) for name in names}
         seconds = seconds_of(steps, arguments.rounds, warmup=2)
-    row(f"round of {arguments.clients} clients, {lstm.task.parameters:,} parameters", "over plain mean", "must be")
-    row("---", "---", "---")
+    header(f"round of {arguments.clients} clients, {lstm.task.parameters:,} parameters", "over plain mean")
     for name in names:
-        # Turn by turn: what slows the machine down meets both.
+        # Ratios within one turn, in which the load of the machine affects both.
         ratios = [one / base for one, base in zip(seconds[name], seconds[WITHOUT], strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}, {statistics.median(seconds[name]):.2f} s"
         note = f"; {NOTES[name]}" if name in NOTES else ""

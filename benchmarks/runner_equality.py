@@ -1,6 +1,6 @@
-"""The bundle's runner with TensorFlow alone against TFF: to how many bits their models agree, and why not to all.
+"""Agreement in bits between the models of a bundle's runner, with TensorFlow alone, and those of TFF.
 
-    python benchmarks/runner_equality.py                              # hides all but TensorFlow from the runner
+    python benchmarks/runner_equality.py    # hides all packages but TensorFlow from the runner
     TFF_MF_PLAIN_PYTHON=venv/bin/python python benchmarks/runner_equality.py    # in an environment without the rest
 
 Both run the same rounds with the same examples, and TFF with the keys that the runner drew. Agreement is the largest
@@ -20,6 +20,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 import tensorflow_federated as tff
+from _common import small_run
 
 from tff_mf import aggregators
 from tff_mf.experiments import bundles
@@ -30,24 +31,8 @@ from tff_mf.experiments.training import learning_process
 from tff_mf.noise import _keys
 
 SHOWN = (1, 10, 30)
-SETTINGS = """[run]
-mechanism = "tree-full"
-rounds = 30
-clients_per_round = 2
-cohort = 4
-delta = 1e-6
-min_sep = 10
-max_participations = 3
-noise_multiplier = 8.0
-model = "conv"
-vocab_size = 60
-embedding_size = 4
-units = 4
-batch_size = 2
-max_examples = 4
-"""
 _AS_EXPORTED = {"disable_meta_optimizer": True}
-# What differs between runs: updates in a sum, their order, and what TensorFlow's optimizer does to graphs.
+# Runs differ in the number of updates in a sum, their order, and the optimization of graphs by TensorFlow.
 VARIANTS = {
     "3 devices": {"cohort": 3},
     "1 device": {"cohort": 1},
@@ -106,7 +91,7 @@ def operated(bundle: pathlib.Path, root: pathlib.Path, rounds: int, how: dict) -
 
 
 def agreement(bundle: pathlib.Path, run: pathlib.Path, examples: np.ndarray) -> dict[str, object]:
-    """Returns the bits to which the models of a deployment are those of TFF, the least of their tensors."""
+    """Returns the number of bits in which models agree with those of TFF: the minimum over their tensors."""
     rounds = len(examples)
     keys = safetensors.numpy.load_file(run / "state" / f"{rounds:06d}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle)
@@ -146,7 +131,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
         write_pydoc(root / "data.sqlite", ["scipy"], progress=False)
-        (root / "settings.toml").write_text(SETTINGS + f'dataset = "sqlite:{root / "data.sqlite"}"\n')
+        (root / "settings.toml").write_text(
+            small_run(rounds=30, cohort=4, min_sep=10, max_participations=3, data=root / "data.sqlite")
+        )
         bundle = root / "bundle"
         building.export(bundles.read_source(root / "settings.toml"), bundle, round_minutes=15.0, population=80)
         for variant in given.variants:

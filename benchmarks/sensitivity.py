@@ -1,9 +1,9 @@
-"""How long each rule for sensitivity takes at n = 2052.
+"""Time of each rule for sensitivity at n = 2052.
 
     python benchmarks/sensitivity.py
 
-Matrices are random, with entries of both signs, so that no rule can end early. Times are the least of three, on the
-wall and of the processor; the two differ where the machine has other work.
+Matrices are random, with entries of both signs, so that no rule can end early. Times are the minimum of three, of the
+wall clock and of the processor; the two differ if the machine is busy.
 """
 
 import dataclasses
@@ -20,9 +20,16 @@ REPEATS = 3
 SCHEMAS = [(342, 6), (100, 20), (20, 60), (2, 1026), (1, 1000)]
 
 
+class AsStored:
+    """A mechanism that ignores the rounding of its values to float32."""
+
+    def cast_to_float32(self):
+        return self
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Whole(tff_mf.Mechanism):
-    """Any matrix."""
+class Whole(AsStored, tff_mf.Mechanism):
+    """A mechanism of any matrix."""
 
     kind = "any matrix"
     matrix: np.ndarray
@@ -33,13 +40,10 @@ class Whole(tff_mf.Mechanism):
     def inverse(self, rounds):
         return np.linalg.inv(self.encoder(rounds))
 
-    def cast_to_float32(self):
-        return self
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Bands(BandedMechanism):
-    """Any diagonals."""
+class Bands(AsStored, BandedMechanism):
+    """A banded mechanism of any diagonals."""
 
     kind = "banded"
     values: np.ndarray
@@ -51,13 +55,10 @@ class Bands(BandedMechanism):
     def diagonals(self, rounds):
         return self.values[:, :rounds]
 
-    def cast_to_float32(self):
-        return self
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Column(ToeplitzMechanism):
-    """Any coefficients."""
+class Column(AsStored, ToeplitzMechanism):
+    """A Toeplitz mechanism of any coefficients."""
 
     kind = "Toeplitz"
     column: np.ndarray
@@ -67,9 +68,6 @@ class Column(ToeplitzMechanism):
 
     def inverse_coefficients(self, rounds):
         return np.linalg.inv(self.encoder(rounds))[:, 0]
-
-    def cast_to_float32(self):
-        return self
 
 
 def timed(mechanism, participation):
@@ -92,10 +90,10 @@ def main():
     ]
     print(f"{'matrix':10} {'schema':10} {'b':>4} {'k':>5} {'wall s':>7} {'cpu s':>7}  rule")
     for mechanism, schema in itertools.product(mechanisms, (tff_mf.MinSep, tff_mf.FixedEpoch)):
-        for min_sep, limit in SCHEMAS:
-            participation = schema(min_sep=min_sep, max_participations=limit)
+        for min_sep, most in SCHEMAS:
+            participation = schema(min_sep=min_sep, max_participations=most)
             wall, processor, result = timed(mechanism, participation)
-            row = f"{mechanism.kind:10} {schema.__name__:10} {min_sep:4} {limit:5} {wall:7.3f} {processor:7.3f}"
+            row = f"{mechanism.kind:10} {schema.__name__:10} {min_sep:4} {most:5} {wall:7.3f} {processor:7.3f}"
             print(f"{row}  {result.rule}", flush=True)
 
 

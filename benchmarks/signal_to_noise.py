@@ -1,11 +1,11 @@
-"""Accuracy of short training runs on `pydoc` against the estimates of `tff_mf.experiments.signal_to_noise`.
+"""Accuracy of short training runs on `pydoc` against the estimates of `tff_mf.experiments.planning.signal_to_noise`.
 
 python benchmarks/signal_to_noise.py --data FILE --out FILE.jsonl [--only WORD]
 python benchmarks/signal_to_noise.py --out FILE.jsonl --table
 
-Where the limits of the estimates come from. Noise and the server's rate follow from the estimates: σ is chosen so that
-the accumulated noise is so many times the accumulated signal, the rate so that the model has so much noise a parameter.
-FILE.jsonl has a line a run, and what it has is not run again. `--data` is a file of `tff-mf data pydoc --out FILE`.
+The limits of the estimates come from these runs. Noise and the server's rate follow from the estimates: σ from the
+ratio of accumulated noise to accumulated signal, and the rate from the noise per parameter of the model. FILE.jsonl has
+one line a run; runs that are in it are not repeated. `--data` is a file of `tff-mf data pydoc --out FILE`.
 
 The training is that of `tff-mf train --model conv` (one step of SGD a client, clipped updates, momentum and cooldown on
 the server) in NumPy, at a quarter of TFF's time or less.
@@ -35,7 +35,7 @@ VARIED_ACCUMULATED, VARIED_PER_PARAMETER = (0.1, 0.3, 0.6, 1.0), (0.15, 0.5)
 BASE = "n = 120, d = 133,364, blt"
 COHORT, CLIENTS, SENTENCES, LENGTH, WORDS = 200, 10, 16, 20, 2000
 MOMENTUM, COOLDOWN = 0.9, 0.25
-# After the words, as in TFF: what is not in the vocabulary, beginning and end of a sentence.
+# After the words, as in TFF: unknown word, beginning and end of a sentence.
 UNKNOWN, BEGIN, END = WORDS + 1, WORDS + 2, WORDS + 3
 TEST_SENTENCES = 1000
 
@@ -44,7 +44,7 @@ Weights = list[np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run: what varies, and the two estimates that noise and rate are chosen by."""
+    """A run: its setting, and the two estimates from which noise and rate are chosen."""
 
     varied: str
     accumulated: float
@@ -57,7 +57,7 @@ class Point:
 
 
 def points() -> Iterator[Point]:
-    """Noise and rate in full for one setting, some of both for others that differ from it in one thing."""
+    """All values of noise and rate for one setting, and some for settings that differ from it in one value."""
     for ratio in ACCUMULATED:
         for noise in PER_PARAMETER:
             yield Point(varied=BASE, accumulated=ratio, per_parameter=noise)
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="")
-    parser.add_argument("--table", action="store_true", help="print the table of what is done, and run nothing")
+    parser.add_argument("--table", action="store_true", help="print the table of finished runs, and run nothing")
     arguments = parser.parse_args()
     lines = arguments.out.read_text(encoding="utf-8").splitlines() if arguments.out.is_file() else []
     rows = [json.loads(line) for line in lines]
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[str, Any]:
-    """Trains, and returns the point with what came of it."""
+    """Trains, and returns the point with its results."""
     start = time.perf_counter()
     schema = tff_mf.MinSep(min_sep=point.rounds // 2, max_participations=2)
     mechanism = mechanism_names.build(point.mechanism, rounds=point.rounds, participation=schema)
@@ -127,7 +127,7 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
 
 
 def _sentences(data: pathlib.Path, split: str, vocabulary: list[str]) -> dict[str, np.ndarray]:
-    """Sentences of each client as numbers `[sentences, length + 1]`, as TFF's task has them."""
+    """Returns the sentences of each client as numbers `[sentences, length + 1]`, as in TFF's task."""
     number = collections.defaultdict(lambda: UNKNOWN, {word: i + 1 for i, word in enumerate(vocabulary)})
     found: dict[str, list[list[int]]] = collections.defaultdict(list)
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
@@ -161,7 +161,7 @@ def _hidden(weights: Weights, words: np.ndarray, known: np.ndarray) -> tuple[np.
 
 
 def _update(weights: Weights, words: np.ndarray, clip_norm: float) -> np.ndarray:
-    """What one step of SGD at rate 1 on the mean loss per word changes, clipped."""
+    """Returns the clipped update of one step of SGD at rate 1 on the mean loss per word."""
     embedding, convolution, _, dense, out = weights
     known = words[:, 1:] > 0
     targets = words[:, 1:][known]
@@ -182,7 +182,7 @@ def _update(weights: Weights, words: np.ndarray, clip_norm: float) -> np.ndarray
 
 
 def _accuracy(weights: Weights, words: np.ndarray) -> float:
-    """Over words of the vocabulary: neither padding, nor ends, nor unknown words."""
+    """Returns the accuracy over words of the vocabulary, without padding, ends and unknown words."""
     targets = words[:, 1:]
     known = (targets > 0) & (targets <= WORDS)
     guesses = np.argmax(_hidden(weights, words, known)[2] @ weights[3] + weights[4], 1)
@@ -190,7 +190,7 @@ def _accuracy(weights: Weights, words: np.ndarray) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    """Accuracies in percent: of the base by both estimates, and of all settings at the better of their two rates."""
+    """Prints accuracies in percent: of the base by both estimates, and of all settings at the better of two rates."""
     found = {(row["varied"], row["accumulated"], row["per_parameter"]): row["accuracy"] for row in rows}
     print("| noise / signal | " + " | ".join(f"{noise} a parameter" for noise in PER_PARAMETER) + " |")
     print("|--:|" + "--:|" * len(PER_PARAMETER))

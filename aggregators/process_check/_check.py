@@ -160,4 +160,4 @@ def _covariance(
         findings.unjudged(("noise",), text, "Pass server_learning_rate=, that of the first round.")
         return
     whitened = rows / (unit.size * sigma)
-    _noise.covariance(whitened, encoder=encoder, room=unit.error, findings=findings)
+    _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, findings=findings)

@@ -62,13 +62,13 @@ def is_normal(rows: np.ndarray) -> bool:
     return bool(stats.kstest(first, "norm").pvalue > CHANCE)
 
 
-def covariance(rows: np.ndarray, *, encoder: np.ndarray, room: float, findings: Findings) -> None:
+def covariance(rows: np.ndarray, *, encoder: np.ndarray, relative_error: float, findings: Findings) -> None:
     """Tests that C·rows are independent standard normals: by χ² tests of each round and of the correlations.
 
     Args:
         rows: Noise divided by the claimed standard deviation of a coordinate of z.
         encoder: The claimed C.
-        room: Relative error of that standard deviation.
+        relative_error: Relative error of that standard deviation.
         findings: Receives the findings.
     """
     some = np.abs(rows[0, :_COMPARED])
@@ -79,10 +79,10 @@ def covariance(rows: np.ndarray, *, encoder: np.ndarray, room: float, findings: 
     rounds, coordinates = white.shape
     sums = np.sum(white**2, axis=1)
     each = CHANCE / (4 * rounds)
-    low = stats.chi2.ppf(each, coordinates) * (1 - room) ** 2
-    high = stats.chi2.isf(each, coordinates) * (1 + room) ** 2
+    low = stats.chi2.ppf(each, coordinates) * (1 - relative_error) ** 2
+    high = stats.chi2.isf(each, coordinates) * (1 + relative_error) ** 2
     degrees, total = sums.size * coordinates, float(np.sum(sums))
-    least = stats.chi2.ppf(CHANCE / 4, degrees) * (1 - room) ** 2
+    least = stats.chi2.ppf(CHANCE / 4, degrees) * (1 - relative_error) ** 2
     ratio = math.sqrt(total / degrees)
     findings.measured["noise_over_claimed"] = ratio
     findings.measured["smallest_shortfall_seen"] = 1 - math.sqrt(least / degrees)

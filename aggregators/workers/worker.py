@@ -70,8 +70,9 @@ def running_worker(
     thread that started it ends, even by SIGKILL; for a worker that is not isolated, this needs util-linux.
 
     TFF's worker listens on every interface, without access control and without encryption. An isolated worker runs in
-    a network namespace with loopback only, and is reached through a process that forwards connections of this user (and
-    of root) on this machine, and no others. It has no network access itself and can only read files.
+    a network namespace with loopback only, and is reached through a process that forwards connections of this user on
+    this machine and refuses all others (root can get around that). It has no network access itself and can only read
+    files.
 
     Args:
         port: Port to listen on. If `None`, a free one, or for an isolated worker a Unix socket in a

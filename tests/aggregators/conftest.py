@@ -12,14 +12,14 @@ from tff_mf.aggregators.computations import forms
 
 @pytest.fixture(scope="session", autouse=True)
 def _tff():
-    """One worker for all tests of this floor: starting one takes seconds."""
+    """One worker for all tests of the layer, since starting one takes seconds."""
     with aggregators.tff_session():
         yield
 
 
 @pytest.fixture(scope="session")
 def regression():
-    """A small learning problem: how to build its process, its clients' data, and weights to start from."""
+    """A small learning problem: builds its process, and has its clients' data and initial weights."""
     return Regression()
 
 
@@ -30,7 +30,7 @@ def _parts():
 
 @pytest.fixture(scope="module")
 def taken_apart_once(_parts):
-    """Resident contexts of a module share the parts of computations, which each context would make for itself."""
+    """Resident contexts of a module share the parts of computations, which each context would otherwise compute."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forms, "take_apart", _parts)
         yield
@@ -101,7 +101,7 @@ class Regression:
         return aggregators.build_mf_aggregator(mechanism or tff_mf.BLT.production("b400"), **arguments)
 
     def process(self, aggregator=None):
-        """That of an aggregator, or of the default one, which is traced once, as its noise is of a seed."""
+        """The process of an aggregator, or that of the default one, which has a fixed seed and is traced once."""
         return self._of(aggregator) if aggregator else self._default
 
     @functools.cached_property

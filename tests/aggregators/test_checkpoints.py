@@ -1,4 +1,4 @@
-"""Checkpoints hold what cannot be computed again, and nothing that is released is ever run again."""
+"""Checkpoints contain everything that cannot be recomputed, and no released round is run again."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ SHAPE = 3000
 
 @pytest.fixture(scope="module")
 def resident(taken_apart_once):
-    """One worker for all tests of this file; TFF's own context is the default one again."""
+    """One worker for all tests of this file; TFF's own context is the default one afterwards."""
     stack = tff.framework.get_context_stack()
     ordinary = stack.current
     with aggregators.resident_context() as context:
@@ -53,7 +53,7 @@ def in_resident_context(resident):
 
 @pytest.fixture
 def in_context(context, resident):
-    """TFF's own context, or the resident one."""
+    """TFF's own context, or the resident context."""
     stack = tff.framework.get_context_stack()
     with stack.install(resident) if context == "resident" else contextlib.nullcontext():
         yield
@@ -62,7 +62,7 @@ def in_context(context, resident):
 @CONTEXTS
 @pytest.mark.parametrize("rows", ["replay", "save"])
 @pytest.mark.usefixtures("in_context")
-def test_a_state_comes_back_as_it_was(regression, tmp_path, rows):
+def test_a_loaded_state_equals_the_saved_one(regression, tmp_path, rows):
     aggregator = regression.aggregator(insecure_seed=None)
     process = aggregator.create(tff.TensorType(np.float32, [SHAPE]))
     manager = aggregators.CheckpointManager(tmp_path / "c", aggregator=aggregator, rows=rows)
@@ -78,7 +78,7 @@ def test_a_state_comes_back_as_it_was(regression, tmp_path, rows):
     assert loaded["tuple"][1].shape == (0, 3)
     np.testing.assert_array_equal(flat(noise_of(loaded["state"]).rows), flat(noise_of(saved["state"]).rows))
     np.testing.assert_array_equal(noise_of(loaded["state"]).keys, noise_of(saved["state"]).keys)
-    # The next round draws a fresh key on the same past.
+    # The next round draws a fresh key after the same past.
     after = process.next(loaded["state"], [np.ones(SHAPE, np.float32)])
     again = process.next(loaded["state"], [np.ones(SHAPE, np.float32)])
     assert noise_of(after.state).round == 6
@@ -103,7 +103,7 @@ MECHANISMS = {
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.usefixtures("in_resident_context")
-def test_rows_are_drawn_again_bit_for_bit_in_the_worker(regression, tmp_path, name):
+def test_replayed_rows_are_bit_identical_in_the_worker(regression, tmp_path, name):
     aggregator = regression.aggregator(MECHANISMS[name], insecure_seed=None)
     process = aggregator.create(tff.TensorType(np.float32, [500]))
     manager = aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
@@ -123,7 +123,7 @@ def test_rows_are_drawn_again_bit_for_bit_in_the_worker(regression, tmp_path, na
 
 
 @pytest.mark.usefixtures("in_resident_context")
-def test_noise_that_starts_anew_is_drawn_again_from_its_last_start(regression, tmp_path):
+def test_restarted_noise_is_replayed_from_its_last_restart(regression, tmp_path):
     aggregator = regression.aggregator(
         MECHANISMS["tree-full"],
         insecure_seed=None,
@@ -141,7 +141,7 @@ def test_noise_that_starts_anew_is_drawn_again_from_its_last_start(regression, t
         np.testing.assert_array_equal(one, other)
 
 
-def test_it_is_no_larger_than_it_must_be(regression, tmp_path):
+def test_a_checkpoint_is_little_larger_than_the_model(regression, tmp_path):
     aggregator = regression.aggregator()
     process = aggregator.create(tff.TensorType(np.float32, [SHAPE]))
     state = process.next(process.initialize(), [np.ones(SHAPE, np.float32)]).state
@@ -157,7 +157,7 @@ def test_it_is_no_larger_than_it_must_be(regression, tmp_path):
     assert sizes["save"] > 4 * SHAPE * 4
 
 
-def test_old_ones_are_deleted_and_a_version_is_never_written_twice(tmp_path):
+def test_old_checkpoints_are_deleted_and_no_version_is_written_twice(tmp_path):
     manager = aggregators.CheckpointManager(tmp_path / "c", keep=2)
     assert asyncio.run(manager.load_latest({"x": 0})) == (None, 0)
     for version in (1, 2, 10):
@@ -189,14 +189,14 @@ MANAGERS = {
 
 @functools.cache
 def aggregator_and_process(regression, name):
-    """Those of other noise; of the first, if it has no name. A process is traced once, and runs in any context."""
+    """An aggregator with the named noise, or the first one, and its process, which is traced once for all contexts."""
     mine = {"insecure_seed": None, "noise_multiplier": 0.5, "clip_norm": 1.0}
     aggregator = regression.aggregator(**{**mine, **OTHER_NOISE.get(name, {})})
     return aggregator, aggregator.create(tff.TensorType(np.float32, [2]))
 
 
 def saved_by_another(regression, manager, name):
-    """Saves the state of one aggregator; returns what loads it for the process of another, and that process."""
+    """Saves the state of one aggregator; returns it, the process of another, and a function that loads it for that."""
     (ours, process), (other, others) = (aggregator_and_process(regression, each) for each in (None, name))
     state = process.next(process.initialize(), [np.ones(2, np.float32)]).state
     asyncio.run(manager(ours).save({"state": state}, 1))
@@ -205,7 +205,7 @@ def saved_by_another(regression, manager, name):
 
 @pytest.mark.parametrize("name", OTHER_NOISE)
 @pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
-def test_a_state_of_other_noise_is_not_loaded(regression, tmp_path, manager, name):
+def test_a_state_with_other_noise_is_not_loaded(regression, tmp_path, manager, name):
     _, others, load = saved_by_another(regression, lambda each: manager(tmp_path, each), name)
     with pytest.raises(tff_mf.InputError, match=r"other noise|another structure"):
         load(others.initialize())
@@ -214,7 +214,7 @@ def test_a_state_of_other_noise_is_not_loaded(regression, tmp_path, manager, nam
 @CONTEXTS
 @pytest.mark.parametrize("name", ["smaller σ", "smaller ζ", "same product", "known keys", "mechanism"])
 @pytest.mark.usefixtures("in_context")
-def test_a_state_of_other_noise_is_refused_in_the_graph_whatever_loaded_it(regression, tmp_path, name):
+def test_the_graph_refuses_a_state_with_other_noise(regression, tmp_path, name):
     files = {}
 
     def manager(aggregator):
@@ -227,7 +227,7 @@ def test_a_state_of_other_noise_is_refused_in_the_graph_whatever_loaded_it(regre
             others.next(loaded, [np.ones(2, np.float32)])
 
 
-def test_keys_without_rows_ask_for_the_aggregator(regression, tmp_path):
+def test_loading_keys_without_rows_needs_the_aggregator(regression, tmp_path):
     aggregator = regression.aggregator()
     state = aggregator.create(tff.TensorType(np.float32, [2])).initialize()
     asyncio.run(aggregators.CheckpointManager(tmp_path, aggregator=aggregator).save(state, 1))
@@ -257,7 +257,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
             asyncio.run(manager.load(1, {"x": 0}))
 
 
-def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     manager = aggregators.CheckpointManager(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
@@ -292,7 +292,7 @@ def test_a_release_waits_for_the_checkpoint(tmp_path):
     assert recording.seen == [("alone", []), ("waits", ["checkpoint_1.safetensors"])]
 
 
-def test_after_a_checkpoint_that_failed_nothing_is_released(tmp_path, monkeypatch):
+def test_nothing_is_released_after_a_failed_checkpoint(tmp_path, monkeypatch):
     checkpoints = aggregators.CheckpointManager(tmp_path)
     recording = Recording(tmp_path)
     manager = aggregators.WriteAheadReleaseManager(recording, checkpoints)
@@ -310,7 +310,7 @@ def test_after_a_checkpoint_that_failed_nothing_is_released(tmp_path, monkeypatc
 
 
 def program(regression, folder, rounds):
-    # Of the same seed as the default process.
+    # It has the seed of the default process.
     aggregator = regression.aggregator()
     checkpoints = aggregators.CheckpointManager(folder, aggregator=aggregator)
     metrics = tff.program.MemoryReleaseManager()
@@ -333,7 +333,7 @@ def program(regression, folder, rounds):
 
 
 @pytest.mark.usefixtures("in_resident_context")
-def test_the_training_program_of_tff_resumes_from_them(regression, tmp_path):
+def test_tffs_training_program_resumes_from_a_checkpoint(regression, tmp_path):
     whole = program(regression, tmp_path / "whole", 4)
     first = program(regression, tmp_path / "parts", 2)
     second = program(regression, tmp_path / "parts", 4)

@@ -1,4 +1,4 @@
-"""Clients that misbehave: what they send counts for nothing, and changes neither noise nor guarantee."""
+"""Misbehaving clients: their updates count as zero or are clipped, and change neither noise nor guarantee."""
 
 import collections
 
@@ -55,7 +55,7 @@ def flat(structure):
 
 
 @pytest.mark.parametrize("bad", NOT_FINITE.values(), ids=NOT_FINITE)
-def test_what_is_not_finite_counts_for_nothing(process, bad):
+def test_a_value_that_is_not_finite_counts_as_zero(process, bad):
     expected = released(process, HONEST, HONEST)
     found = released(process, [*HONEST, bad], [bad, *HONEST, bad])
     for one, other, rejected in zip(found, expected, (1, 2), strict=True):
@@ -71,19 +71,19 @@ def test_what_is_not_finite_counts_for_nothing(process, bad):
 
 
 @pytest.mark.parametrize("bad", [value(LARGEST), value(-1e20), value(1e3), mixed(LARGEST, 0.0)])
-def test_what_is_huge_moves_the_sum_by_the_clip_norm_at_most(process, bad):
+def test_a_huge_value_moves_the_sum_by_at_most_the_clip_norm(process, bad):
     (without,), (with_it,) = released(process, HONEST), released(process, [*HONEST, bad])
     moved = 3 * np.linalg.norm(flat(with_it.result) - flat(without.result))
-    # The margin is that of float32 sums of numbers near 10, which are the noise.
+    # The tolerance is that of float32 sums with noise of about 10.
     assert moved <= 1 + 1e-5
     assert with_it.measurements["rejected_clients"] == 0
 
 
-def test_who_vanishes_leaves_divisor_and_noise_as_they_are(process):
-    (nobody,), (all_of_them,) = released(process, []), released(process, HONEST)
-    moved = 3 * (flat(all_of_them.result) - flat(nobody.result))
+def test_dropouts_change_neither_divisor_nor_noise(process):
+    (none,), (everyone,) = released(process, []), released(process, HONEST)
+    moved = 3 * (flat(everyone.result) - flat(none.result))
     np.testing.assert_allclose(moved, flat(value(0.1)), atol=1e-5)
-    assert np.abs(flat(nobody.result)).min() > 0
+    assert np.abs(flat(none.result)).min() > 0
 
 
 def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(process):
@@ -94,20 +94,20 @@ def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(proces
     np.testing.assert_array_equal(flat(process.next(state, HONEST).result), flat(released(process, HONEST)[0].result))
 
 
-def test_rejections_are_measured_only_if_asked_for():
+def test_rejections_are_measured_only_on_request():
     plain = aggregator().create(VALUE_TYPE)
     output = plain.next(plain.initialize(), [*HONEST, value(np.nan)])
     assert list(output.measurements) == ["dp_query_metrics", "dp"]
     assert list(output.measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
 
 
-def test_only_an_aggregator_can_count():
+def test_count_rejected_refuses_anything_but_an_aggregator():
     with pytest.raises(TypeError, match="aggregator="):
         aggregators.count_rejected(3)
 
 
 def test_the_bound_holds_in_tffs_worker():
-    """Its kernels are another build of TensorFlow: order of sums, and what becomes of subnormal numbers."""
+    """The worker has another build of TensorFlow, which may differ in the order of sums and in subnormal numbers."""
     factory = aggregator(noise_multiplier=0.0, clients_per_round=1, insecure_seed=None)
     size = 2**16
     process = factory.create(tff.TensorType(np.float32, [size]))

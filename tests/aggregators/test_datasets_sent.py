@@ -1,4 +1,4 @@
-"""Nothing of clients' data piles up in the worker."""
+"""Clients' datasets do not accumulate in the worker."""
 
 import ctypes
 import functools
@@ -20,7 +20,7 @@ _PRIME = 1_000_003
 
 
 def numbers(texts, *vocabularies):
-    """Returns a dataset that looks its texts up in each of the vocabularies."""
+    """Returns a dataset that looks its strings up in each of the vocabularies."""
     tables = [
         tf.lookup.StaticVocabularyTable(
             tf.lookup.KeyValueTensorInitializer(words, tf.range(len(words), dtype=tf.int64)), num_oov_buckets=1
@@ -47,7 +47,7 @@ def read(graph):
     return list(tf.data.experimental.from_variant(variant, NUMBER).as_numpy_iterator())
 
 
-def test_tables_are_named_by_what_they_hold():
+def test_tables_are_named_by_their_content():
     one, other = ["a", "b", "c"], ["c", "b", "a"]
     first, again = (_datasets.lightened(serialized(numbers(["b", "c", "?"], one))) for _ in range(2))
     assert table_names(first) == table_names(again)
@@ -61,7 +61,7 @@ def test_tables_are_named_by_what_they_hold():
     assert read(twice) == [3, 4]
 
 
-def test_what_has_no_static_table_is_left_alone():
+def test_a_dataset_without_static_tables_is_unchanged():
     plain = serialized(tf.data.Dataset.range(3))
     assert _datasets.lightened(plain) is plain
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
@@ -108,7 +108,7 @@ def digested():
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_what_the_worker_reads_is_what_was_sent(digested, name):
+def test_the_worker_reads_the_elements_that_were_sent(digested, name):
     dataset = DATASETS[name](tf.data.Dataset.range(1, 8))
     sent = list(dataset.as_numpy_iterator())
     assert read(_datasets.lightened(serialized(dataset))) == sent
@@ -133,7 +133,7 @@ PAIRS = {
 
 
 def pairs(dtypes, maps=1):
-    """Returns a dataset that computes all parts of its elements anew in each of some maps."""
+    """Returns a dataset with several maps, each of which recomputes all parts of its elements."""
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tf.range(3, dtype=dtype) for dtype in dtypes))
     for _ in range(maps):
         dataset = dataset.map(lambda *parts: tuple(part + tf.cast(1, part.dtype) for part in parts))
@@ -151,7 +151,7 @@ def test_functions_that_return_an_int32_are_compiled_for_one_device_too(dtypes):
     assert list(again.as_numpy_iterator()) == list(dataset.as_numpy_iterator())
 
 
-def test_a_function_that_is_called_as_well_is_left_alone():
+def test_a_function_that_is_also_called_directly_is_unchanged():
     @tf.function
     def grown(number):
         return number + 1
@@ -169,8 +169,8 @@ class _Allocated(ctypes.Structure):
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
 @pytest.mark.parametrize("dtypes", [(tf.float32,), (tf.int32, tf.float32)], ids=["float32", "int32 and float32"])
-def test_a_session_keeps_nothing_of_the_functions_of_a_dataset(dtypes):
-    """As TFF's worker runs them, with one session for all clients; for several devices it keeps 113 bytes of each."""
+def test_a_session_keeps_no_memory_for_the_functions_of_a_dataset(dtypes):
+    """TFF's worker has one session for all clients; compiled for several devices, it keeps 113 bytes of each."""
     maps, clients = 16, 50
     allocated = ctypes.CDLL(None).mallinfo2
     allocated.restype = _Allocated
@@ -193,7 +193,7 @@ def test_a_session_keeps_nothing_of_the_functions_of_a_dataset(dtypes):
     assert kept < 60
 
 
-def test_the_worker_keeps_one_table_and_not_one_a_client():
+def test_the_worker_keeps_one_table_for_all_clients():
     looked_up = tf.function(lambda text: numbers(tf.reshape(text, [1]), WORDS)._variant_tensor)
     total = tff.tensorflow.computation(
         lambda sequence: sequence.reduce(tf.constant(0, tf.int64), lambda so_far, number: so_far + number),
@@ -207,9 +207,9 @@ def test_the_worker_keeps_one_table_and_not_one_a_client():
     def client(number):
         return tf.data.experimental.from_variant(looked_up(tf.constant(WORDS[number])), NUMBER)
 
-    # Other tests of this process may have a worker of their own.
+    # Other tests of this process may have their own worker.
     others = set(psutil.Process().children())
-    # Two clients at a time: what eight need at once moved the size by 35 MB on a busy machine.
+    # Two clients at a time: the peak of eight varied by 35 MB on a busy machine.
     with aggregators.resident_context(max_concurrent_computation_calls=2):
         sizes = []
         for turn in range(10):
@@ -217,5 +217,5 @@ def test_the_worker_keeps_one_table_and_not_one_a_client():
             alive = {child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
             (worker,) = alive - others
             sizes.append(worker.memory_info().rss)
-    # A table has 20,000 strings of 70 bytes, and 64 clients had one: 90 MB and more.
+    # One table of 20,000 strings of 70 bytes for each of 64 clients would take 90 MB or more.
     assert sizes[-1] - sizes[1] < 60 * 1e6, sizes

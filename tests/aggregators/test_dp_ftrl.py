@@ -1,4 +1,4 @@
-"""DP-FTRL on the server: against its definition, against SGDM, and in a pipeline."""
+"""DP-FTRL on the server, compared with its definition and with SGDM, and in a pipeline."""
 
 import collections
 
@@ -32,7 +32,7 @@ def run(optimizer, gradients, rate_of=None):
 
 
 def by_definition(gradients, rate_of, momentum, nesterov, restart_every):
-    """The paper's sums, written out."""
+    """Literal implementation of the paper's sums."""
     rows = np.stack([np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(each)]) for each in gradients])
     start = np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(next(updates(1, seed=9)))])
     models, begin = [], 0
@@ -52,14 +52,14 @@ def by_definition(gradients, rate_of, momentum, nesterov, restart_every):
     restart_every=st.none() | st.integers(1, 5),
     rates=st.lists(st.floats(0.0, 2.0, width=32), min_size=8, max_size=8),
 )
-def test_models_are_those_of_the_definition(momentum, nesterov, restart_every, rates):
+def test_models_follow_the_definition(momentum, nesterov, restart_every, rates):
     optimizer = aggregators.build_dp_ftrl(1.0, momentum, nesterov=nesterov, restart_every=restart_every)
     gradients = list(updates(8))
     expected = by_definition(gradients, rates.__getitem__, momentum, nesterov, restart_every)
     np.testing.assert_allclose(run(optimizer, gradients, rates.__getitem__), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_without_restarts_and_at_a_constant_rate_it_is_sgdm():
+def test_without_restarts_a_constant_rate_gives_sgdm():
     ours = run(aggregators.build_dp_ftrl(0.3, 0.9), updates(12))
     np.testing.assert_allclose(
         ours, run(tff.learning.optimizers.build_sgdm(0.3, 0.9), updates(12)), rtol=1e-4, atol=1e-4
@@ -69,7 +69,7 @@ def test_without_restarts_and_at_a_constant_rate_it_is_sgdm():
     assert np.all(np.abs(restarted[6] - ours[6]) > 1e-3)
 
 
-def test_noise_and_optimizer_restart_in_one_round():
+def test_noise_and_optimizer_restart_in_the_same_round():
     """A whole learning process with the tree of DP-FTRL-TR, and a rate that changes."""
 
     def model_fn():

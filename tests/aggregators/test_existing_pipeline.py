@@ -1,4 +1,4 @@
-"""An existing pipeline swaps one argument, and keeps everything else."""
+"""An existing pipeline replaces one argument and keeps everything else."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from tff_mf import aggregators
 
 
 def their_model():
-    """A model of their own, with a shape that nothing of ours knows."""
+    """A model of a user's own pipeline."""
     keras_model = tf.keras.Sequential(
         [
             tf.keras.layers.InputLayer(input_shape=(5,)),
@@ -54,7 +54,7 @@ def train(rounds=12, **arguments):
     return losses, state
 
 
-def test_swapping_model_aggregator_is_all():
+def test_replacing_model_aggregator_is_enough():
     aggregator = aggregators.build_mf_aggregator(
         tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=0.05, clients_per_round=8
     )
@@ -68,7 +68,7 @@ def test_swapping_model_aggregator_is_all():
     assert all(np.any(row != 0) for row in noise.rows)
 
 
-def test_it_composes_with_the_factories_of_tff():
+def test_the_aggregator_composes_with_tffs_factories():
     inner = aggregators.build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=0.0, clients_per_round=2)
     zeroing = tff.aggregators.zeroing_factory(10.0, inner)
     process = zeroing.create(tff.TensorType(np.float32, [2]))
@@ -80,7 +80,7 @@ def modes(folder):
     return {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
 
 
-def test_their_program_states_are_for_all_to_read_and_ours_for_nobody(tmp_path):
+def test_checkpoints_are_private_unlike_tffs_program_states(tmp_path):
     process = mean(noise_multiplier=1.0).create(tff.TensorType(np.float32, [2]))
     state = process.next(process.initialize(), [[0.3, 0.4]]).state
     before = os.umask(0o022)
@@ -114,7 +114,7 @@ def linear_model():
 
 
 def by_hand(clients, kernel, bias, *, rounds, clip_norm, divisor, rate, momentum):
-    """FedSGDM in NumPy: clipped mean gradients, summed, over a constant, and SGD with momentum on the server."""
+    """FedSGDM in NumPy: the sum of clipped mean gradients over a constant, and SGD with momentum on the server."""
     weights = np.concatenate([kernel.ravel(), bias]).astype(np.float64)
     velocity = np.zeros_like(weights)
     for _ in range(rounds):
@@ -128,9 +128,9 @@ def by_hand(clients, kernel, bias, *, rounds, clip_norm, divisor, rate, momentum
     return weights
 
 
-def test_fed_sgd_with_momentum_is_what_is_computed_by_hand():
+def test_fed_sgd_with_momentum_matches_numpy():
     generator = np.random.default_rng(1)
-    # Of very different sizes, in batches whose last is smaller: each weighs the same, and sends its mean gradient.
+    # Clients have very different sizes and a smaller last batch; each sends its mean gradient with equal weight.
     clients = [
         (scale * generator.normal(size=(count, 5)), generator.normal(size=(count, 1)))
         for count, scale in ((3, 1.0), (40, 1.0), (7, 0.05))
@@ -151,7 +151,7 @@ def test_fed_sgd_with_momentum_is_what_is_computed_by_hand():
     found = np.concatenate([np.ravel(part) for part in process.get_model_weights(state).trainable])
     arguments = {"rounds": 6, "divisor": 3, "rate": 0.3, "momentum": 0.9}
     np.testing.assert_allclose(found, by_hand(clients, kernel, bias, clip_norm=0.7, **arguments), rtol=1e-4)
-    # Clipping and momentum are in it.
+    # Clipping and momentum have an effect.
     assert not np.allclose(found, by_hand(clients, kernel, bias, clip_norm=1e9, **arguments), rtol=1e-2)
     assert output.metrics["client_work"]["train"] == {}
 
@@ -183,7 +183,7 @@ def test_weights_are_ignored():
     np.testing.assert_array_equal(*results)
 
 
-def test_an_algorithm_with_weights_is_told_what_it_needs():
+def test_an_algorithm_with_weights_gets_an_error_with_the_remedy():
     with pytest.raises(TypeError, match=r"as_weighted_aggregator.*ignores the weights") as caught:
         tff.learning.algorithms.build_fed_sgd(linear_model, model_aggregator=mean())
     assert isinstance(caught.value, tff_mf.InputError)
@@ -210,7 +210,7 @@ VALUE, WEIGHT = tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
 
 
 @pytest.mark.parametrize("name", DIVIDING)
-def test_a_factory_that_divides_is_refused_around_it(name):
+def test_a_factory_that_divides_cannot_wrap_the_aggregator(name):
     with pytest.raises(tff_mf.InputError, match=r"MeanFactory would divide.*as_weighted_aggregator"):
         DIVIDING[name](mean(noise_multiplier=1.0))
 

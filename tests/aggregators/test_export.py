@@ -1,4 +1,4 @@
-"""Exported stages, run by TensorFlow in a process that has neither TFF nor tff-mf, against TFF."""
+"""Exported stages, run by TensorFlow in a process without TFF and tff-mf, compared with TFF."""
 
 import collections
 import json
@@ -26,13 +26,13 @@ MECHANISMS = {
     "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
 
-# What an operator's own server could look like: TensorFlow, NumPy, safetensors and the bundle's files.
+# An operator's own server could look like this: it needs TensorFlow, NumPy, safetensors and the exported files.
 RUN = """
 import json, pathlib, sys
 for name in ("tensorflow_federated", "tensorflow_privacy", "tff_mf"):
     sys.modules[name] = None
 import numpy as np, safetensors.numpy, tensorflow as tf
-# Optimizing such small graphs in every call takes longer than running them.
+# Optimizing such small graphs in each call takes longer than running them.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 root, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 data = {name: list(value) for name, value in np.load(root / "data.npz").items()}
@@ -85,7 +85,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, data):
-    """A folder with an export of each mechanism, and its process and initial weights."""
+    """A folder with an export of each mechanism, the processes, and the initial weights."""
     root = tmp_path_factory.mktemp("exported")
     np.savez(root / "data.npz", features=data[0], targets=data[1])
     learned = model()
@@ -123,17 +123,17 @@ def process(learned, mean):
 
 @pytest.fixture(scope="module")
 def ended(exported):
-    """The state of each after all rounds, by TensorFlow alone."""
+    """The state of each process after all rounds, computed by TensorFlow alone."""
     root, _, _ = exported
     with (root / "log").open("w") as log:
-        # An environment that has TensorFlow and safetensors alone can be named; in this one TFF is hidden.
+        # An environment with only TensorFlow and safetensors can be named; in the tests' own, TFF is hidden.
         command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", RUN, root, str(ROUNDS)]
         subprocess.run(command, check=True, stdout=log, stderr=log, timeout=900)
     return {name: safetensors.numpy.load_file(root / name / "end") for name in MECHANISMS}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_without_tff_the_model_is_that_of_tff(name, exported, ended, data):
+def test_exported_stages_give_the_model_of_tff(name, exported, ended, data):
     _, processes, weights = exported
     clients = []
     for features, targets in zip(*data, strict=True):
@@ -151,7 +151,7 @@ def test_without_tff_the_model_is_that_of_tff(name, exported, ended, data):
 
 
 def secrets(state):
-    """Bytes that say something about the noise or the server: every key, and the beginnings of rows and momentum."""
+    """Bytes that reveal noise or state: every key, and the first bytes of rows and momentum."""
     for name, value in state.items():
         if name.endswith("__noise__keys"):
             yield from (key.tobytes() for key in value)
@@ -160,7 +160,7 @@ def secrets(state):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_devices_are_given_no_key_and_no_state(name, exported, ended):
+def test_devices_receive_neither_keys_nor_state(name, exported, ended):
     root, _, _ = exported
     on_device = b"".join(path.read_bytes() for path in sorted((root / name / "device").rglob("*")) if path.is_file())
     searched = [secret for secret in secrets(ended[name]) if secret.strip(b"\0")]
@@ -181,7 +181,7 @@ def test_files_of_an_export(exported):
     initial = root / "banded" / "server" / "initial.safetensors"
     assert stat.S_IMODE(initial.stat().st_mode) == 0o600
     fed = safetensors.numpy.load_file(initial)
-    # The matrix is no part of a graph, and neither is the model.
+    # Neither the matrix nor the model is in a graph.
     assert fed["constant__0"].size >= 6 * 600
     np.testing.assert_array_equal(fed["model__trainable__0"], weights.trainable[0])
     for name, stage in description["stages"].items():
@@ -193,7 +193,7 @@ def test_files_of_an_export(exported):
 
 @pytest.fixture(scope="module")
 def stages(exported):
-    """The stages of one export in TensorFlow, each a function of its inputs; and inputs that are right, by stage."""
+    """The stages of one export as functions in TensorFlow, and valid inputs for each stage."""
     root, _, _ = exported
     described = json.loads((root / "banded" / "stages.json").read_text())["stages"]
     loaded = {name: tf.saved_model.load(str(root / "banded" / stage["path"])) for name, stage in described.items()}
@@ -227,7 +227,7 @@ def as_other(total):
 
 
 def wrong(value):
-    """What somebody may send in the place of a tensor."""
+    """Values of another shape or type than a tensor."""
     value = np.asarray(value)
     if value.dtype == object:
         return [np.array([b"text"] * 2, object), np.float32(0)]
@@ -240,20 +240,20 @@ def wrong(value):
     ]
 
 
-# What a stage takes with the rest of a structure, and computes nothing of.
+# Inputs that belong to a stage's structures but that it does not use.
 UNREAD = {"prepare": "aggregator|finalizer", "report": "clipped|zeroed", "update": "dp_event|is_init_state"}
 
 
 def is_free(name, value, other):
-    """Whether it is another number of examples or keys, which may be any."""
+    """Whether the value only has another number of examples or keys, which is valid."""
     value = np.asarray(value)
     same = (other.dtype, other.shape[1:]) == (value.dtype, value.shape[1:]) and other.ndim == value.ndim
     return same and (name.startswith("examples__") or name.endswith("keys"))
 
 
 @pytest.mark.parametrize("name", ["prepare", "work", "accumulate", "merge", "report", "update", "initialize", "replay"])
-def test_a_graph_refuses_what_is_of_another_shape_or_type(name, stages):
-    """By the graph itself: who calls a signature, in whatever language, has nothing else that looks."""
+def test_a_graph_refuses_inputs_of_another_shape_or_type(name, stages):
+    """The graph itself has to refuse: nothing else checks a call of a signature from other languages."""
     run, right = stages
     run[name](right[name])
     accepted, tried = [], 0
@@ -273,7 +273,7 @@ def test_a_graph_refuses_what_is_of_another_shape_or_type(name, stages):
     assert tried >= 10
 
 
-def test_the_server_clips_and_counts_what_devices_send(stages):
+def test_the_server_clips_updates_and_counts_those_that_it_changed(stages):
     run, right = stages
     honest = {name: value for name, value in right["accumulate"].items() if name.startswith("update__")}
     (clipped,) = (name for name in right["accumulate"] if name.endswith("__clipped"))
@@ -310,7 +310,7 @@ def test_the_server_clips_and_counts_what_devices_send(stages):
     assert not any(name.endswith(("clipped", "zeroed")) for name in (*reported, *after))
 
 
-def test_the_device_trains_the_same_in_tensorflow_lite(exported, data):
+def test_tensorflow_lite_trains_the_same_model(exported, data):
     root, _, _ = exported
     description = json.loads((root / "identity" / "stages.json").read_text())
     runner = tf.lite.Interpreter(str(root / "identity" / description["lite"]["path"])).get_signature_runner()
@@ -326,7 +326,7 @@ def test_the_device_trains_the_same_in_tensorflow_lite(exported, data):
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
 
 
-def test_what_cannot_be_converted_says_why(tmp_path):
+def test_a_failed_conversion_gives_the_reason(tmp_path):
     @tff.tensorflow.computation(tff.TensorType(np.int32, [None]))
     def shuffled(x):
         return tf.data.Dataset.from_tensor_slices(x).shuffle(3).reduce(0, lambda a, b: 2 * a + b)
@@ -369,13 +369,13 @@ def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
     ],
     ids=["secure", "plain", "adaptive"],
 )
-def test_a_process_whose_server_cannot_clip_is_refused(changes, reason, tmp_path, exported):
+def test_a_process_without_clipping_on_the_server_is_refused(changes, reason, tmp_path, exported):
     learned = process(model(), aggregator(tff_mf.Identity(), **changes))
     with pytest.raises(tff_mf.InputError, match=reason):
         aggregators.export_process(learned, tmp_path / "out", initial_weights=exported[2], batch_size=4)
 
 
-def test_a_process_that_sends_its_noise_is_refused(tmp_path, exported):
+def test_a_process_that_sends_rows_of_noise_to_clients_is_refused(tmp_path, exported):
     _, processes, weights = exported
     inner = processes["blt"]
     state_type = inner.next.type_signature.parameter[0]

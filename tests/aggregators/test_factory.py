@@ -1,4 +1,4 @@
-"""The aggregator in TFF: types, noise, and what existing pipelines need of it."""
+"""The aggregator in TFF: types, noise, and requirements of existing pipelines."""
 
 import collections
 
@@ -53,7 +53,7 @@ def keys_of(state):
 
 @MECHANISMS
 @pytest.mark.parametrize("name", VALUE_TYPES)
-def test_type_signature_in_full(mechanism, name):
+def test_full_type_signature(mechanism, name):
     value_type = VALUE_TYPES[name]
     process = build(mechanism).create(value_type)
     dimension = flat(zeros(value_type)).size
@@ -92,8 +92,8 @@ def test_type_signature_in_full(mechanism, name):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("name", "rounds"), [("scalar", 3), ("model", 64), ("list", 12)])
-def test_noise_is_the_inverse_times_the_recorded_noise_and_no_round_follows_the_last(make_mechanism, name, rounds):
-    """In the worker, and in the graphs that TFF traces, where operators of tensors can mean something else."""
+def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_last_fails(make_mechanism, name, rounds):
+    """In the worker, with the graphs that TFF traces, in which operators of tensors may behave differently."""
     mechanism = make_mechanism(rounds)
     process, value = build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name])
     results, state = stream(process, value, rounds)
@@ -107,8 +107,8 @@ def test_noise_is_the_inverse_times_the_recorded_noise_and_no_round_follows_the_
             process.next(state, [value])
 
 
-def test_rows_longer_than_a_part(monkeypatch):
-    """A model of many parameters is taken in parts, which the worker's TensorFlow puts where they stay."""
+def test_noise_of_models_that_are_processed_in_parts(monkeypatch):
+    """Large models are processed in parts, which the worker's TensorFlow writes in place."""
     monkeypatch.setattr(_rows, "_LARGEST_PART", 128)
     mechanism, value_type = tff_mf.BandedToeplitz.square_root(30), tff.TensorType(np.float32, [1000])
     results, state = stream(build(mechanism).create(value_type), np.zeros(1000, np.float32), 40)
@@ -131,7 +131,7 @@ def test_the_round_after_the_last_of_a_run_is_refused(changes):
 
 @MECHANISMS
 def test_covariance_through_tff(mechanism):
-    """2,000 streams of six rounds at once: the coordinates of a model are independent."""
+    """The independent coordinates of one model are 2,000 streams of six rounds."""
     dimension, rounds = 2000, 6
     value_type = tff.TensorType(np.float32, [dimension])
     results, _ = stream(build(mechanism).create(value_type), np.zeros(dimension, np.float32), rounds)
@@ -159,13 +159,13 @@ def test_two_initial_states_and_two_steps_of_one_state_never_share_noise():
     assert not np.any(again[0] == again[1])
 
 
-def test_the_mean_is_over_the_constant_and_clients_are_clipped():
+def test_clients_are_clipped_and_the_divisor_is_constant():
     process = build(noise_multiplier=0.0).create(VALUE_TYPES["scalar"])
     output = process.next(process.initialize(), [1.0, 1.0, 100.0, float("nan"), float("-inf")])
     np.testing.assert_allclose(output.result, (1 + 1 + 2) / 4, rtol=1e-4)
 
 
-def test_measurements_are_of_the_noise_alone():
+def test_measurements_describe_only_the_noise():
     process = build().create(VALUE_TYPES["scalar"])
     first = process.next(process.initialize(), [1.0])
     second = process.next(first.state, [0.0, float("nan"), 3.0])
@@ -191,13 +191,13 @@ def test_compiles_to_map_reduce_form_and_distribute_aggregate_form(make_mechanis
     assert compiles(build(make_mechanism(6)).create(VALUE_TYPES["model"]))
 
 
-def test_restarts_and_adaptive_clipping_compile_too():
+def test_restarts_and_adaptive_clipping_compile_to_both_forms():
     clipping = queries.AdaptiveClipping(count_stddev=1.0)
     factory = build(tff_mf.Tree(4), restart_every=4, adaptive_clipping=clipping)
     assert compiles(factory.create(VALUE_TYPES["model"]))
 
 
-def test_noise_starts_anew_after_so_many_rounds():
+def test_noise_restarts_after_restart_every_rounds():
     mechanism = tff_mf.Tree(4)
     process = build(mechanism, restart_every=4).create(VALUE_TYPES["vector"])
     value, state, keys, results = zeros(VALUE_TYPES["vector"]), None, [], []
@@ -222,7 +222,7 @@ def test_restarts_are_accounted_for():
     assert often == pytest.approx(once / 2, rel=1e-9)
 
 
-def test_clip_norm_follows_the_clients_at_restarts_only():
+def test_the_clip_norm_adapts_only_at_restarts():
     clipping = queries.AdaptiveClipping(count_stddev=0.0, target_quantile=0.5, learning_rate=1.0)
     factory = build(tff_mf.Tree(2), noise_multiplier=0.0, restart_every=2, adaptive_clipping=clipping)
     process = factory.create(VALUE_TYPES["scalar"])
@@ -232,11 +232,11 @@ def test_clip_norm_follows_the_clients_at_restarts_only():
         state = output.state
         norms.append(output.measurements["dp_query_metrics"]["clip_norm"])
     up = 2.0 * np.exp(0.5)
-    # Reported after the round, and after the restart that it ends with.
+    # Measured after the round, and after the restart at its end.
     np.testing.assert_allclose(norms, [2.0, up, up, 2.0, 2.0], rtol=1e-5)
 
 
-def test_secure_sum_takes_the_place_of_the_sum():
+def test_a_secure_sum_replaces_the_sum():
     value_type = VALUE_TYPES["vector"]
     values = [np.full(7, 0.3, np.float32), np.full(7, -30.0, np.float32)]
     secure = build(
@@ -245,14 +245,14 @@ def test_secure_sum_takes_the_place_of_the_sum():
     assert compiles(secure)
     plain = build(insecure_seed=4).create(value_type)
     expected = plain.next(plain.initialize(), values).result
-    # Of TFF's contexts only the one for tests runs secure sums.
+    # Only TFF's test context runs secure sums.
     context = tff.backends.test.create_sync_test_cpp_execution_context()
     with tff.framework.get_context_stack().install(context):
         found = secure.next(secure.initialize(), values).result
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_debug_measurements_go_around_it():
+def test_debug_measurements_can_wrap_the_aggregator():
     factory = tff.learning.add_debug_measurements(build(noise_multiplier=0.0))
     output = factory.create(VALUE_TYPES["vector"])
     output = output.next(output.initialize(), [np.full(7, 0.1, np.float32)] * 4)
@@ -260,7 +260,7 @@ def test_debug_measurements_go_around_it():
     assert output.measurements["dp_query_metrics"]["round"] == 1
 
 
-def test_the_event_of_a_round_is_no_op_and_that_of_the_run_one_gaussian():
+def test_the_event_of_a_round_is_empty_and_that_of_the_run_is_one_gaussian():
     factory = build(noise_multiplier=7.379)
     process = factory.create(VALUE_TYPES["scalar"])
     state = process.next(process.initialize(), [1.0]).state
@@ -270,7 +270,7 @@ def test_the_event_of_a_round_is_no_op_and_that_of_the_run_one_gaussian():
     assert 1 / (2 * run.noise_multiplier**2) == pytest.approx(0.195, rel=5e-3)
 
 
-def test_an_artifact_and_its_path_are_the_same(tmp_path):
+def test_a_path_and_its_artifact_give_the_same_aggregator(tmp_path):
     path = tmp_path / "b400.safetensors"
     tff_mf.save(BLT, path)
     value = zeros(VALUE_TYPES["vector"])
@@ -316,6 +316,6 @@ def test_bad_arguments_are_refused_when_the_factory_is_built(changes, field, err
     assert isinstance(caught.value, tff_mf.InputError)
 
 
-def test_values_that_are_no_floats_are_refused():
+def test_values_of_integer_type_are_refused():
     with pytest.raises(TypeError, match="int32"):
         build().create(tff.TensorType(np.int32, [2]))

@@ -1,4 +1,4 @@
-"""Nobody but the user who started it reaches an isolated worker, and nothing of it is left behind."""
+"""Only the user who started an isolated worker can reach it, and it leaves nothing behind."""
 
 import contextlib
 import os
@@ -23,10 +23,10 @@ from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000
 NOBODY = 65534
-# It reads what runs Python, which may be in a folder of root's.
+# The capability lets it read the Python installation, which may be in a folder of root.
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 AS_NOBODY += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-# The worker's side speaks first: what it says of itself, or nothing at all before it hangs up.
+# A worker sends the first bytes; the forwarder closes a refused connection without sending any.
 GREETED = """
 import socket, sys
 with socket.socket({family}) as probe:
@@ -37,7 +37,7 @@ with socket.socket({family}) as probe:
     except OSError as error:
         print(type(error).__name__)
 """
-# Python as root of a user namespace that may have no other namespaces.
+# Runs Python as root of a user namespace in which no further namespaces may be created.
 WITHOUT_NAMESPACES = """#!/bin/sh
 exec unshare --user --map-root-user sh -c '
 echo 0 > /proc/sys/user/max_user_namespaces
@@ -56,7 +56,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="other systems have no network namespaces"),
     pytest.mark.skipif(not _namespaces(), reason="this system allows no network namespace"),
 ]
-AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 
 
 @pytest.fixture(scope="module")
@@ -95,28 +95,28 @@ def _round(addresses, **arguments):
         return np.asarray(output.result)
 
 
-def test_rounds_on_isolated_workers_are_those_on_others(isolated):
+def test_isolated_and_other_workers_give_the_same_rounds(isolated):
     with aggregators.running_worker(isolated=True) as other:
         found = _round((isolated.address, other.address))
     np.testing.assert_allclose(found, _round(()), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(_round((), isolated=True), _round(()))
 
 
-def test_it_listens_on_loopback_alone_in_a_network_that_has_nothing_else(isolated):
+def test_an_isolated_worker_listens_only_on_loopback_in_its_own_network(isolated):
     port = _port(isolated)
     assert _greeted(socket.AF_INET, ("127.0.0.1", port)) not in ("0", "ConnectionRefusedError")
-    # All of 127.0.0.0/8 is this machine: an address that nobody has bound is that of every interface, or of none.
+    # All of 127.0.0.0/8 is this machine: an unbound address is answered only by a listener on every interface.
     assert _greeted(socket.AF_INET, ("127.0.0.2", port)) == "ConnectionRefusedError"
     (inside,) = psutil.Process(isolated.process.pid).children()
     interfaces = pathlib.Path(f"/proc/{inside.pid}/net/dev").read_text().splitlines()[2:]
     assert [line.partition(":")[0].strip() for line in interfaces] == ["lo"]
     with aggregators.running_worker() as public:
-        # What today's users have: any address reaches it.
+        # A worker that is not isolated can be reached at any address.
         assert _greeted(socket.AF_INET, ("127.0.0.2", _port(public))) not in ("0", "ConnectionRefusedError")
 
 
 @AS_ROOT
-def test_another_user_of_the_machine_is_hung_up_on(isolated):
+def test_connections_of_other_users_are_closed(isolated):
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         if host == "::1" and _greeted(family, (host, _port(isolated))) == "OSError":
             continue
@@ -125,14 +125,14 @@ def test_another_user_of_the_machine_is_hung_up_on(isolated):
     with aggregators.running_worker(isolated=True) as other:
         path = other.address.removeprefix("unix:")
         assert _greeted(socket.AF_UNIX, path) != "0"
-        # It may read and search every folder here, and is not let in even so.
+        # It may read and search every folder here, but may not connect.
         assert _greeted(socket.AF_UNIX, path, by=AS_NOBODY) == "PermissionError"
     with aggregators.running_worker() as public:
         assert _greeted(socket.AF_INET, ("127.0.0.1", _port(public)), by=AS_NOBODY) not in ("0", "ConnectionResetError")
 
 
 @AS_ROOT
-def test_somebody_who_is_not_root_needs_a_user_namespace_and_hangs_up_on_root():
+def test_without_root_a_user_namespace_is_used_and_connections_of_root_are_closed():
     if subprocess.run([*AS_NOBODY[:4], "test", "-x", worker._BINARY]).returncode != 0:
         pytest.skip("the worker's program is in a folder of root's")
     port = _free_port()
@@ -148,8 +148,8 @@ def test_somebody_who_is_not_root_needs_a_user_namespace_and_hangs_up_on_root():
 
 
 @pytest.mark.parametrize("caller", [socket.AF_INET, socket.AF_INET6])
-def test_a_connection_that_is_closed_at_once_is_nobodys(caller):
-    """The system calls a socket without an owner root's; and gRPC calls IPv4 by sockets of IPv6."""
+def test_a_closed_connection_belongs_to_no_user(caller):
+    """The system lists a socket without an owner as root's; and gRPC connects to IPv4 by IPv6 sockets."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as ends:
         is_own = _isolated_worker._OwnUser(ends)
         host, port = server.getsockname()
@@ -176,7 +176,7 @@ def test_neither_end_outlives_the_other(end, number):
     assert not folder.exists()
 
 
-def test_an_interrupt_of_the_terminal_is_left_to_the_program(capfd):
+def test_a_terminal_interrupt_does_not_end_the_worker(capfd):
     with aggregators.running_worker(isolated=True) as started:
         for each in _all_of(started.process):
             each.send_signal(signal.SIGINT)
@@ -196,7 +196,7 @@ with aggregators.running_worker(isolated=True) as started:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_it_when_the_program_is_killed(number, forks, processes_left, tmp_path):
+def test_a_killed_program_leaves_neither_processes_nor_files(number, forks, processes_left, tmp_path):
     with (tmp_path / "log").open("w") as log:
         program = forks.start(STARTS, [], stdout=log.fileno(), stderr=log.fileno())
         deadline = time.monotonic() + 60
@@ -205,7 +205,7 @@ def test_nothing_is_left_of_it_when_the_program_is_killed(number, forks, process
         started = processes_left()
         program.send_signal(number)
         program.wait(60)
-    # The program itself is a fork, which keeps the environment of what it was forked from.
+    # The program itself is not among them: a fork keeps the environment of its parent.
     assert len(started) == 2
     folder = pathlib.Path(re.search("unix:(.*)/socket\n", (tmp_path / "log").read_text())[1])
     assert folder.name.startswith("tff-mf-worker-")
@@ -229,7 +229,7 @@ def test_a_port_that_is_taken_is_refused(isolated):
         pass
 
 
-def test_where_namespaces_are_not_allowed_it_is_refused_and_says_what_helps(monkeypatch, tmp_path):
+def test_without_namespaces_the_error_names_the_remedy(monkeypatch, tmp_path):
     program = tmp_path / "python"
     program.write_text(WITHOUT_NAMESPACES.format(python=sys.executable))
     program.chmod(0o700)
@@ -243,7 +243,7 @@ def test_where_namespaces_are_not_allowed_it_is_refused_and_says_what_helps(monk
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_the_command_isolates_unless_told(public, monkeypatch):
+def test_the_command_isolates_by_default(public, monkeypatch):
     asked = []
 
     def stopped(**arguments):

@@ -1,4 +1,4 @@
-"""What the ordinary context costs is said before it is paid, and what went wrong is said clearly."""
+"""The ordinary context warns before slow rounds, and raises clear errors."""
 
 import contextlib
 import traceback
@@ -27,7 +27,7 @@ def process_of(mechanism, size):
     [tff_mf.Tree(2, variant="full"), tff_mf.Banded(values=np.ones((1, 2))), tff_mf.Dense(matrix=np.eye(2))],
     ids=["tree", "banded", "dense"],
 )
-def test_the_round_after_the_last_is_refused_in_one_sentence(context, mechanism):
+def test_the_round_after_the_last_raises_one_clear_error(context, mechanism):
     with CONTEXTS[context]():
         process = process_of(mechanism, 3)
         state = process.initialize()
@@ -46,14 +46,14 @@ def test_the_round_after_the_last_is_refused_in_one_sentence(context, mechanism)
     assert "debug_error_string" not in shown
 
 
-def test_other_errors_stay_what_they_are():
+def test_other_errors_are_passed_on():
     @tff.tensorflow.computation(np.int32)
     def failing(value):
-        with tf.control_dependencies([tf.debugging.assert_positive(value, message="is another thing")]):
+        with tf.control_dependencies([tf.debugging.assert_positive(value, message="must be above zero")]):
             return value + 1
 
     for context in CONTEXTS.values():
-        with context(), pytest.raises(Exception, match="is another thing") as caught:
+        with context(), pytest.raises(Exception, match="must be above zero") as caught:
             failing(-1)
         assert not isinstance(caught.value, aggregators.NoRoundsLeftError)
 
@@ -65,7 +65,7 @@ def recorded():
         yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
 
 
-def test_what_a_large_state_costs_is_said_before_it_is_sent(monkeypatch):
+def test_a_large_state_is_warned_of_before_it_is_sent(monkeypatch):
     monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     process = process_of(tff_mf.BLT.production("b400"), 5_000)
     with recorded() as messages, aggregators.tff_session():
@@ -78,7 +78,7 @@ def test_what_a_large_state_costs_is_said_before_it_is_sent(monkeypatch):
     assert "s a round" in said
 
 
-def test_the_figures_are_those_of_the_state():
+def test_the_warning_has_the_size_of_the_state():
     banded = tff_mf.Banded(values=np.ones((64, 100)))
     process = process_of(banded, 4_000_000)
     assert 63 * 4e6 * 4 <= transfers.state_bytes(process.initialize.type_signature.result) < 64 * 4e6 * 4
@@ -90,7 +90,7 @@ def test_the_figures_are_those_of_the_state():
     assert "2 GB" in larger
 
 
-def test_no_alarm_where_nothing_large_is_sent(monkeypatch):
+def test_no_warning_if_nothing_large_is_sent(monkeypatch):
     monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     with recorded() as messages:
         small = process_of(tff_mf.BLT.production("b400"), 100)
@@ -102,7 +102,7 @@ def test_no_alarm_where_nothing_large_is_sent(monkeypatch):
 
 
 class _Context(tff.framework.SyncExecutionContext):
-    """Stands for TFF's own context, which would start a worker."""
+    """Takes the place of TFF's own context, which would start a worker."""
 
     def __init__(self):
         self.invoked = []
@@ -111,7 +111,7 @@ class _Context(tff.framework.SyncExecutionContext):
         self.invoked.append(comp)
 
 
-def test_tffs_own_context_says_so_once_and_is_then_left_as_it_was(monkeypatch):
+def test_tffs_own_context_warns_once_and_is_then_restored(monkeypatch):
     monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     context = _Context()
     before = tff.framework.get_context_stack().current

@@ -1,4 +1,4 @@
-"""What a privacy reviewer runs first: it passes what keeps its promise, and names what does not."""
+"""`check_process` passes processes that keep their claims, and finds faults in others."""
 
 import types
 
@@ -17,7 +17,7 @@ BLT = tff_mf.BLT.production("b400")
 BANDED = tff_mf.BandedToeplitz.square_root(3)
 SGDM = tff.learning.optimizers.build_sgdm
 LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
-# One layer, for the sake of time, of so many weights that two runs are enough to see the noise.
+# One layer, to save time, with so many weights that two runs are enough to measure the noise.
 FEATURES = 600
 SPECS = [tf.TensorSpec([FEATURES, 1]), tf.TensorSpec([1])]
 
@@ -91,7 +91,7 @@ def check(process, mechanism=BLT, **changes):
 
 
 def beside_the_model(process, aggregator):
-    """The checks of `check_process` that need no rounds of many clients: metrics, state and fingerprint."""
+    """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
     findings = _result.Findings()
     cohorts = _cohorts.neighbours(list(clients()), None)
     _leaves.check(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
@@ -103,7 +103,7 @@ def told(result, name):
 
 
 def in_tffs_own_factory(clip_norm=1.0, query=queries.build_query):
-    """The sum of our query in TFF's own factory: nothing of ours can notice what is built around it."""
+    """Our query in TFF's own factory, which does not notice the factories around it."""
     return tff.aggregators.DifferentiallyPrivateFactory(
         query(BLT, record_specs=SPECS, clip_norm=clip_norm, noise_multiplier=0.1)
     )
@@ -111,7 +111,7 @@ def in_tffs_own_factory(clip_norm=1.0, query=queries.build_query):
 
 @pytest.fixture(scope="module", autouse=True)
 def resident():
-    """The context of all tests but those that name another: it computes a round in two thirds of the time."""
+    """The context of all tests that name no other: a round takes two thirds of the time."""
     with aggregators.resident_context():
         yield
 
@@ -145,29 +145,29 @@ def test_our_own_process_passes_in_tffs_own_context(process):
     assert str(result).startswith("passed")
 
 
-def test_that_of_bands_passes(banded_process):
+def test_a_banded_process_passes(banded_process):
     result = check(banded_process, BANDED)
     assert result.passed, str(result)
 
 
-def test_that_of_a_tree_with_restarts_passes():
+def test_a_tree_with_restarts_passes():
     tree = tff_mf.Tree(4, variant="full")
     result = check(fed_avg(ours(tree, restart_every=4)), tree, restart_every=4)
     assert result.passed, str(result)
 
 
-def test_fed_sgd_passes_and_so_do_wrappers_that_change_nothing():
+def test_fed_sgd_with_an_unweighted_wrapper_passes():
     result = check(fed_sgd(tff.aggregators.as_weighted_aggregator(ours())))
     assert result.passed, str(result)
 
 
-def test_constant_zeroing_and_weights_that_no_client_changes_pass(normalized_process):
+def test_constant_zeroing_and_constant_weights_pass(normalized_process):
     result = beside_the_model(normalized_process, ours())
     assert result.statuses["metrics"] == result.statuses["state"] == "passed", str(result)
     assert told(result, "noise")[0].text == "Not made, because another check failed."
 
 
-def test_the_rate_is_found_where_the_process_does_not_say_it():
+def test_an_unknown_server_rate_is_estimated():
     def rate(step):
         return 0.05 + 0.1 * tf.cast(step, tf.float32)
 
@@ -181,7 +181,7 @@ def test_the_rate_is_found_where_the_process_does_not_say_it():
 
 
 class ExamplesCountTwice(tff.aggregators.WeightedAggregationFactory):
-    """Clips, weighs what was clipped by the number of examples, and adds the noise of a query that clips no more."""
+    """Clips, then weights by the number of examples, and adds the noise of a query that does not clip again."""
 
     def create(self, value_type, weight_type):
         clip = tff.tensorflow.computation(lambda value: tf.clip_by_global_norm(value, 1.0)[0], value_type)
@@ -229,7 +229,7 @@ def tree_with_a_seed_of_the_clock():
     return tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, denominator=4.0))
 
 
-# What is wrong: how to build it, and what has to fail, each with what its remedy names.
+# Faults: how to build the process, and the checks that have to fail, with a word of the remedy.
 FAULTS = {
     "exact metrics, no clipping": (
         lambda: fed_avg(ours(clip_norm=1e4, noise_multiplier=1e-5), metrics_aggregator=None),
@@ -250,7 +250,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_and_the_argument_named(name):
+def test_a_fault_is_found_and_the_remedy_names_the_argument(name):
     build, failed = FAULTS[name]
     result = check(build())
     assert not result.passed
@@ -261,7 +261,7 @@ def test_a_fault_is_found_and_the_argument_named(name):
         assert "critical" in {finding.severity for finding in told(result, which)}
 
 
-# Claims that the rounds of our process do not keep, and its fingerprint neither.
+# Claims that neither the rounds nor the fingerprint of our process keep.
 CLAIMS = {
     "twice the noise": {"noise_multiplier": 0.2},
     "a ninth more noise": {"noise_multiplier": 0.1 / 0.9},
@@ -270,7 +270,7 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_noise_of_another_claim_is_found(process, name):
+def test_noise_that_differs_from_the_claim_is_found(process, name):
     found = told(check(process, **CLAIMS[name]), "noise")
     assert {finding.severity for finding in found} == {"critical"}
     assert "mechanism" in found[0].remedy
@@ -291,7 +291,7 @@ def test_noise_that_differs_after_the_measured_rounds_is_found(process_state, cl
     assert "restart_every" in told(result, "noise")[0].remedy
 
 
-def test_noise_that_is_not_ours_is_not_judged_and_seeds_of_the_clock_are_found():
+def test_foreign_noise_is_not_judged_and_seeds_from_the_clock_are_found():
     result = check(fed_avg(tree_with_a_seed_of_the_clock()), tff_mf.Tree(8))
     (foreign,) = [finding for finding in told(result, "noise") if "no noise of tff_mf" in finding.text]
     assert foreign.severity == "not judged"
@@ -299,7 +299,7 @@ def test_noise_that_is_not_ours_is_not_judged_and_seeds_of_the_clock_are_found()
     assert any("build_mf_aggregator" in finding.remedy for finding in told(result, "fresh_noise"))
 
 
-def test_exact_state_that_varies_by_itself_does_not_pass():
+def test_exact_state_that_also_varies_by_itself_does_not_pass():
     result = beside_the_model(mime_lite(dropout_model), ours())
     assert result.statuses["state"] == "not judged", str(result)
     (finding,) = told(result, "state")
@@ -319,7 +319,7 @@ def adaptive_clipping():
 
 
 def far_and_exact():
-    # No made-up client is as long: the estimate would seem constant.
+    # No made-up update is as long, so that the estimate would seem constant.
     quantile = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1e6, 0.98, 0.2)
     return aggregators.withhold_measurements(tff.aggregators.zeroing_factory(quantile, ours()))
 
@@ -330,7 +330,7 @@ def noised_quantile():
     return aggregators.withhold_measurements(tff.aggregators.clipping_factory(quantile, ours()))
 
 
-# Aggregators that release more than the model's noised aggregate: what the finding names, and its remedy.
+# Aggregators that release more than the model's noised aggregate: words of the finding and of its remedy.
 ADAPTIVE = {
     "ours": (adaptive_clipping, "clip_norm and noise_multiplier alone", "adaptive_clipping"),
     "exact zeroing": (far_and_exact, "zeroing_norm", "constant bound"),
@@ -339,7 +339,7 @@ ADAPTIVE = {
 
 
 @pytest.mark.parametrize("name", ADAPTIVE)
-def test_bounds_that_adapt_are_found_by_the_state_alone(name):
+def test_adaptive_bounds_are_found_in_the_state(name):
     build, seen, remedy = ADAPTIVE[name]
     state = build().create(tff.types.to_type([(np.float32, [3])])).initialize()
     findings = _result.Findings()
@@ -352,7 +352,7 @@ def test_bounds_that_adapt_are_found_by_the_state_alone(name):
 
 
 def with_exact_statistics(process):
-    """The process, with the sum of what clients have in place of BatchNormalization's first statistic."""
+    """Returns the process with the sum of clients' data in place of BatchNormalization's first statistic."""
     state_type, data_type = process.next.type_signature.parameter
     total = tff.tensorflow.computation(
         lambda data: data.reduce(tf.zeros([FEATURES]), lambda sums, batch: sums + tf.reduce_sum(batch[0], axis=0)),
@@ -388,7 +388,7 @@ def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
     assert "non-trainable" in finding.remedy
 
 
-def test_weights_are_found_with_and_without_a_known_bound():
+def test_weighting_by_examples_is_found_with_and_without_a_known_rate():
     server = tff.learning.optimizers.schedule_learning_rate(SGDM(1.0), one)
     weighted = fed_avg(ExamplesCountTwice(), server_optimizer_fn=server)
     for rate in (None, 1.0):
@@ -402,7 +402,7 @@ def one(step):
     return 1.0 + 0.0 * tf.cast(step, tf.float32)
 
 
-def test_what_cannot_be_seen_does_not_pass():
+def test_properties_that_cannot_be_measured_do_not_pass():
     adam = tff.learning.optimizers.build_adam(0.1)
     result = check(fed_avg(ours(), server_optimizer_fn=adam))
     assert not result.passed

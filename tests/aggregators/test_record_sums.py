@@ -1,4 +1,4 @@
-"""The sum that clips where values are added: the same numbers as TFF's for honest clients, and a bound for others."""
+"""The sum that clips where values are added: it equals TFF's for honest clients, and bounds all others."""
 
 import collections
 
@@ -19,7 +19,7 @@ def process(**changes):
 
 
 def values(count):
-    """Clients' values below, at and above the clip norm, and one that is not finite."""
+    """Values below, at and above the clip norm, and one that is not finite."""
     generator = np.random.default_rng(count)
     made = []
     for index in range(count):
@@ -42,7 +42,7 @@ def one_round(made):
     return computation
 
 
-def test_sums_of_honest_clients_are_those_of_tff_bit_for_bit():
+def test_sums_of_honest_clients_are_bit_identical_to_tffs():
     ours, plain = process(), process(record_aggregation_factory=tff.aggregators.SumFactory())
     for count in (1, 2, 33):
         found, expected = (each.next(each.initialize(), values(count)).result for each in (ours, plain))
@@ -51,7 +51,7 @@ def test_sums_of_honest_clients_are_those_of_tff_bit_for_bit():
     assert not any(name in str(ours.next.type_signature) for name in record_sums.COUNTS)
 
 
-def test_accumulate_clips_whatever_it_is_given():
+def test_accumulate_clips_any_value():
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(process()))
     total = form.zero()
     for value in (0.01, 5.0, np.nan, np.inf):
@@ -67,8 +67,8 @@ def test_accumulate_clips_whatever_it_is_given():
     assert not any(name in str(form.update.type_signature) for name in record_sums.COUNTS)
 
 
-def test_the_form_without_computations_of_the_server():
-    """TFF's distribute-aggregate form has fixed sums alone; with one of our own, TFF compiles no such form."""
+def test_the_distribute_aggregate_form_uses_plain_sums():
+    """TFF's distribute-aggregate form has only fixed sums; TFF itself refuses to compile it with our sum."""
     clipping, plain = one_round(process()), process(record_aggregation_factory=tff.aggregators.SumFactory())
     with pytest.raises((TypeError, ValueError)):
         tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(clipping)
@@ -77,7 +77,7 @@ def test_the_form_without_computations_of_the_server():
     for part in ("client_work", "client_to_server_aggregation", "server_result"):
         assert getattr(form, part).type_signature == getattr(expected, part).type_signature
     with pytest.raises((TypeError, ValueError)):
-        # A federated_aggregate of somebody else stays what it is, and is refused.
+        # A federated_aggregate of other code is unchanged, and refused.
         aggregators.distribute_aggregate_form(other_sum())
 
 
@@ -92,7 +92,7 @@ def other_sum():
     return summed
 
 
-def test_an_adaptive_clip_norm_is_kept_by_clients_alone():
+def test_only_clients_enforce_an_adaptive_clip_norm():
     adaptive = queries.AdaptiveClipping(count_stddev=1.0)
     made = process(restart_every=4, adaptive_clipping=adaptive)
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(made))

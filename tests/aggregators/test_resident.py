@@ -1,4 +1,4 @@
-"""Server values stay in the worker, and everything that works with the ordinary context works."""
+"""Server values stay in the worker, and programs for the ordinary context work unchanged."""
 
 import asyncio
 import collections
@@ -26,7 +26,7 @@ def resident():
 
 
 def plain_loop(regression):
-    """Written for the ordinary context."""
+    """A loop written for the ordinary context."""
     process = regression.process()
     state = process.set_model_weights(process.initialize(), regression.weights)
     losses = []
@@ -42,11 +42,11 @@ def flat(structure):
 
 
 def noise_of(state):
-    """The noise state in that of a learning process or of an aggregation process."""
+    """The noise state in the state of a learning or aggregation process."""
     return getattr(state, "aggregator", state).query_state.numerator_state.noise
 
 
-def test_a_plain_loop_gives_what_the_ordinary_context_gives(regression):
+def test_a_plain_loop_gives_the_result_of_the_ordinary_context(regression):
     losses, state, weights = plain_loop(regression)
     with aggregators.resident_context():
         resident_losses, resident_state, resident_weights = plain_loop(regression)
@@ -60,7 +60,7 @@ def test_a_plain_loop_gives_what_the_ordinary_context_gives(regression):
     assert all(loss < 100 for loss in resident_losses)
 
 
-def test_only_clients_data_goes_to_the_worker_and_only_small_tensors_come_back(regression, resident, monkeypatch):
+def test_only_clients_data_is_sent_and_only_small_tensors_are_read(regression, resident, monkeypatch):
     process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
     state = process.next(process.initialize(), [np.ones(5000, np.float32)] * 2).state
     sent, read = [], []
@@ -83,7 +83,7 @@ def test_a_cohort_may_be_empty(regression, resident):
     assert noise_of(output.state).round == 2
 
 
-def test_a_changed_state_keeps_the_rest(regression, resident):
+def test_changing_a_part_of_the_state_sends_only_that_part(regression, resident):
     process = regression.process(regression.aggregator(noise_multiplier=0.0))
     state = process.next(process.initialize(), regression.clients).state
     changed = state._replace(global_model_weights=regression.weights)
@@ -103,7 +103,7 @@ def test_two_steps_of_one_state_never_share_noise(regression, resident):
     assert len({tuple(key) for key in keys}) == 3
 
 
-def test_a_value_is_an_array_to_whoever_reads_it(resident):
+def test_a_resident_value_behaves_like_an_array(resident):
     large = tff.tensorflow.computation(lambda: tf.reshape(tf.range(6000, dtype=tf.float32), [2, 3000]))()
     expected = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     assert isinstance(large, aggregators.ResidentValue)
@@ -121,7 +121,7 @@ def test_a_value_is_an_array_to_whoever_reads_it(resident):
     assert asyncio.run(tff.program.materialize_value([large]))[0] is large
 
 
-def test_large_values_are_gone_after_the_block_and_small_ones_are_not():
+def test_only_small_values_can_be_read_after_the_block():
     with aggregators.resident_context():
         large, small = tff.tensorflow.computation(lambda: (tf.zeros([5000]), tf.constant(2)))()
     assert small == 2
@@ -180,7 +180,7 @@ def test_kinds_of_computations_and_arguments(resident):
 
 
 def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
-    """A leak of the smallest row would be 160 MB between the two maxima; the allocator's own growth is a few."""
+    """A leak of the smallest row would add 160 MB between the two maxima; the allocator itself adds a few."""
     before = {child.pid for child in psutil.Process().children()}
     with aggregators.resident_context():
         (process_of_worker,) = (child for child in psutil.Process().children() if child.pid not in before)
@@ -202,8 +202,8 @@ def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
     assert max(memory[50:]) - max(memory[10:20]) < 100e6
 
 
-def test_a_state_goes_with_its_last_reference(regression, resident):
-    """At once: the collector of cycles may come many rounds later, and a state may be most of the memory."""
+def test_a_state_is_released_with_its_last_reference(regression, resident):
+    """At once, since garbage collection may be many rounds away and a state may take most of the memory."""
     process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
     gc.disable()
     try:
@@ -222,7 +222,7 @@ def test_a_state_goes_with_its_last_reference(regression, resident):
 
 
 def run_train_model(regression, folder):
-    """TFF's own training program, with its managers."""
+    """Runs TFF's own training program with its managers."""
     metrics = tff.program.MemoryReleaseManager()
     program = tff.learning.programs.train_model(
         train_process=regression.process(),
@@ -239,7 +239,7 @@ def run_train_model(regression, folder):
     return metrics.values()
 
 
-def test_the_training_program_of_tff_runs_and_its_files_are_whole(regression, tmp_path):
+def test_tffs_training_program_runs_and_writes_complete_files(regression, tmp_path):
     with aggregators.resident_context():
         released = run_train_model(regression, tmp_path)
     assert list(released) == [1, 2, 3]
@@ -253,7 +253,7 @@ def test_the_training_program_of_tff_runs_and_its_files_are_whole(regression, tm
     assert all(np.any(row) for row in noise_of(state.state).rows)
 
 
-def test_a_worker_that_dies_is_said_to_have_died(regression):
+def test_a_dead_worker_raises_worker_lost_error(regression):
     before = {child.pid for child in psutil.Process().children()}
     with aggregators.resident_context():
         process = regression.aggregator().create(tff.TensorType(np.float32, [3]))

@@ -1,4 +1,4 @@
-"""Keys and rows of noise are in checkpoints, and nowhere else: the tests look for their bytes."""
+"""Keys and rows of noise are written to checkpoints and nowhere else; the tests search for their bytes."""
 
 import asyncio
 import base64
@@ -21,14 +21,14 @@ ROUNDS = 6
 
 
 class Watched:
-    """What a run in a folder left in files, on its outputs and in its logs, and the secrets of its state."""
+    """Files, outputs and logs of a run in a folder, and the secrets of its state."""
 
     def __init__(self, folder: pathlib.Path, secrets: dict[str, bytes], texts: dict[str, str]) -> None:
         self.folder, self.secrets, self.texts = folder, secrets, texts
 
 
 def forms(number: int) -> list[bytes]:
-    """Returns a word of a key as anything might write it."""
+    """Returns all notations in which a word of a key might be written."""
     raw = number.to_bytes(8, "little", signed=True)
     return [raw, raw[::-1], str(number).encode(), raw.hex().encode(), base64.b64encode(raw)[:10]]
 
@@ -90,14 +90,14 @@ def found_in(content, secrets):
     return [name for name, secret in secrets.items() if secret in content]
 
 
-def test_the_search_finds_what_is_there(watched):
+def test_the_search_finds_secrets_in_the_checkpoint(watched):
     (checkpoint,) = watched.folder.glob("checkpoints/*.safetensors")
     found = found_in(checkpoint.read_bytes(), watched.secrets)
     assert any(name.startswith("key") for name in found)
     assert any(name.startswith("row") for name in found)
 
 
-def test_no_file_but_the_checkpoint_holds_a_secret(watched):
+def test_no_file_but_the_checkpoint_contains_a_secret(watched):
     files = [path for path in watched.folder.rglob("*") if path.is_file()]
     assert {path.name.split(".")[0] for path in files} >= {"metrics", "events"}
     for path in files:
@@ -105,21 +105,21 @@ def test_no_file_but_the_checkpoint_holds_a_secret(watched):
             assert found_in(path.read_bytes(), watched.secrets) == [], path
 
 
-def test_no_log_error_or_printed_state_holds_a_secret(watched):
+def test_no_log_error_or_printed_state_contains_a_secret(watched):
     assert watched.texts["logs"]
     for name, text in watched.texts.items():
         assert found_in(text.encode(), watched.secrets) == [], name
 
 
-def test_files_with_secrets_are_for_their_owner_alone(watched):
+def test_files_with_secrets_are_private(watched):
     folder = watched.folder / "checkpoints"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for path in folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_that_is_being_written_is_for_its_owner_alone_too(tmp_path, monkeypatch):
-    """A loose umask does not matter, and a failed write leaves nothing behind."""
+def test_a_file_is_private_while_it_is_written(tmp_path, monkeypatch):
+    """Whatever the umask; and a failed write leaves nothing behind."""
     before = os.umask(0)
     modes = []
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_being_written_is_for_its_owner_alone_too(tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_others_can_read_is_said_and_closed(tmp_path, caplog):
+def test_a_folder_that_others_can_read_is_closed_with_a_warning(tmp_path, caplog):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "checkpoint_1.safetensors").touch(0o644)
@@ -164,7 +164,7 @@ def test_a_folder_that_others_can_read_is_said_and_closed(tmp_path, caplog):
         ({"run.json": 0o600, "checkpoint_9.safetensors": 0o604}, 0o705, True),
     ],
 )
-def test_only_keys_that_others_could_read_are_warned_of(tmp_path, caplog, files, folder_mode, warned):
+def test_the_warning_is_about_readable_keys_only(tmp_path, caplog, files, folder_mode, warned):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     for name, mode in files.items():
@@ -177,7 +177,7 @@ def test_only_keys_that_others_could_read_are_warned_of(tmp_path, caplog, files,
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} <= {0o700, 0o600}
 
 
-def test_keys_in_a_folder_within_are_warned_of_too(tmp_path, caplog):
+def test_the_warning_covers_subfolders(tmp_path, caplog):
     older = tmp_path / "checkpoints" / "before"
     older.mkdir(parents=True)
     (older / "checkpoint_1.safetensors").touch(0o644)
@@ -189,7 +189,7 @@ def test_keys_in_a_folder_within_are_warned_of_too(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("place", [40, 200, -1, -9])
-def test_one_bit_is_enough_to_refuse_a_checkpoint(tmp_path, place):
+def test_a_checkpoint_with_one_changed_bit_is_refused(tmp_path, place):
     path = tmp_path / "checkpoint_1.safetensors"
     checkpoint_file.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
     tensors, description = checkpoint_file.read(path)

@@ -1,4 +1,4 @@
-"""Secure sums run, simulated, and what they measure of clients is not released."""
+"""Secure sums run as simulations, and their measurements of clients are withheld."""
 
 import collections
 import logging
@@ -17,7 +17,7 @@ AT_CLIENTS = tff.FederatedType(np.int32, tff.CLIENTS)
 
 @pytest.fixture(scope="module", params=CONTEXTS)
 def running(request):
-    """One session and one resident context for all tests; that of the session is the floor's own."""
+    """One session and one resident context for all tests; the session is that of the layer's tests."""
     if request.param == "session":
         yield request.param
     else:
@@ -36,7 +36,7 @@ def secure(**changes):
     return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
 
 
-def test_each_intrinsic_gives_the_number_of_its_secure_sum(running):
+def test_each_intrinsic_gives_the_result_of_its_secure_sum(running):
     @tff.federated_computation(AT_CLIENTS)
     def sums(values):
         return collections.OrderedDict(
@@ -54,12 +54,12 @@ def test_each_intrinsic_gives_the_number_of_its_secure_sum(running):
 
 def test_a_modular_sum_wraps_around(running):
     process = tff.aggregators.SecureModularSumFactory(4, symmetric_range=True).create(tff.TensorType(np.int32))
-    # Modulo 7, and from 4 on the negative numbers.
+    # Modulo 7; results from 4 on stand for negative numbers.
     for clients, expected in (([1, 3, 6], 3), ([1, 3, 1], -2), ([1], 1)):
         assert int(process.next(process.initialize(), clients).result) == expected
 
 
-def test_a_noised_sum_is_that_of_the_plain_sum_and_only_noised(running):
+def test_a_noised_secure_sum_equals_the_noised_plain_sum(running):
     clients = [np.array(value, np.float32) for value in ([0.1, -0.2, 0.3], [0.5, 0.5, 0.1], [50, 0, 0])]
     value_type = tff.TensorType(np.float32, [3])
     found, expected = (
@@ -69,12 +69,12 @@ def test_a_noised_sum_is_that_of_the_plain_sum_and_only_noised(running):
             for changes in ({}, {"record_aggregation_factory": None})
         )
     )
-    # The step of 32 bits between -1 and 1 is 5e-10.
+    # With 32 bits between -1 and 1, a step is 5e-10.
     np.testing.assert_allclose(found.result, expected.result, atol=1e-6)
     assert np.abs(np.asarray(found.result)).min() > 0
 
 
-def test_what_a_secure_sum_counts_of_clients_is_withheld(running):
+def test_measurements_of_a_secure_sum_are_withheld(running):
     value_type = tff.TensorType(np.float32, [3])
     exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
     clients = [np.full(3, value, np.float32) for value in (0.05, 0.3)]
@@ -95,7 +95,7 @@ def test_a_learning_process_trains_with_it(running, regression):
     assert all(np.any(step) for step in moved)
 
 
-def test_a_threshold_that_follows_clients_is_refused():
+def test_an_adaptive_threshold_is_refused():
     adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
     follows = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
     with pytest.raises(ValueError, match="keeps a state from round to round"):
@@ -104,7 +104,7 @@ def test_a_threshold_that_follows_clients_is_refused():
         secure(record_aggregation_factory=tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()))
 
 
-def test_rounding_enlarges_a_value_by_what_the_page_says():
+def test_rounding_enlarges_a_value_by_the_documented_amount():
     """Half a step in each coordinate: sqrt(d)·ζ·2⁻³², with thresholds of ±ζ."""
     size = 4096
     step = 2 / (2**32 - 1)
@@ -114,7 +114,7 @@ def test_rounding_enlarges_a_value_by_what_the_page_says():
     assert 0 < np.linalg.norm(found - values) <= np.sqrt(size) * step / 2 * 1.001
 
 
-def test_that_it_is_a_simulation_is_said_once(running, caplog):
+def test_the_simulation_is_logged_once(running, caplog):
     total = tff.federated_computation(lambda values: tff.federated_secure_sum_bitwidth(values, 8), AT_CLIENTS)
     secure_computations._say_once.cache_clear()
     with caplog.at_level(logging.WARNING):

@@ -33,9 +33,9 @@ PROGRAMS = {
 
 @pytest.fixture
 def output_of(forks):
-    """A function that runs a program and returns what it prints, read to the end of the pipe.
+    """A function that runs a program and returns its output, read to the end of the pipe.
 
-    The reader of a pipe sees the end of its input only when nobody holds the writing end.
+    The reader of a pipe reaches its end only when no process holds the writing end.
     """
 
     def run(program):
@@ -69,7 +69,7 @@ print("at import", ours, "then", [name for name in registered if name.startswith
 """
 
 
-def test_importing_registers_nothing_and_an_aggregator_in_tffs_own_context_leaves_no_worker(processes_left):
+def test_importing_registers_nothing_and_tffs_own_context_leaves_no_worker(processes_left):
     """TFF's own context belongs to the process that imports TFF, so that no fork can run this."""
     command = [sys.executable, "-c", WITHOUT_A_SESSION]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120, check=True)
@@ -78,12 +78,12 @@ def test_importing_registers_nothing_and_an_aggregator_in_tffs_own_context_leave
 
 
 def next_part(pipe):
-    assert select.select([pipe], [], [], 10)[0], "somebody still holds the writing end"
+    assert select.select([pipe], [], [], 10)[0], "a process still holds the writing end"
     return os.read(pipe, 4096).decode()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_pipe_reads_to_the_end_and_no_worker_is_left(name, output_of, processes_left):
+def test_a_pipe_reaches_its_end_and_no_worker_is_left(name, output_of, processes_left):
     assert output_of(PROGRAMS[name]).split()[-1] == "3"
     assert processes_left() == set()
 
@@ -108,7 +108,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_run_that_is_ended_leaves_no_worker(name, tmp_path: pathlib.Path, forks, processes_left):
+def test_an_ended_run_leaves_no_worker(name, tmp_path: pathlib.Path, forks, processes_left):
     end, session = ENDS[name]
     marker = tmp_path / "started"
     program = (

@@ -1,4 +1,4 @@
-"""A round over several workers gives what it gives on one, and a worker that dies is made up for."""
+"""A round on several workers gives the same result as on one, even if a worker dies."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_learning_process_over_two_workers(regression, two_workers):
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in a round"])
-def test_clients_of_a_lost_worker_run_on_the_others(regression, two_workers, monkeypatch, moment, caplog):
+def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_workers, monkeypatch, moment, caplog):
     first, second = two_workers
     process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
     with aggregators.resident_context():
@@ -82,7 +82,7 @@ def test_clients_of_a_lost_worker_run_on_the_others(regression, two_workers, mon
     assert "is lost" in caplog.text
 
 
-def test_the_server_lost_is_the_state_lost(regression, two_workers):
+def test_losing_the_first_worker_loses_the_state(regression, two_workers):
     first, second = two_workers
     process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
     with aggregators.resident_context(workers=(first.address, second.address)):
@@ -93,7 +93,7 @@ def test_the_server_lost_is_the_state_lost(regression, two_workers):
             process.next(state, [np.ones(DIMENSION, np.float32)] * 2)
 
 
-def test_noise_is_added_once_and_fresh(regression, two_workers):
+def test_fresh_noise_is_added_once(regression, two_workers):
     process = regression.aggregator(tff_mf.Identity(), insecure_seed=None, noise_multiplier=1.0).create(
         tff.TensorType(np.float32, [DIMENSION])
     )
@@ -104,7 +104,7 @@ def test_noise_is_added_once_and_fresh(regression, two_workers):
             output = process.next(state, zeros)
             state = output.state
             results.append(np.asarray(output.result) * 8)
-    # Twice the noise would have a standard deviation of 1.41, and its mean square here an error of 0.013.
+    # Noise added twice would have a standard deviation of 1.41; the error of the mean square is 0.013.
     assert np.mean(np.square(results)) == pytest.approx(1.0, abs=0.1)
     assert np.all(np.abs(np.corrcoef(results)[np.triu_indices(4, 1)]) < 0.1)
 
@@ -121,7 +121,7 @@ def test_addresses_and_ports_are_checked(two_workers):
             pass
 
 
-def test_a_worker_of_others_is_left_running(two_workers):
+def test_a_worker_that_was_started_elsewhere_is_left_running(two_workers):
     with aggregators.resident_context(workers=(two_workers[0].address,)):
         assert tff.tensorflow.computation(lambda: tf.constant(3))() == 3
     assert two_workers[0].process.poll() is None

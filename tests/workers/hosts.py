@@ -1,4 +1,4 @@
-"""Several hosts on one machine: network namespaces on a switch, which is in a namespace of its own."""
+"""Several hosts on one machine: network namespaces connected by a switch in another namespace."""
 
 import os
 import pathlib
@@ -6,13 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-# Addresses for documentation, and none of them outside of these namespaces.
+# Addresses reserved for documentation, used only inside these namespaces.
 ADDRESSES = {"one": "192.0.2.11", "two": "192.0.2.12", "train": "192.0.2.10", "other": "192.0.2.20"}
 _NAMES = pathlib.Path("/etc/netns")
 
 
 class Hosts:
-    """Hosts that know each other as `one.internal` and so on; `with` takes them down."""
+    """Hosts named `one.internal` and so on, which are removed at the end of a `with` block."""
 
     def __init__(self) -> None:
         self._mark = f"tff-mf-{os.getpid()}"
@@ -44,7 +44,7 @@ class Hosts:
             shutil.rmtree(_NAMES / self._namespace(host), ignore_errors=True)
 
     def stop(self) -> None:
-        """Ends what was started on all hosts."""
+        """Ends everything that was started on the hosts."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -52,14 +52,14 @@ class Hosts:
         self._processes = []
 
     def start(self, host: str, command: Sequence[str], log: pathlib.Path) -> subprocess.Popen:
-        """Starts a command on a host; it ends with the hosts, if not before."""
+        """Starts a command on a host, which ends with the hosts at the latest."""
         with log.open("w") as out:
             started = subprocess.Popen(self._on(host, command), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         self._processes.append(started)
         return started
 
     def run(self, host: str, command: Sequence[str], *, said: str | None = None) -> subprocess.CompletedProcess:
-        """Returns what a command on a host did, which may take ten minutes; `said` is typed into it."""
+        """Runs a command on a host, for ten minutes at most, with `said` as its input."""
         return subprocess.run(self._on(host, command), input=said, capture_output=True, text=True, timeout=600)
 
     def _on(self, host: str, command: Sequence[str]) -> list[str]:

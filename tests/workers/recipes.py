@@ -1,10 +1,10 @@
-"""Runs the recipes of docs/workers.md for several machines, with network namespaces in the place of machines.
+"""Runs the recipes of docs/workers.md for several machines, with network namespaces in place of machines.
 
 python tests/workers/recipes.py [--only NAME]
 
 Needs root, and of Debian's packages iproute2, openssh-server, openssh-client, stunnel4, openssl and nftables. Every
-recipe trains over two workers, compares the model with that of one worker of the run's own, and tries what the recipe
-says nobody can do. The commands are those of the page, and the files those beside it; only names are replaced.
+recipe trains over two workers, compares the model with that of one local worker, and verifies the restrictions that the
+recipe promises. Commands and files are those of the page; only names are replaced.
 """
 
 import argparse
@@ -47,7 +47,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as all_of
 """
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 NOBODY += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-# A worker speaks first; what is in between hangs up, or says nothing.
+# A worker sends the first bytes; anything in between closes the connection or sends nothing.
 PROBE = """
 import socket, sys
 host, port = sys.argv[1:]
@@ -63,7 +63,7 @@ except OSError as error:
 
 
 class Recipes:
-    """What the recipes share: hosts, a folder, data, and the model that each must come to."""
+    """Everything that recipes share: hosts, a folder, data, and the expected model."""
 
     def __init__(self, hosts: machines.Hosts, folder: pathlib.Path) -> None:
         self.hosts, self.folder = hosts, folder
@@ -72,7 +72,7 @@ class Recipes:
         self._expected = self._model("alone", [])
 
     def command(self, begin: str) -> list[str]:
-        """Returns the page's command that begins so, in one piece."""
+        """Returns the page's command with the given beginning, as one line."""
         text = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.S | re.M)).replace("\\\n", " ")
         (found,) = {line for line in text.splitlines() if line.startswith(begin)}
         return shlex.split(found.replace(FOLDER, str(self.folder)), comments=True)
@@ -87,7 +87,7 @@ class Recipes:
         return str(self.folder / name)
 
     def start(self, host: str, command: list[str], ready: str, name: str = "") -> subprocess.Popen:
-        """Starts a command and waits until its log says a word, or for a file if it is a path."""
+        """Starts a command and waits until its log contains a word, or for a file if a path is given."""
         log = self.folder / f"{name or pathlib.Path(command[0]).name}-{host}.log"
         started = self.hosts.start(host, command, log)
         deadline = time.monotonic() + 180
@@ -101,11 +101,11 @@ class Recipes:
         return self.start(host, [str(TFF_MF), *self.command(begin)[1:]], "worker at")
 
     def reaches(self, host: str, to: str, port: int, *, by: tuple[str, ...] = ()) -> str:
-        """Returns what somebody meets who connects as TFF's client does, without anything in between."""
+        """Returns how a direct connection, as TFF's client opens one, is answered."""
         return self.hosts.run(host, [*by, sys.executable, "-S", "-c", PROBE, to, str(port)]).stdout.strip()
 
     def trains(self, name: str, begin: str) -> str:
-        """Trains with the page's addresses, and returns how far the model is from that of a worker of the run's own."""
+        """Trains with the page's addresses, and returns the difference of the model from that of a local worker."""
         command = self.command(begin)
         workers = command[command.index("--workers") :][:2]
         found = self._model(name, workers)
@@ -128,7 +128,7 @@ def expect(found: str, *wanted: str) -> str:
 
 
 def own_users_port(recipes: Recipes) -> list[str]:
-    """The workers of the next two recipes, which nobody reaches without a tunnel."""
+    """The workers of the next two recipes, which cannot be reached without a tunnel."""
     for host in ("one", "two"):
         recipes.worker(host, "tff-mf worker --port 7000  # own")
     address = machines.ADDRESSES["one"]
@@ -140,7 +140,7 @@ def own_users_port(recipes: Recipes) -> list[str]:
 
 
 def ssh(recipes: Recipes) -> list[str]:
-    """An ssh tunnel, by a key that may do nothing else."""
+    """An ssh tunnel, with a key that permits nothing else."""
     folder = recipes.folder
     for key in ("host_key", "key", "foreign_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
@@ -186,7 +186,7 @@ def ssh(recipes: Recipes) -> list[str]:
 
 
 def tls(recipes: Recipes) -> list[str]:
-    """TLS with certificates on both sides, by stunnel."""
+    """TLS with certificates on both sides, with stunnel."""
     folder = recipes.folder
     making = [str(FILES / "certificates.sh"), "one.internal", "two.internal"]
     subprocess.run(making, cwd=folder, check=True, capture_output=True)
@@ -216,7 +216,7 @@ def tls(recipes: Recipes) -> list[str]:
 
 
 def _greets(recipes: Recipes, certificate: str) -> str:
-    """Returns whether somebody with a certificate gets through to a worker."""
+    """Returns whether a client with a given certificate can reach a worker."""
     folder = recipes.folder
     foreign = folder / "foreign"
     if not foreign.exists():
@@ -235,7 +235,7 @@ def _greets(recipes: Recipes, certificate: str) -> str:
 
 
 class _Listening:
-    """What passes between the switch and the first worker meanwhile, as bytes."""
+    """Records the bytes that pass between the switch and the first worker during the block."""
 
     def __init__(self, recipes: Recipes) -> None:
         self._recipes = recipes

@@ -1,4 +1,4 @@
-"""What docs/workers.md has people run keeps out whom it says; tests/workers/recipes.py runs it, as root."""
+"""The files and commands of docs/workers.md restrict access as the page says; recipes.py runs them, as root."""
 
 import json
 import pathlib
@@ -21,13 +21,13 @@ COMPOSE = (FILES / "compose.yaml").read_text()
 
 
 def parsed(words):
-    """The options of a command line of ours."""
+    """The options of one of our command lines."""
     command = cli.get_command(click.Context(cli), words[0])
     return command.make_context(words[0], list(words[1:])).params
 
 
 def read(text):
-    """A file of compose's: nested mappings of words and of lists on one line, with anchors of the top level."""
+    """Reads a compose file: nested mappings of words and one-line lists, with anchors at the top level."""
     anchors, top = {}, {}
     stack = [(-1, top)]
     for line in text.splitlines():
@@ -49,7 +49,7 @@ def read(text):
 
 
 def reachable(text):
-    """What of a compose file can be reached from outside of its networks."""
+    """The services of a compose file that can be reached from outside its networks."""
     file = read(text)
     found = [name for name, network in file["networks"].items() if network.get("internal") is not True]
     for name, service in file["services"].items():
@@ -60,7 +60,7 @@ def reachable(text):
     return found
 
 
-def test_the_containers_are_on_an_internal_network_alone():
+def test_the_containers_are_only_on_an_internal_network():
     assert reachable(COMPOSE) == []
     for old, new, found in (
         ("internal: true", "internal: false", ["workers"]),
@@ -73,19 +73,19 @@ def test_the_containers_are_on_an_internal_network_alone():
         assert reachable(COMPOSE.replace(old, new)) == found
 
 
-def test_the_containers_run_what_there_is():
+def test_the_containers_run_existing_commands():
     services = read(COMPOSE)["services"]
     train = parsed(services["train"]["command"])
     assert services["train"]["depends_on"] == ["one", "two"]
     assert train["workers"] == "one:7000,two:7000"
     for name in ("one", "two"):
         worker = parsed(services[name]["command"])
-        # The container has no right to a namespace, and is one.
+        # The container may not create namespaces, and is one itself.
         assert (worker["port"], worker["public"]) == (7000, True)
         assert services[name]["volumes"] == services["train"]["volumes"][:1]
 
 
-def test_the_commands_of_the_page_are_there():
+def test_the_commands_of_the_page_exist():
     ours = [shlex.split(line, comments=True)[1:] for line in LINES if line.startswith("tff-mf")]
     assert len(ours) >= 4
     for words in ours:
@@ -98,7 +98,7 @@ def test_the_commands_of_the_page_are_there():
 
 
 def sections(name):
-    """The settings of a file of stunnel's, by service: those before the first are for all."""
+    """Reads a stunnel file: the settings of each service; those before the first service apply to all."""
     common, *services = re.split(r"^\[(\w+)\]$", (FILES / name).read_text(), flags=re.M)
     options = {names: dict(re.findall(r"^(\w+) = (.*)$", common + text, re.M)) for names, text in pairs(services)}
     assert options
@@ -109,7 +109,7 @@ def pairs(items):
     return zip(items[::2], items[1::2], strict=True)
 
 
-def test_tls_lets_in_certificates_alone_and_checks_whom_it_calls():
+def test_tls_checks_the_certificates_of_both_sides():
     (worker,) = sections("stunnel-worker.conf").values()
     assert worker["connect"] == "127.0.0.1:7000"
     assert "client" not in worker
@@ -125,7 +125,7 @@ def test_tls_lets_in_certificates_alone_and_checks_whom_it_calls():
         assert service["sslVersionMin"] == "TLSv1.3"
 
 
-def test_the_firewall_drops_what_it_does_not_let_in():
+def test_the_firewall_drops_everything_that_it_does_not_accept():
     text = (FILES / "firewall.nft").read_text()
     rules = [line.strip() for line in re.search(r"chain input \{(.*?)\}", text, re.S)[1].strip().splitlines()[1:]]
     assert [rule.split()[-1] for rule in rules] == ["accept", "accept", "drop"]
@@ -142,7 +142,7 @@ def test_nftables_reads_the_firewall():
     assert done.returncode == 0, done.stderr
 
 
-def test_addresses_of_sockets_are_whole_paths():
+def test_socket_addresses_are_absolute_paths():
     assert ExecutionSettings(workers=("unix:/run/one.sock", "one.internal:7000")).workers
     for wrong in ("unix:", "unix:one.sock", "unix:/a path", "unix:/one,two", "localhost:0", "localhost"):
         with pytest.raises(tff_mf.InputError, match="is no address"):
