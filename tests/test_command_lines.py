@@ -39,6 +39,7 @@ class _Entry:
     line: str
     why: str
     append: str = ""
+    sampled: str = ""
     replace: dict[str, str] = dataclasses.field(default_factory=dict)
     before: str = ""
     status: int = 0
@@ -83,7 +84,8 @@ def test_each_substitution_belongs_to_a_line_and_says_why():
 class _Shell:
     """A shell of a reader who has only a copy of the checkout."""
 
-    def __init__(self, root: pathlib.Path):
+    def __init__(self, root: pathlib.Path, long: bool):
+        self._long = long
         self.folder = root / "checkout"
         self._home = root / "home"
         self._environment = root / "environment"
@@ -132,7 +134,7 @@ class _Shell:
             assert old in line, (line, old)
             line = line.replace(old, new.format(port=self._port))
         words = re.sub(r"\s+#.*", "", line)
-        return f"{words} {entry.append}".strip()
+        return " ".join(filter(None, (words, entry.append, "" if self._long else entry.sampled)))
 
     def _done(self, command: str, entry: _Entry | None = None) -> str:
         """Runs a line, and returns all that it printed."""
@@ -231,8 +233,8 @@ def _listens(port: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory) -> Iterator[_Shell]:
-    made = _Shell(tmp_path_factory.mktemp("reader"))
+def shell(tmp_path_factory, request) -> Iterator[_Shell]:
+    made = _Shell(tmp_path_factory.mktemp("reader"), long=request.config.getoption("--long"))
     try:
         yield made
     finally:

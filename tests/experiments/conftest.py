@@ -182,10 +182,26 @@ def deployment(bundle, tmp_path_factory) -> Deployment:
     return Deployment(folder=root / "run", rounds=200, devices=devices, ends=ends)
 
 
-class _Traced:
-    """What TFF traces for a run, which takes most of the time of a small one: kept for the next of the same settings.
+class _Read:
+    """An object, and the values of those of its attributes that were read."""
 
-    Tasks are kept as long as this is, so that none gets the place, and so the process, of another.
+    def __init__(self, of: Any) -> None:
+        self._of, self._values = of, {}
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._of, name)
+        self._values[name] = pickle.dumps(value)
+        return value
+
+    def same_in(self, other: Any) -> bool:
+        return all(pickle.dumps(getattr(other, name)) == value for name, value in self._values.items())
+
+
+class _Traced:
+    """What TFF traces for a run, which takes most of the time of a small one: kept for the next that asks for the same.
+
+    A process is the same if all that was read to build it is. Tasks are kept as long as this is, so that none gets the
+    place, and so the process, of another.
     """
 
     def __init__(self) -> None:
@@ -194,19 +210,23 @@ class _Traced:
 
         self._build_task, self._build_process = preparation.build_task, preparation.build_process
         self.take_apart: Callable = functools.cache(forms.take_apart)
-        self._kept: dict[tuple, Any] = {}
+        self._tasks: dict[bytes, Any] = {}
+        self._processes: list[tuple[_Read, _Read, Any, Any]] = []
 
-    def build_task(self, settings: Any, vocabulary: list[str]) -> Any:
-        return self._once((pickle.dumps((settings, vocabulary)),), lambda: self._build_task(settings, vocabulary))
+    def build_task(self, *given: Any, **more: Any) -> Any:
+        key = pickle.dumps((given, sorted(more.items())))
+        if key not in self._tasks:
+            self._tasks[key] = self._build_task(*given, **more)
+        return self._tasks[key]
 
     def build_process(self, settings: Any, privacy: Any, task: Any) -> Any:
-        key = (pickle.dumps((settings, privacy)), id(task))
-        return self._once(key, lambda: self._build_process(settings, privacy, task))
-
-    def _once(self, key: tuple, build: Callable[[], Any]) -> Any:
-        if key not in self._kept:
-            self._kept[key] = build()
-        return self._kept[key]
+        for of_settings, of_privacy, of_task, built in self._processes:
+            if of_task is task and of_settings.same_in(settings) and of_privacy.same_in(privacy):
+                return built
+        read = _Read(settings), _Read(privacy)
+        built = self._build_process(*read, task)
+        self._processes.append((*read, task, built))
+        return built
 
 
 @pytest.fixture(scope="session")

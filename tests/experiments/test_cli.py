@@ -13,6 +13,9 @@ import pytest
 import tff_mf
 from tff_mf.experiments.output import progress
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "forks"))
+import forking
+
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]
 ACCOUNT = ["account", "production:b400", "--noise-multiplier", "7.379", *B400, "--delta", "1e-10"]
@@ -24,15 +27,8 @@ TRAIN = [
 
 
 def run(*arguments, cwd=None, **environment):
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    """The command in a process of its own, a fork; test_shell.py and test_command_lines.py start it."""
+    return forking.run_command(list(map(str, arguments)), folder=cwd, environment={**os.environ, **environment})
 
 
 def result_of(*arguments):

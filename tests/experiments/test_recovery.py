@@ -3,11 +3,8 @@
 import csv
 import json
 import os
-import pathlib
 import shlex
 import signal
-import subprocess
-import sys
 import time
 
 import click.testing
@@ -253,19 +250,21 @@ FLAGS = shlex.split(
 )
 
 
-def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole):
+COMMAND = "from tff_mf.experiments.cli import main; main()"
+
+
+def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):
     out = tmp_path / "run"
     command = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(out)]
     with (tmp_path / "log").open("w") as log:
-        program = pathlib.Path(sys.executable).with_name("tff-mf")
-        process = subprocess.Popen([program, *command], stdout=log, stderr=log)
+        process = forks.start(COMMAND, command, stdout=log.fileno(), stderr=log.fileno())
     metrics = out / training_program.METRICS
     deadline = time.monotonic() + 120
     while (not metrics.exists() or len(rows(metrics)) < 5) and time.monotonic() < deadline:
         time.sleep(0.02)
     workers = psutil.Process(process.pid).children()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=30)
     assert json.loads((out / "checkpoints" / "run.json").read_text())["rounds"] == ROUNDS
     assert not (out / training_program.SUMMARY).exists()
     _, alive = psutil.wait_procs(workers, timeout=10)
@@ -275,11 +274,11 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     assert_same_files(out, whole[1])
 
 
-def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, whole):
+def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, whole, forks):
     port = 20_000 + os.getpid() % 10_000
-    command = [pathlib.Path(sys.executable).with_name("tff-mf"), "worker", "--port", str(port)]
-    with (tmp_path / "log").open("w+") as log:
-        by_command = subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL)
+    with (tmp_path / "log").open("w+") as log, (tmp_path / "errors").open("w") as errors:
+        command = ["worker", "--port", str(port)]
+        by_command = forks.start(COMMAND, command, stdout=log.fileno(), stderr=errors.fileno())
         with aggregators.running_worker() as other:
             deadline = time.monotonic() + 60
             while not (tmp_path / "log").read_text() and time.monotonic() < deadline:

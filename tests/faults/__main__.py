@@ -16,11 +16,8 @@ from outcomes import SURVIVED, Outcome, table
 
 from tff_mf.experiments.datasets.pydoc import write_pydoc
 
-_SHORT_COUNTS = {
-    "optimize": {"SIGKILL": 3, "Ctrl-C": 1, "disk full (ENOSPC)": 1},
-    # Of its worker: tests/experiments/test_recovery.py.
-    "train": {"SIGKILL": 1},
-}
+# SIGKILL of `train` and of its worker: tests/experiments/test_recovery.py, which compares with an undisturbed run too.
+_SHORT_COUNTS = {"optimize": {"SIGKILL": 3, "Ctrl-C": 1, "disk full (ENOSPC)": 1}}
 _LONG_COUNTS = {
     "optimize": {"SIGKILL": 20, "Ctrl-C": 5, "Ctrl-C twice": 5, "disk full (ENOSPC)": 3, "file too large (quota)": 5},
     "data": {"SIGKILL": 15, "Ctrl-C": 4, "Ctrl-C twice": 4, "disk full (ENOSPC)": 2, "file too large (quota)": 6},

@@ -1,9 +1,10 @@
 """Programs in processes of their own that start with TFF imported, which takes ten seconds otherwise.
 
 Run as a program, this file imports TFF, computes nothing with it, and forks for each request. The fork runs what it was
-asked to, and ends as Python does.
+asked to, and ends as Python does. Commands that need no TFF have a process of the same kind, without it.
 """
 
+import functools
 import importlib
 import json
 import os
@@ -11,9 +12,25 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 
 _LARGEST_REQUEST = 2**17
-_IMPORTED = ("tensorflow_federated", "tff_mf.aggregators", "tff_mf.experiments.training", "tff_mf.experiments.cli")
+_IMPORTED = (
+    "tensorflow_federated",
+    "tff_mf.aggregators",
+    "tff_mf.experiments.training.program",
+    "tff_mf.experiments.cli",
+)
+# What nearly every command without TFF imports: half a second each.
+_IMPORTED_BY_COMMANDS = (
+    "tff_mf.experiments.cli",
+    "scipy.optimize",
+    "scipy.stats",
+    "dp_accounting",
+    "safetensors.numpy",
+)
+_COMMAND = "import sys\nsys.argv[0] = 'tff-mf'\nfrom tff_mf.experiments.cli import main\nmain()"
 
 
 class Fork:
@@ -38,29 +55,45 @@ class Fork:
 
 
 class Server:
-    """The process that has TFF imported."""
+    """The process that has TFF imported, or what is named."""
 
-    def __init__(self) -> None:
+    def __init__(self, imported: Sequence[str] = _IMPORTED) -> None:
         self._ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         descriptor = theirs.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(descriptor)],
+            [sys.executable, __file__, str(descriptor), *imported],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
         theirs.close()
 
-    def start(self, code: str, arguments: list[str], *, stdout: int, stderr: int) -> Fork:
-        """Starts a program in today's folder and environment.
+    def start(
+        self,
+        code: str,
+        arguments: list[str],
+        *,
+        stdout: int,
+        stderr: int,
+        folder: str | os.PathLike[str] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Fork:
+        """Starts a program.
 
         Args:
             code: The program.
             arguments: Those after its name.
             stdout: File descriptor of its standard output.
             stderr: File descriptor of what it says beside.
+            folder: Where it runs; by default here.
+            environment: Its environment; by default ours.
         """
-        request = {"code": code, "arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        request = {
+            "code": code,
+            "arguments": arguments,
+            "environment": dict(os.environ if environment is None else environment),
+            "folder": os.path.abspath(folder or os.getcwd()),
+        }
         self._ours.settimeout(None)
         socket.send_fds(self._ours, [json.dumps(request).encode()], [stdout, stderr])
         return Fork(int(self._ours.recv(64)), self._ours)
@@ -68,6 +101,25 @@ class Server:
     def close(self) -> None:
         self._ours.close()
         self._process.wait()
+
+
+@functools.cache
+def _commands() -> Server:
+    return Server(_IMPORTED_BY_COMMANDS)
+
+
+def run_command(
+    arguments: list[str], *, folder: str | os.PathLike[str] | None, environment: dict[str, str], timeout: float = 180
+) -> subprocess.CompletedProcess[str]:
+    """Runs `tff-mf` in a process of its own, and returns its exit status and what it printed."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        started = _commands().start(
+            _COMMAND, arguments, stdout=out.fileno(), stderr=errors.fileno(), folder=folder, environment=environment
+        )
+        status = started.wait(timeout)
+        out.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(["tff-mf", *arguments], status, out.read(), errors.read())
 
 
 def _next_request(requests: socket.socket) -> dict | None:
@@ -91,7 +143,7 @@ def _next_request(requests: socket.socket) -> dict | None:
 
 
 if __name__ == "__main__":
-    for name in _IMPORTED:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     asked = _next_request(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
