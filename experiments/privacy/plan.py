@@ -14,7 +14,7 @@ from . import statements
 from ._arguments import check_level as check_level
 from ._arguments import check_restarts as check_restarts
 from ._arguments import checked_cohort as checked_cohort
-from ._calibration import calibrated
+from ._guarantee import run_guarantee, run_noise_multiplier
 
 # Parts of a plan that files name only where they are given, as no run of earlier releases has them.
 _IF_GIVEN = ("restart_every", "adaptive_count_stddev")
@@ -76,7 +76,7 @@ class PrivacyPlan:
         """What the run guarantees that the cohort stands for: of all its restarts, and of the counts it releases.
 
         Formal guarantee: that of `tff_mf.guarantee` with the plan's restarts, composed with that of
-        `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; infinite μ if the noise is repeatable.
+        `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable.
         """
         return self._guarantee(self.noise_multiplier, self.adaptive_count_stddev)
 
@@ -106,17 +106,14 @@ class PrivacyPlan:
     def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> tff_mf.Guarantee:
         if self.insecure:
             return tff_mf.Guarantee(mu=math.inf)
-        sums = tff_mf.guarantee(
+        return run_guarantee(
             self.mechanism,
             self.rounds,
             self.participation,
             noise_multiplier=noise_multiplier,
             restart_every=self.restart_every,
+            count_stddev=count_stddev,
         )
-        if count_stddev is None:
-            return sums
-        counts = tff_mf.adaptive_clipping_guarantee(self.rounds, self.participation, count_stddev=count_stddev)
-        return tff_mf.compose_guarantees(sums, counts)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`.
@@ -253,11 +250,22 @@ def plan_privacy(
     if insecure_seed is not None:
         _validate.whole("insecure_seed", insecure_seed, at_least=0)
     check_restarts(participation.check(rounds), restart_every, adaptive_count_stddev)
-    found = PrivacyPlan(
+    if noise_multiplier is None:
+        assert epsilon is not None
+        noise_multiplier = run_noise_multiplier(
+            mechanism,
+            rounds,
+            participation,
+            epsilon=epsilon,
+            delta=delta,
+            restart_every=restart_every,
+            count_stddev=adaptive_count_stddev,
+        )
+    return PrivacyPlan(
         mechanism=mechanism,
         rounds=rounds,
         participation=participation,
-        noise_multiplier=0.0 if noise_multiplier is None else float(noise_multiplier),
+        noise_multiplier=float(noise_multiplier),
         delta=delta,
         clients_per_round=clients_per_round,
         cohort=cohort,
@@ -265,7 +273,6 @@ def plan_privacy(
         restart_every=restart_every,
         adaptive_count_stddev=adaptive_count_stddev,
     )
-    return found if epsilon is None else dataclasses.replace(found, noise_multiplier=calibrated(found, epsilon))
 
 
 def population(privacy: PrivacyPlan, cohorts: CohortPlan) -> int:

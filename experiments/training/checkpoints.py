@@ -131,7 +131,7 @@ class Recovery:
         return True
 
     def finish(self) -> None:
-        """Deletes the checkpoints: their keys are no longer needed, and would let noise be removed from models."""
+        """Deletes the checkpoints: the run is over, and with their keys the noise can be removed from its models."""
         if self._manager is not None:
             asyncio.run(self._manager.remove_all())
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import time
+import types
 
 import click.testing
 import numpy as np
@@ -20,7 +21,7 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders
-from tff_mf.experiments.training import checkpoints
+from tff_mf.experiments.training import checkpoints, results
 from tff_mf.experiments.training import program as training_program
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -184,16 +185,20 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
 
     def no_more_files(number, metrics):
         if number == ROUNDS:
-            monkeypatch.setattr(training_program.runs, "write_atomically", stopped)
+            monkeypatch.setattr(results.files, "write_atomically", stopped)
 
     out = tmp_path / "run"
     with pytest.raises(StoppedError):
         run(small_data, out, on_round=no_more_files)
     monkeypatch.undo()
-    for module, name in ((training_program.reporting, "realise"), (aggregators.CheckpointManager, "remove_all")):
+    unwritten = types.SimpleNamespace(violations=reports.violations, write=stopped)
+    for module, name, stops in (
+        (results, "reports", unwritten),
+        (aggregators.CheckpointManager, "remove_all", stopped),
+    ):
         assert folders.resumable_folder(out) == out
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, stopped)
+            patch.setattr(module, name, stops)
             with pytest.raises(StoppedError):
                 run(small_data, out, resume=True)
     assert folders.resumable_folder(out) == out

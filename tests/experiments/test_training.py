@@ -343,7 +343,7 @@ def test_demo_in_small(small_data, tmp_path):
     for name in ("blt", "identity"):
         # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
         source, run = bundles.read_source(out / name), reports.read_configuration(out / name)
-        assert dataclasses.asdict(source.settings).items() <= run.settings.items()
+        assert source.settings.to_dict().items() <= run.settings.items()
         assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")
         assert source.privacy.noise_multiplier == run.noise_multiplier
         assert (source.privacy.clients_per_round, source.privacy.participation) == (40, settings.participation)

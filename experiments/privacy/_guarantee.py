@@ -1,0 +1,100 @@
+"""The guarantee of a run with restarts and adaptive clipping, and the noise of a run for a given ε."""
+
+import math
+import sys
+
+import tff_mf
+from tff_mf.errors import InputValueError
+
+from ..output.digits import rounded_up
+
+
+def run_guarantee(
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    *,
+    noise_multiplier: float,
+    restart_every: int | None = None,
+    count_stddev: float | None = None,
+) -> tff_mf.Guarantee:
+    """Returns the guarantee of everything that a run releases, over all its restarts.
+
+    Formal guarantee: that of `tff_mf.guarantee` for the sums, composed with that of
+    `tff_mf.adaptive_clipping_guarantee` for the counts if there are any.
+
+    Args:
+        mechanism: The mechanism; with restarts, that of one restart.
+        rounds: Number of rounds n of the whole run.
+        participation: The participation schema Π of the whole run.
+        noise_multiplier: σ.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+
+    Raises:
+        InputError: If an argument is of the wrong type or out of range.
+    """
+    sums = tff_mf.guarantee(
+        mechanism, rounds, participation, noise_multiplier=noise_multiplier, restart_every=restart_every
+    )
+    if count_stddev is None:
+        return sums
+    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev)
+    return tff_mf.compose_guarantees(sums, counts)
+
+
+def run_noise_multiplier(
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    *,
+    epsilon: float,
+    delta: float,
+    restart_every: int | None = None,
+    count_stddev: float | None = None,
+) -> float:
+    """Returns the smallest σ, to rounding and never below, for which a whole run is (ε, δ)-DP.
+
+    The μ² of sums and counts add up: the counts take their part of the μ that `epsilon` allows.
+
+    Formal guarantee: that of `run_guarantee`, whose ε is computed for the result and is at most `epsilon`.
+
+    Args:
+        mechanism: The mechanism; with restarts, that of one restart.
+        rounds: Number of rounds n of the whole run.
+        participation: The participation schema Π of the whole run.
+        epsilon: ε that the whole run may reach.
+        delta: δ.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+
+    Raises:
+        InputError: If an argument is of the wrong type or out of range.
+        InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
+    """
+    run = (mechanism, rounds, participation)
+    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, restart_every=restart_every)
+    if count_stddev is None:
+        return sigma
+    allowed = run_guarantee(*run, noise_multiplier=sigma, restart_every=restart_every).mu
+    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev)
+    if counts.mu >= allowed:
+        least = rounded_up(math.sqrt(participation.max_participations) / allowed)
+        raise InputValueError(
+            f"adaptive_count_stddev={count_stddev!r} alone costs an ε of {rounded_up(counts.epsilon(delta))}, and "
+            f"epsilon={epsilon!r} is allowed: give the counts more noise, above {least}."
+        )
+
+    def reached(noise_multiplier: float) -> float:
+        found = run_guarantee(
+            *run, noise_multiplier=noise_multiplier, restart_every=restart_every, count_stddev=count_stddev
+        )
+        return found.epsilon(delta)
+
+    sigma *= allowed / math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
+    step = 2.0**-52
+    while sigma < math.inf and reached(sigma) > epsilon:
+        sigma, step = max(sigma, sys.float_info.min) * (1 + step), 2 * step
+    if sigma == math.inf:
+        raise InputValueError(f"epsilon={epsilon!r} at delta={delta!r} needs more noise than float64 can hold.")
+    return sigma
