@@ -22,11 +22,6 @@ _IMPORTED = (
     "tff_mf.experiments.training.program",
     "tff_mf.experiments.cli",
 )
-    "tensorflow_federated",
-    "tff_mf.aggregators",
-    "tff_mf.experiments.training.program",
-    "tff_mf.experiments.cli",
-)
 # What nearly every command without TFF imports: half a second each.
 _IMPORTED_BY_COMMANDS = (
     "tff_mf.experiments.cli",
