@@ -115,7 +115,7 @@ def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) 
     """
     workload = _checked(mechanism, workload)
     rounds = workload.check(mechanism.check(rounds))
-    if isinstance(mechanism, BLT) and workload == PrefixSum() and blt_sums.fits(mechanism, rounds):
+    if type(mechanism) is BLT and workload == PrefixSum() and blt_sums.fits(mechanism, rounds):
         in_closed_form = blt_sums.prefix_sum_errors(mechanism, rounds)
         if in_closed_form is not None:
             return _roots(*in_closed_form)

@@ -110,7 +110,7 @@ def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
     assert result_of("optimize", "banded", *setting, "--free-norms")["rms_loss"] < unit["rms_loss"]
     refused = run("optimize", "banded", *setting, "--min-sep", "19", "--max-participations", "3")
     assert refused.returncode == 2
-    assert "--bands=20 is more than --min-sep=19" in refused.stderr
+    assert "--bands=20 exceeds --min-sep=19" in refused.stderr
 
 
 def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
