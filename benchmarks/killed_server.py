@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.run_folder import ledger, names, participation_log
 
 ROUNDS, COHORT, DEVICES, SHARE = 30, 8, 320, 0.2
 KINDS = (*coordination.MALFORMED, *coordination.POISONING)
@@ -148,7 +148,7 @@ def serve(root: pathlib.Path, way: str, moment: int, after: int) -> None:
 
 def lines(root: pathlib.Path) -> str:
     """Returns the ledger so far."""
-    path = root / "run" / ledger.LEDGER
+    path = root / "run" / names.LEDGER
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
@@ -200,7 +200,7 @@ def participations(run: pathlib.Path) -> dict[tuple[int, int | None], list[str]]
 def verdict(root: pathlib.Path) -> dict:
     """Returns what the files of a run say of it."""
     run = root / "run"
-    record = ledger.read_ledger(run / ledger.LEDGER)
+    record = ledger.read_ledger(run / names.LEDGER)
     seen = [json.loads(line) for line in (root / "devices.jsonl").read_text().splitlines()]
     models: dict[int, set[str]] = {}
     for entry in seen:

@@ -59,6 +59,29 @@ class Guarantee:
             object.__setattr__(self, "mu", _validate.nonnegative("mu", self.mu))
         _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
 
+    @classmethod
+    def of_sensitivity(cls, sensitivity: float, *, noise_multiplier: float, adjacency: str = "zero-out") -> "Guarantee":
+        """Returns the guarantee of a Gaussian release: μ = sensitivity / σ, doubled for "replace-one", rounded up.
+
+        Args:
+            sensitivity: The sensitivity for "zero-out" and a clip norm of 1, or an upper bound.
+            noise_multiplier: σ, at least 0.
+            adjacency: "zero-out" or "replace-one".
+
+        Example:
+            >>> round(Guarantee.of_sensitivity(2.0, noise_multiplier=4.0).mu, 9)
+            0.5
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: If an argument is out of range.
+        """
+        sensitivity = _validate.nonnegative("sensitivity", sensitivity)
+        sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+        _validate.one_of("adjacency", adjacency, ADJACENCIES)
+        found = cls(mu=_gaussian.mu_of(sensitivity, sigma))
+        return found if adjacency == "zero-out" else found.replace_one()
+
     @property
     def effective_noise_multiplier(self) -> float:
         """σ of the one Gaussian release with sensitivity 1; infinite if nothing is released."""
@@ -170,13 +193,12 @@ def guarantee(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    _validate.nonnegative("noise_multiplier", noise_multiplier)
     _validate.one_of("adjacency", adjacency, ADJACENCIES)
     _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
     sens = restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
-    found = Guarantee(mu=_gaussian.mu_of(sens, sigma))
-    return found if adjacency == "zero-out" else found.replace_one()
+    return Guarantee.of_sensitivity(sens, noise_multiplier=noise_multiplier, adjacency=adjacency)
 
 
 def adaptive_clipping_guarantee(

@@ -13,7 +13,6 @@ from ._device_policy import check_task_name as check_task_name
 from ._folders import check_new_folder as check_new_folder
 from ._manifest import DEVICE_POLICY as DEVICE_POLICY
 from ._manifest import MANIFEST as MANIFEST
-from ._manifest import PLANNED as PLANNED
 from ._manifest import SIGNATURE as SIGNATURE
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest

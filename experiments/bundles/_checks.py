@@ -15,19 +15,15 @@ from .. import reports
 from ..configuration import toml_file
 from ..output import strict_json
 from ..output.files import file_hash
-from ..run_folder import names
-from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from ._device_file import device_policy_problem
 from ._entries import copied
 from ._manifest import (
     DEVICE_POLICY,
     MANIFEST,
     MOST_MANIFEST_BYTES,
-    PLANNED,
-    PLANNED_TEXT,
     POLICY,
     SIGNATURE,
-    VOCABULARY,
     Manifest,
     manifest_file,
 )
@@ -41,7 +37,7 @@ _SAME_NUMBER = 1e-9
 # What a run may have, and no deployment has.
 _NEVER = ("restart_every", "adaptive_count_stddev")
 # What follows from run.json and the artifact, and is compared with it here.
-_FOLLOWING = (MECHANISM, names.SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
+_FOLLOWING = (MECHANISM, SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
 
 
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
@@ -177,7 +173,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     for name, value in manifest.local_data.items():
         if value != getattr(settings, name):
             return [Refusal(file=MANIFEST, reason=f"has another {name} than {RUN_JSON}")]
-    file = folder / names.SETTINGS_TOML
+    file = folder / SETTINGS_TOML
     try:
         given = read_source(folder, insecure_seed=privacy.insecure_seed)
         text = file.read_text(encoding="utf-8")

@@ -13,7 +13,6 @@ from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
 from ..output import strict_json
-from ..reports import _figures
 from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
 from ._device_texts import CLOCK, INDEX, requirements
@@ -178,8 +177,7 @@ def _claim(
 ) -> dict[str, Any]:
     named = _named(schema)
     other = dataclasses.replace(configuration, **named)
-    epsilon = _figures.planned(other, mechanism).guarantee.epsilon(configuration.delta)
-    return {**named, "epsilon": _figures.finite(epsilon), "delta": configuration.delta}
+    return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
 
 
 def _named(schema: tff_mf.Participation) -> dict[str, Any]:

@@ -11,18 +11,15 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 from ..output import strict_json
-from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, VOCABULARY
 from ..run_folder.names import SETTINGS_TOML as SETTINGS
 from . import _entries
 
 MANIFEST = "manifest.json"
 # A detached signature of the manifest: the one file that the manifest does not name.
 SIGNATURE = f"{MANIFEST}.sig"
-PLANNED = "planned.json"
-PLANNED_TEXT = "planned.md"
 POLICY = "participation.json"
 DEVICE_POLICY = "device-policy.json"
-VOCABULARY = "vocabulary.json"
 INITIAL = "server/initial.safetensors"
 TOKENIZE = "device/tokenize"
 LITE = "device/work.tflite"

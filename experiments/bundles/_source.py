@@ -13,10 +13,10 @@ from ..configuration import layers, toml_file
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import ModelConfig, TrainingSettings
 from ..datasets import named_data
-from ..privacy.plan import PrivacyPlan, plan_privacy
+from ..privacy.plan import PrivacyPlan
 from ..run_folder import folders, names
+from ..run_folder.names import VOCABULARY
 from ..sampling.settings import SamplingSettings
-from ._manifest import VOCABULARY
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,17 +90,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan,
     mechanism = folders.begun_mechanism(folder)
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact of a mechanism.")
-    privacy = plan_privacy(
-        mechanism=mechanism,
-        rounds=run.rounds,
-        participation=run.schema,
-        delta=run.delta,
-        clients_per_round=run.clients_per_round,
-        cohort=run.cohort,
-        noise_multiplier=run.noise_multiplier,
-        insecure_seed=run.insecure_seed,
-    )
-    return _settings(run.settings), privacy, read_vocabulary(folder)
+    return _settings(run.settings), reports.plan_of(run, mechanism), read_vocabulary(folder)
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:

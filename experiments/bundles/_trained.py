@@ -5,9 +5,8 @@ import pathlib
 from tff_mf.errors import InputValueError
 
 from .. import reports
-from ..reports._summarised import MODEL
-
-REPORT, REPORT_TEXT = "report.json", "report.md"
+from ..run_folder.folders import readable_folder
+from ..run_folder.names import MODEL, REPORT, REPORT_TEXT
 
 
 def check_trained(run: pathlib.Path) -> None:
@@ -16,7 +15,7 @@ def check_trained(run: pathlib.Path) -> None:
     Raises:
         InputValueError: If it does not.
     """
-    reports.run_folder(run)
+    readable_folder(run)
     for name in (MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():
             raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended, or an earlier version ran it.")

@@ -15,11 +15,12 @@ from .. import reports
 from ..configuration import toml_file
 from ..output import progress
 from ..run_folder import versions as package_versions
+from ..run_folder.names import VOCABULARY
 from . import runner
 from ._device_file import write_device_policy
 from ._device_policy import DevicePolicy
 from ._folders import new_folder, set_modes
-from ._manifest import RUNNER, VOCABULARY, Manifest, file_entries, write_manifest
+from ._manifest import RUNNER, Manifest, file_entries, write_manifest
 from ._own_process import graphs
 from ._policy import ParticipationPolicy, write_policy
 from ._source import Source

@@ -1,4 +1,4 @@
-"""A trained model as files, with its realised privacy report, and nothing of the server's state."""
+"""A trained model as files, with its final privacy report, and nothing of the server's state."""
 
 import json
 import pathlib
@@ -11,11 +11,11 @@ import tensorflow as tf
 from ... import aggregators
 from .. import reports
 from ..output import progress
-from ..training import program, task
+from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..training import task
 from ._folders import new_folder
-from ._manifest import VOCABULARY
 from ._source import deployed_again
-from ._trained import REPORT, REPORT_TEXT, check_trained
+from ._trained import check_trained
 
 SAVED_MODEL = "model"
 LITE = "model.tflite"
@@ -59,7 +59,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     report = reports.published(json.loads((run / REPORT).read_text(encoding="utf-8")))
     as_json, as_markdown = reports.as_text(report), reports.markdown(report)
     keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
-    weights = safetensors.numpy.load_file(run / program.MODEL)
+    weights = safetensors.numpy.load_file(run / MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
     words = tf.TensorSpec([None, task.SEQUENCE_LENGTH], tf.int64, name="words")
 

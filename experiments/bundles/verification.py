@@ -11,11 +11,11 @@ from .. import reports
 from ..configuration import layers
 from ..output import progress
 from ..run_folder import versions
-from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML
+from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import building
 from ._checks import believed, checked_copy, resting
 from ._device_file import read_device_policy
-from ._manifest import MANIFEST, VOCABULARY, read_manifest
+from ._manifest import MANIFEST, read_manifest
 from ._policy import ParticipationPolicy, read_policy
 from ._results import CHECKED, DIGEST, REBUILT, Refusal, Verification
 from ._source import Source, deployed_again

@@ -11,8 +11,8 @@ import click
 from tff_mf.errors import InputError, InputValueError
 
 from ..output import files, strict_json
-from ..privacy.statements import ANSWERS
-from ..reports import _questions
+from ..reports import questions
+from ..run_folder.names import ANSWERS
 from . import _screens
 
 _DRAFT = "answers.draft.json"
@@ -46,22 +46,22 @@ def ask(folder: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"answers={str(path)!r} cannot be written: it is a folder, or in one that is closed.")
     answers, draft = _earlier(folder), folder / _DRAFT
     _say(
-        f"{len(_questions.QUESTIONS)} questions; without all answers no ε is stated. Enter takes what is in brackets, "
+        f"{len(questions.QUESTIONS)} questions; without all answers no ε is stated. Enter takes what is in brackets, "
         f"or leaves a question open; {_OPEN} takes an answer back."
     )
     asked: dict[str, Any] = {}
     try:
-        for number, question in enumerate(_questions.QUESTIONS, start=1):
+        for number, question in enumerate(questions.QUESTIONS, start=1):
             click.echo(err=True)
             _say(f"{number}. {question.text}")
             asked[question.name] = _answer(question, answers[question.name])
     except (click.Abort, KeyboardInterrupt):
         if asked:
-            files.write_atomically(draft, _questions.as_text({**answers, **asked}))
+            files.write_atomically(draft, questions.as_text({**answers, **asked}))
         kept = "; what you answered is kept for the next time" if asked else ""
         click.echo(f"\nstopped: {path} is as it was{kept}", err=True)
         raise click.Abort from None
-    files.write_atomically(path, _questions.as_text(asked))
+    files.write_atomically(path, questions.as_text(asked))
     draft.unlink(missing_ok=True)
     missing = [name for name, answer in asked.items() if answer is None]
     click.echo(f"\nwritten to {path}" + (f"; still open: {', '.join(missing)}" if missing else ""), err=True)
@@ -85,12 +85,12 @@ def write_form(folder: pathlib.Path, out: pathlib.Path) -> None:
             f"report {folder} --answer`, or name another file with --out."
         )
     own = folder / ANSWERS
-    given = {} if own.is_file() and own.stat().st_size == 0 else _questions.read_answers(folder)
+    given = {} if own.is_file() and own.stat().st_size == 0 else questions.read_answers(folder)
     try:
-        files.write_atomically(out, _questions.as_text(given))
+        files.write_atomically(out, questions.as_text(given))
     except OSError as error:
         raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
-    for question in _questions.QUESTIONS:
+    for question in questions.QUESTIONS:
         _say(f"{question.name}: {question.text}", indent="  ")
     # A link to it, or the same path spelled otherwise, is the same file.
     there = own.exists() and out.samefile(own)
@@ -104,7 +104,7 @@ def _say(text: str, *, indent: str = "") -> None:
         click.echo(line, err=True)
 
 
-def _answer(question: _questions.Question, default: Any) -> Any:
+def _answer(question: questions.Question, default: Any) -> Any:
     """Returns an answer that fits, or `None` if the question is left open."""
     while True:
         shown = "" if default is None else f" [{_shown(default)}]"
@@ -133,17 +133,17 @@ def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
 
     What was taken back there is open. Of a damaged file, every answer that fits its question is kept.
     """
-    found: dict[str, Any] = {question.name: None for question in _questions.QUESTIONS}
+    found: dict[str, Any] = {question.name: None for question in questions.QUESTIONS}
     for path in (folder / ANSWERS, folder / _DRAFT):
         if not os.path.lexists(path) or (path.name == _DRAFT and _is_old(path)):
             continue
         try:
             given = strict_json.loads(path.read_text(encoding="utf-8"))
-            _questions.checked(given, str(path))
+            questions.checked(given, str(path))
         except (OSError, ValueError, RecursionError, InputError):
             click.echo(f"{path} is empty or damaged: what can be read of it is kept, the rest is asked anew.", err=True)
             given = _readable(path)
-        fitting = (each for each in _questions.QUESTIONS if each.name in given)
+        fitting = (each for each in questions.QUESTIONS if each.name in given)
         found |= {
             each.name: given[each.name] for each in fitting if given[each.name] is None or each.fits(given[each.name])
         }

@@ -62,6 +62,7 @@ def export(
     from .. import bundles
     from ..bundles import signatures
     from ..output import progress
+    from ..run_folder import names
 
     if task_name is not None:
         bundles.check_task_name(task_name)
@@ -78,7 +79,7 @@ def export(
         digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
     signed_with = None if key is None else signatures.sign(folder, key, digest=digest)
     manifest, _ = bundles.read_manifest(folder)
-    headline = json.loads((folder / bundles.PLANNED).read_text(encoding="utf-8"))["headline"]
+    headline = json.loads((folder / names.PLANNED).read_text(encoding="utf-8"))["headline"]
     policy = bundles.read_policy(folder)
     result = {
         "out": str(folder),

@@ -17,6 +17,7 @@ from ..configuration.layers import Layer
 from ..datasets import named_data
 from ..output import files, locks, progress
 from ..run_folder import folders
+from ..run_folder.names import METRICS, SUMMARY
 from . import _artifacts, _jobs, _report, _results, _spec
 
 RESULT = "comparison.json"
@@ -162,13 +163,13 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, out: pathlib.Path) 
         ),
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy"],
-        history=_results.history(out / "runs" / run.name / "metrics.csv"),
+        history=_results.history(out / "runs" / run.name / METRICS),
         statement=summary["statement"],
     )
 
 
 def _summary(out: pathlib.Path, name: str) -> pathlib.Path:
-    return out / "runs" / name / "summary.json"
+    return out / "runs" / name / SUMMARY
 
 
 def _last_line(log: pathlib.Path) -> str:

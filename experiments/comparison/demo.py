@@ -17,9 +17,10 @@ from ..datasets import pydoc
 from ..output import figures, mechanism_plots, progress
 from ..privacy import statements
 from ..privacy.plan import PrivacyPlan, plan_privacy
+from ..run_folder.names import SUMMARY
 from ..training import program, task
 
-_PARTS = ("blt", "identity", "summary.json", "accuracy.png")
+_PARTS = ("blt", "identity", SUMMARY, "accuracy.png")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
         "accuracy_gain": mechanisms["blt"]["accuracy"] - mechanisms["identity"]["accuracy"],
         "seconds": time.perf_counter() - start,
     }
-    (staging / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (staging / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     curves = {name: result.history for name, result in results.items()}
     noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
     title = f"Next word on pydoc, {figures.setting(settings.rounds, settings.participation)}\n{noise}"

@@ -17,18 +17,15 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
-from ..bundles._manifest import VOCABULARY
 from ..bundles.stages import Stages, Tensors
 from ..output import files, locks
 from ..run_folder import ledger, run_log
-from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.names import ANSWERS, LEDGER, MECHANISM, MODEL, RUN_JSON, STATE, VOCABULARY
 from ._devices import Fleet, Report
 
-MODEL = "model.safetensors"
-_STATE = "state"
 _LOCK = ".coordinator"
 _WEIGHTS = "state__global_model_weights__trainable__"
-_COPIED = (RUN_JSON, MECHANISM, "answers.json", VOCABULARY)
+_COPIED = (RUN_JSON, MECHANISM, ANSWERS, VOCABULARY)
 _WAIT_HOURS = 0.25
 _PATIENCE_HOURS = 24.0 * 30
 _MINUTES = 60
@@ -98,7 +95,7 @@ class Coordinator:
             weakref.finalize(self, kept.pop_all().close)
 
     def run(self, on_round: OnRound = lambda round_number: None) -> Tally:
-        """Runs the rounds that are left, and writes the model and the realised report.
+        """Runs the rounds that are left, and writes the model and the final report.
 
         Args:
             on_round: Called when a round is on disk and may be seen.
@@ -113,13 +110,13 @@ class Coordinator:
             files.write_atomically(self._out / MODEL, safetensors.numpy.save(weights))
             reports.write(self._out, realised=True)
             # Whoever has the keys takes the noise off the models, and no round needs them any more.
-            shutil.rmtree(self._out / _STATE, ignore_errors=True)
+            shutil.rmtree(self._out / STATE, ignore_errors=True)
         return tally
 
     def _run_rounds(self, on_round: OnRound) -> tuple[Tally, Tensors]:
-        states = runner.StateStore(self._out / _STATE, self._stages)
+        states = runner.StateStore(self._out / STATE, self._stages)
         done, about = self._saved(states)
-        begun, tally = self._out / ledger.LEDGER, Tally()
+        begun, tally = self._out / LEDGER, Tally()
         if begun.exists() and ledger.read_ledger(begun).ended:
             if about is None:
                 raise InputValueError(f"out={str(self._out)!r} holds a deployment that has ended.")

@@ -50,7 +50,12 @@ def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: pathlib.Path) -> None:
+    """Writes the entries of a folder to disk: the names of files that were made or replaced in it."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -1,5 +1,28 @@
-"""Names of the files in a run's folder."""
+"""Names of the files and folders in a run's folder: every package that uses one imports its name from here."""
 
+# Written before the first round, and left as they are.
 RUN_JSON = "run.json"
 MECHANISM = "mechanism.safetensors"
 SETTINGS_TOML = "configuration.toml"
+PLANNED, PLANNED_TEXT = "planned.json", "planned.md"
+
+# Written round by round.
+LEDGER = "ledger.jsonl"
+PARTICIPATION = "participation.csv"
+METRICS = "metrics.csv"
+TENSORBOARD = "tensorboard"
+CHECKPOINTS = "checkpoints"
+# Which run the checkpoints belong to, and the settings it began with.
+CHECKPOINTED_RUN = f"{CHECKPOINTS}/{RUN_JSON}"
+# The states of a deployment.
+STATE = "state"
+
+# Written at the end.
+VOCABULARY = "vocabulary.json"
+MODEL = "model.safetensors"
+SUMMARY = "summary.json"
+REPORT, REPORT_TEXT = "report.json", "report.md"
+
+# Written by the operator.
+ANSWERS = "answers.json"
+AUDIT = "audit.json"

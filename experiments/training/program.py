@@ -26,16 +26,11 @@ from ..privacy import amplification, plan
 from ..privacy import summary as privacy_summary
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, participation_log, run_log
+from ..run_folder.names import LEDGER, METRICS, MODEL, PARTICIPATION, SUMMARY, VOCABULARY
 from . import checkpoints, planned_report, task, tensorboard
 from . import resume as resuming
 from .learning_process import build_process, build_task
 
-METRICS = "metrics.csv"
-PARTICIPATION = participation_log.PARTICIPATION
-SUMMARY = privacy_summary.SUMMARY
-MODEL = "model.safetensors"
-VOCABULARY = "vocabulary.json"
-TENSORBOARD = tensorboard.FOLDER
 _LOG = logging.getLogger(__name__)
 
 _ON_THIS_MACHINE = ExecutionSettings()
@@ -209,7 +204,7 @@ class _Program:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
             resuming.check(self.out, progress.round_number, run=saved.run, **logs)
         first = progress.round_number + 1
-        if progress.round_number == self.privacy.rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
+        if progress.round_number == self.privacy.rounds and ledger.read_ledger(self.out / LEDGER).ended:
             # Stopped after its last round: only what is written at the end is missing.
             self._released_again(progress)
             return progress

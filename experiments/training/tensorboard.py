@@ -10,9 +10,8 @@ from .. import reports
 from ..configuration.settings import TrainingSettings
 from ..output import digits
 from ..privacy.plan import PrivacyPlan
+from ..run_folder.names import TENSORBOARD
 from . import task
-
-FOLDER = "tensorboard"
 
 
 class Board(tff.program.ReleaseManager):
@@ -24,7 +23,7 @@ class Board(tff.program.ReleaseManager):
 
     def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan) -> None:
         self._folder = folder
-        self._manager = tff.program.TensorBoardReleaseManager(folder / FOLDER)
+        self._manager = tff.program.TensorBoardReleaseManager(folder / TENSORBOARD)
         stddev = privacy.noise_multiplier_as_run * settings.clip_norm
         self._settings = {
             "clip_norm": settings.clip_norm,

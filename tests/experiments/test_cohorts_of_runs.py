@@ -11,6 +11,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
 
@@ -57,7 +58,7 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     critical = {each.field for each in reports.check(tmp_path) if each.severity == "critical"}
     assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
 
-    (events,) = (tmp_path / program.TENSORBOARD).iterdir()
+    (events,) = (tmp_path / names.TENSORBOARD).iterdir()
     steps = {
         (value.tag, event.step)
         for event in tf.compat.v1.train.summary_iterator(str(events))

@@ -31,7 +31,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.training import program
 
 _NOBODY = 65534
@@ -178,7 +178,7 @@ class Resumption:
             "round": self._loaded.round_number,
             "history": [sorted(row.items()) for row in self._loaded.history],
             "participation": list(program.participation_log.read_entries(folder / program.PARTICIPATION)),
-            "released": ledger.read_ledger(folder / ledger.LEDGER).released,
+            "released": ledger.read_ledger(folder / names.LEDGER).released,
             "metrics": _metrics(folder),
             "configuration": _plain(folder / "run.json"),
             "mechanism": tff_mf.load(folder / "mechanism.safetensors"),

@@ -24,7 +24,7 @@ from tff_mf.experiments.bundles import _manifest as _bundle_manifest
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
-from tff_mf.experiments.reports import _questions, _schema
+from tff_mf.experiments.reports import problems, questions
 from tff_mf.experiments.run_folder import ledger, participation_log
 
 
@@ -332,7 +332,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
     reports.write_configuration(folder, plan, clip_norm=1.0)
     report = reports.write(folder, realised=False)
     run = (folder / "run.json").read_bytes()
-    answers = json.dumps({question.name: None for question in _questions.QUESTIONS}).encode()
+    answers = json.dumps({question.name: None for question in questions.QUESTIONS}).encode()
     jsonable = (type(None), bool, int, float, str, list, dict)
 
     def changed(value: Any) -> Callable[[random.Random], bytes]:
@@ -349,14 +349,14 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
             stored = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if next(_schema.problems(stored), None) is None:
+        if next(problems(stored), None) is None:
             return reports.markdown(stored), hashlib.sha256(json.dumps(stored).encode())
         return None
 
     return [
         Reader(name="report (JSON)", made=changed(report), read=read_report),
         Reader(name="run.json", made=changed(json.loads(run)), read=_OneFile(reports.read_configuration)),
-        Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(_questions.read_answers)),
+        Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(questions.read_answers)),
     ]
 
 
