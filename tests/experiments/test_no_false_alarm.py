@@ -173,7 +173,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     # Answers by hand: the report of before is older, and nothing else.
     (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
     assert alarms(run) == []
-    assert warnings(run) == {"report.json is older than answers.json: tff-mf report writes it anew"}
+    assert warnings(run) == {"report.json is older than answers.json: tff-mf report rewrites it"}
     done = invoke("report", run)
     digest = done.stderr.split()[-1]
     assert "\n\n**Simulated: client-level zero-out DP, central: ρ=" in done.stdout

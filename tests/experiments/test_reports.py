@@ -208,7 +208,7 @@ def test_no_noise_states_nothing(tmp_path):
 def test_reports_are_as_their_schema_says(good):
     assert list(reports.problems(good[1])) == []
     assert list(reports.problems({**good[1], "kind": "guessed"})) == [
-        "report.kind='guessed' is none of ['planned', 'realised']"
+        "report.kind='guessed' is not one of ['planned', 'realised']"
     ]
     assert list(reports.problems({**good[1], "more": 1})) == ["report has more, which is unknown"]
     assert "report has no noise" in list(reports.problems({k: v for k, v in good[1].items() if k != "noise"}))

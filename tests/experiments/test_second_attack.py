@@ -170,7 +170,7 @@ def test_a_plan_says_that_it_is_one(good, tmp_path):
         if name not in ("run.json", "mechanism.safetensors", "answers.json", "planned.json", "planned.md"):
             (folder / name).unlink()
     assert json.loads((folder / "planned.json").read_text())["headline"].startswith("Planned: ")
-    assert "nothing ran here, by its files" in " ".join(each.text for each in reports.check(folder))
+    assert "no file of a run that began is here" in " ".join(each.text for each in reports.check(folder))
     assert critical(folder, held=good[1]["digest"])
     for name in ("planned.json", "planned.md"):
         (folder / name).unlink()
