@@ -14,6 +14,8 @@ from ..run_folder.names import AUDIT, RUN_JSON
 from ..run_folder.run_record import RunRecord
 from ._findings import CRITICAL, Finding
 
+# What a report says about the audit of a run without one.
+NO_AUDIT = "none"
 _CLAIMED = (
     f"measured values are claimed by {AUDIT}: nothing here can measure the noise again; limits, verdicts and bounds "
     "were computed from them once more"
@@ -54,7 +56,7 @@ def read_audit(
     """
     path = folder / AUDIT
     if not path.exists():
-        return "none", []
+        return NO_AUDIT, []
     try:
         stored = strict_json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(stored, Mapping):

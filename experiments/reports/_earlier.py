@@ -13,13 +13,13 @@ from tff_mf import _validate
 from tff_mf.errors import InputError
 
 from ..run_folder.names import ANSWERS, AUDIT
+from ._audited import NO_AUDIT
 from ._build import build, digest
 from ._findings import CRITICAL, Finding
 from ._summarised import VERSION
 from ._wording import in_earlier_words
 from .questions import checked, read_answers
 
-_NONE = "none"
 _VERSION = re.compile(rf"tff-mf {VERSION}")
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -53,7 +53,7 @@ def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bo
     try:
         given = {each["name"]: each["answer"] for each in stored["questions"]}
         answers, now = checked(given, "report"), read_answers(folder)
-        audited = stored["audit"] != _NONE
+        audited = stored["audit"] != NO_AUDIT
         recomputed = build(folder, realised=realised, answers=answers, audited=audited)
         # A report from before the audit does not have its hash.
         found = [_without_later(stored, audited=True), _without_later(recomputed, audited=audited)]
@@ -122,7 +122,7 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
     if has_it and _has_digest(recomputed, stored, held):
         return []
     text = "the digest is not the one that was kept: this is another run, or its files or its report were changed"
-    if recomputed["audit"] != _NONE:
+    if recomputed["audit"] != NO_AUDIT:
         before = _without_later(build(folder, realised=recomputed["kind"] == "realised", audited=False), audited=False)
         before["files"] = {name: each for name, each in recomputed["files"].items() if name != AUDIT}
         if _has_digest(before, stored, held):

@@ -7,7 +7,7 @@ from typing import Any
 from ..privacy import statements
 from . import _figures, _verdict
 from ._assumptions import assess
-from ._audited import read_audit
+from ._audited import NO_AUDIT, read_audit
 from ._case import Case
 from ._device_reports import device_findings
 from ._figures import Figures
@@ -58,7 +58,7 @@ def judge(folder: pathlib.Path, case: Case, *, audited: bool, summarised: bool) 
     seen = _figures.realised(record, evidence) if realised and not evidence.impossible else None
     figures = _figures.stated(record, evidence, planned, seen, realised=realised)
     contradiction = _figures.contradiction(record, evidence, planned, seen)
-    audit, audit_findings = read_audit(folder, record, evidence.mechanism) if audited else ("none", [])
+    audit, audit_findings = read_audit(folder, record, evidence.mechanism) if audited else (NO_AUDIT, [])
     findings = _verdict.findings(case, assumptions, figures, audit, contradiction=contradiction)
     findings += audit_findings + ([] if realised else [_A_PLAN])
     if realised and summarised:
