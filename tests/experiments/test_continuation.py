@@ -156,8 +156,8 @@ def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
 
 HOLD = """
 import pathlib, sys
-from tff_mf.experiments import _locks
-with _locks.alone(pathlib.Path(sys.argv[1])):
+from tff_mf.experiments.output import locks
+with locks.alone(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
