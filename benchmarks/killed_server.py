@@ -27,7 +27,7 @@ from _common import small_run
 
 from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.run_folder import ledger, names, participation_log
 
 ROUNDS, COHORT, DEVICES, SHARE = 30, 8, 320, 0.2
 KINDS = (*coordination.MALFORMED, *coordination.POISONING)
@@ -135,7 +135,7 @@ def serve(root: pathlib.Path, way: str, moment: int, after: int) -> None:
 
 def lines(root: pathlib.Path) -> str:
     """Returns the ledger so far."""
-    path = root / "run" / ledger.LEDGER
+    path = root / "run" / names.LEDGER
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
@@ -183,7 +183,7 @@ def _kind(text: str) -> str:
 def participations(run: pathlib.Path) -> dict[tuple[int, int | None], list[str]]:
     """Returns the clients of each attempt of each round in the server's log, in its order."""
     found: dict[tuple[int, int | None], list[str]] = {}
-    for entry in participation_log.read_entries(run / participation_log.PARTICIPATION):
+    for entry in participation_log.read_entries(run / names.PARTICIPATION):
         found.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
     return found
 
@@ -191,7 +191,7 @@ def participations(run: pathlib.Path) -> dict[tuple[int, int | None], list[str]]
 def verdict(root: pathlib.Path) -> dict:
     """Returns the facts about a run that its files contain."""
     run = root / "run"
-    record = ledger.read_ledger(run / ledger.LEDGER)
+    record = ledger.read_ledger(run / names.LEDGER)
     seen = [json.loads(line) for line in (root / "devices.jsonl").read_text().splitlines()]
     models: dict[int, set[str]] = {}
     for entry in seen:

@@ -123,7 +123,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.output.digits",
     "tff_mf.experiments.output.figures",
     "tff_mf.experiments.guard._checks",
-    "tff_mf.experiments.guard.run_guard",
+    "tff_mf.experiments.guard.opening",
     "tff_mf.experiments.configuration.layers",
     "tff_mf.experiments.run_folder._ledger_lines",
     "tff_mf.experiments.run_folder._ledger_sequence",

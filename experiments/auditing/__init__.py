@@ -1,4 +1,4 @@
-"""Tests of the noise that really runs: against its artifact, against itself, and against what is claimed for it."""
+"""Audit of the noise that really runs: tests against its artifact, against itself, and against its claimed ε."""
 
 from ._adversary import reached_sensitivity as reached_sensitivity
 from ._audit import Audit as Audit

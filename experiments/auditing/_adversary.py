@@ -1,4 +1,4 @@
-"""The worst client that can be found: whether anybody moves Cx further than is claimed."""
+"""Search for the worst client: a lower bound of the sensitivity, to compare with the claimed one."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ import numpy as np
 
 import tff_mf
 
-# Patterns that are all tried.
+# Up to this number of patterns, all are tried.
 _MOST_PATTERNS = 20_000
 _STARTS = 12
 _SWEEPS = 50
@@ -17,16 +17,16 @@ _SWEEPS = 50
 def reached_sensitivity(
     encoder: np.ndarray, participation: tff_mf.Participation, *, seed: int = 0
 ) -> tuple[float, tuple[int, ...]]:
-    """Returns the largest ‖Cu‖ that was found over clients of a schema, and the rounds of that client.
+    """Returns the largest ‖Cu‖ found over the clients of a schema, and the rounds of that client.
 
-    All patterns are tried if they are few. Else each round of a pattern is moved to where it adds most, given the
-    others, until nothing moves, from several starts. Contributions are unit vectors, turned one at a time to where they
-    add most. Whatever is returned is reached; there may be more.
+    If there are few patterns, all are tried. Otherwise each round of a pattern is moved to where it adds most, given
+    the others, until no round moves, from several starts. Contributions are unit vectors, turned one at a time to where
+    they add most. The result is attained by a client; the sensitivity may be larger.
 
     Args:
         encoder: C, float64 `[rounds, rounds]`.
         participation: The schema.
-        seed: Of the starts.
+        seed: Seed of the random starts.
 
     Example:
         >>> reached_sensitivity(np.eye(5), tff_mf.MinSep(min_sep=2, max_participations=3))[0] ** 2
@@ -47,7 +47,7 @@ def reached_sensitivity(
 
 
 def _count(rounds: int, participation: tff_mf.Participation) -> int:
-    """Returns a number of patterns that there are at most."""
+    """Returns an upper bound of the number of patterns."""
     return sum(
         math.comb(max(0, rounds - (size - 1) * (participation.min_sep - 1)), size)
         for size in range(participation.max_participations + 1)
@@ -64,7 +64,7 @@ def _climbed(
     for start in range(_STARTS):
         step = max(b, steps[start % len(steps)])
         slack = max(0, rounds - 1 - (size - 1) * step)
-        # The earliest, the latest, and random ones.
+        # The earliest start, the latest, and random ones.
         offset = (0, slack)[start] if start < 2 else int(generator.integers(slack + 1))
         pattern = [offset + index * step for index in range(size)]
         if not isinstance(participation, tff_mf.FixedEpoch):

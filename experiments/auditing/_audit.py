@@ -1,4 +1,4 @@
-"""All tests of an audit, in one."""
+"""The audit: emits the noise of whole runs and applies all tests to it."""
 
 import dataclasses
 import math
@@ -16,18 +16,18 @@ from ._canaries import CanaryBound, can_tell_half, canary_bound
 from ._result import Test
 from ._setting import COUNTS, Setting
 
-# Of the sensitivity: rounding, and what a search leaves.
+# Relative tolerance of the sensitivity, above rounding errors.
 ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Emitted:
-    """A run's whitened noise, twice: independent standard normals, and what a worst client adds to them.
+    """The whitened noise of two runs, which should be independent standard normals, and the contribution of a canary.
 
     Attributes:
-        rows: Those of a run, float64 `[rows, coordinates]`.
-        others: Those of another.
-        moved: What a canary adds in every row, float64 `[rows]`.
+        rows: Whitened noise of one run, float64 `[rows, coordinates]`.
+        others: Whitened noise of another run, of the same shape.
+        moved: The contribution of a canary to each row, float64 `[rows]`.
     """
 
     rows: np.ndarray
@@ -37,14 +37,14 @@ class _Emitted:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What came out.
+    """The result of an audit.
 
     Attributes:
-        tests: Each test.
-        claimed_epsilon: What is claimed.
-        coordinates: Coordinates of the noise that was tested.
-        canaries: What canaries show of the noise as it is.
-        control: What they show of the same noise, cut in half: an audit that does not notice that shows nothing.
+        tests: The tests.
+        claimed_epsilon: The claimed ε.
+        coordinates: Number of coordinates of the tested noise.
+        canaries: Lower bound of ε from canaries in the noise.
+        control: The same for noise of half the size: an audit that does not notice this proves nothing.
     """
 
     tests: list[Test]
@@ -55,18 +55,18 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether every test came out as it must."""
+        """Whether every test passed."""
         return all(test.passed for test in self.tests)
 
 
 def audit(setting: Setting) -> Audit:
-    """Runs the noise of a whole run twice, and all tests on it.
+    """Emits the noise of a whole run twice, and applies all tests to it.
 
-    Formal guarantee: none. That an audit finds nothing proves nothing; what it finds is wrong with probability at most
-    1e-8, and a lower bound of ε with that of its confidence.
+    Formal guarantee: none. An audit that passes proves nothing. A failed test is a false alarm with probability at most
+    1e-8; a lower bound of ε holds with its confidence.
 
     Args:
-        setting: What is claimed.
+        setting: The run and its claim.
 
     Raises:
         InputError: If the mechanism cannot be streamed, or TensorFlow is not installed.
@@ -100,13 +100,13 @@ def audit(setting: Setting) -> Audit:
 
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
-    """Returns the strategy matrix of a whole run, from that of a restart."""
+    """Returns the strategy matrix of a whole run, from that of the rounds between two restarts."""
     blocks = -(-_validate.dense(rounds) // len(encoder))
     return np.kron(np.eye(blocks), encoder)[:rounds, :rounds]
 
 
 def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _Emitted:
-    """Returns the noise of the sums, and what a canary that takes part in a pattern of rounds adds to it."""
+    """Returns the noise of the sums, and the contribution of a canary that takes part in a pattern of rounds."""
     from . import _emitted
 
     sigma = setting.noise_multiplier
@@ -128,7 +128,7 @@ def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _E
 
 
 def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
-    """Returns the noise of the counts, and what the same canary adds to them."""
+    """Returns the noise of the counts, and the contribution of the same canary."""
     from . import _emitted
 
     assert setting.count_stddev is not None
@@ -160,11 +160,10 @@ def _of_noise(emitted: _Emitted) -> list[Test]:
 
 
 def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
-    """Returns what the best attack shows: the score along what a canary adds, which for Gaussian noise no other beats.
+    """Returns the bound of the best attack: for Gaussian noise, the score is the projection on a canary's contribution.
 
-    Each coordinate holds one canary, a client whose every update is the unit vector of that coordinate, and above the
-    clip norm. Canaries of the first half of all coordinates take part; of those of the second nothing is there but
-    their neighbours' updates.
+    Each coordinate holds one canary, a client whose updates are all the unit vector of that coordinate, scaled above
+    the clip norm. The canaries of the first half of the coordinates take part; in the second half, their neighbours do.
     """
     length = math.sqrt(sum(float(np.sum(np.square(part.moved))) for part in parts))
     runs = (sum(part.moved @ part.rows for part in parts), sum(part.moved @ part.others for part in parts))
@@ -190,11 +189,11 @@ def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound, *, te
         else f"and this many cannot tell it from the claim of {rounded_up(claimed)}: nothing follows from that"
     )
     text = f"with the noise cut in half, canaries show {_at_least(halved)}, {must}"
-    # Beyond what so many canaries can show, the control says nothing.
+    # Above the largest ε that this number of canaries can show, the control proves nothing.
     passed = halved > claimed or claimed >= control.at_most or not tells
     return [*tests, Test(name="control", passed=passed, value=halved, limit=claimed, text=text)]
 
 
 def _at_least(epsilon: float) -> str:
-    """Returns a lower bound in words, rounded down: what was shown is never less than what is said."""
+    """Returns a lower bound in words, rounded down, so that it stays a lower bound."""
     return f"an ε of {math.floor(epsilon * 1000) / 1000:.3f} or more"

@@ -1,4 +1,4 @@
-"""A lower bound of ε from clients that are told apart: canaries, of which half take part."""
+"""A lower bound of ε from canaries: clients of which half take part, to be told apart by an attack."""
 
 import dataclasses
 import math
@@ -9,23 +9,23 @@ from scipy import stats
 import tff_mf
 
 CONFIDENCE = 0.999
-# Standard deviations by which rates of a sound audit may be off.
+# Standard deviations by which the rates of a correct run may differ from their expectation.
 _MARGIN = 6.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CanaryBound:
-    """What an attack shows.
+    """Lower bounds of ε and μ from an attack.
 
     Attributes:
-        epsilon: ε is at least this, with `confidence`, whatever the mechanism.
-        epsilon_gaussian: The same, if the release is Gaussian, as it claims to be: from a lower bound of μ.
-        mu: That lower bound of μ.
-        confidence: Probability that both hold.
+        epsilon: Lower bound of ε for any mechanism.
+        epsilon_gaussian: Lower bound of ε for a Gaussian release, from `mu`.
+        mu: Lower bound of μ.
+        confidence: Probability that the bounds hold.
         canaries: Number of canaries.
-        true_positives: Part of the canaries that took part and were said to.
-        false_positives: Part of those that did not and were said to.
-        at_most: The largest `epsilon_gaussian` that so many canaries can show.
+        true_positives: Share of the participating canaries that the attack recognized.
+        false_positives: Share of the other canaries that the attack took for participating ones.
+        at_most: The largest `epsilon_gaussian` that this number of canaries can show.
     """
 
     epsilon: float
@@ -46,18 +46,18 @@ def canary_bound(
     delta: float,
     confidence: float = CONFIDENCE,
 ) -> CanaryBound:
-    """Returns how private a release is at most, from the scores of an attack.
+    """Returns lower bounds of ε and μ from the scores of an attack.
 
     An attack that says "took part" above a threshold, with true positive rate t and false positive rate f, shows that
     ε ≥ log((t − δ) / f), and, if the release is μ-GDP, that μ ≥ Φ⁻¹(t) − Φ⁻¹(f). Rates are bounded by Clopper and
-    Pearson, each with half of the chance of error. The threshold must have been fixed before the scores were seen.
+    Pearson, each with half of the error probability. The threshold must be fixed before the scores are known.
 
     Args:
         scores_with: Scores of canaries that took part.
-        scores_without: Scores of those that did not, as many.
+        scores_without: Scores of as many canaries that did not.
         threshold: Above it, the attack says "took part".
         delta: δ.
-        confidence: Of the bounds.
+        confidence: Confidence of the bounds.
 
     Source: Nasr et al. (2023), "Tight auditing of differentially private machine learning", section 4.
 
@@ -77,14 +77,14 @@ def canary_bound(
 
 
 def can_tell_half(claimed: tff_mf.Guarantee, *, count: int, delta: float) -> bool:
-    """Returns whether so many canaries show more than what is claimed, once the noise is cut in half.
+    """Returns whether canaries show more than the claimed ε if the noise is cut in half.
 
-    Half of the noise is 2μ-GDP, of which the best attack hits Φ(μ) and has alarms of 1 − Φ(μ). With few canaries,
-    or a small ε, no more than the claim follows from such rates, and a control that stays below it means nothing.
+    Half of the noise is 2μ-GDP; the best attack then has true positive rate Φ(μ) and false positive rate 1 − Φ(μ). With
+    few canaries, or a small ε, such rates prove no more than the claim, and a control below it means nothing.
 
     Args:
-        claimed: What is claimed.
-        count: Canaries that take part, and as many that do not.
+        claimed: The claimed guarantee.
+        count: Number of canaries that take part, and of those that do not.
         delta: δ.
 
     Example:
@@ -100,7 +100,7 @@ def can_tell_half(claimed: tff_mf.Guarantee, *, count: int, delta: float) -> boo
 
 
 def bound_of_rates(*, hits: int, alarms: int, count: int, others: int, delta: float, confidence: float) -> CanaryBound:
-    """Returns what so many hits of `count` canaries that took part, and alarms of `others` that did not, show."""
+    """Returns the bounds from the hits among `count` participating canaries and the alarms among `others`."""
     error = (1 - confidence) / 2
     low = float(stats.beta.ppf(error, hits, count - hits + 1)) if hits else 0.0
     high = float(stats.beta.ppf(1 - error, alarms + 1, others - alarms)) if alarms < others else 1.0

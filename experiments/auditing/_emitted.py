@@ -1,4 +1,4 @@
-"""The noise of the streams that queries run, round by round."""
+"""The noise of the streams that the queries run, round by round."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ from tff_mf import noise, queries
 
 from ..output import progress
 
-# A record's norm, for a clip norm of 1.
+# Norms of records, for a clip norm of 1.
 _ABOVE, _BELOW = 2.0, 0.5
 
 
@@ -35,9 +35,9 @@ def emit(
 
 
 def count_moved(adjacency: str) -> float:
-    """Returns how far one client moves the count of adaptive clipping in a round, by the query that runs.
+    """Returns by how much one client changes the count of adaptive clipping in a round, as computed by the query.
 
-    The client's update is above the clip norm; its neighbour's is zero, or another one that is below.
+    The client's update is above the clip norm; its neighbour's is zero, or another update below the clip norm.
     """
     clipping = queries.AdaptiveClipping(count_stddev=1.0)
     query = queries.AdaptiveClippingQuery(
@@ -57,7 +57,7 @@ def count_moved(adjacency: str) -> float:
 def step_twice(
     mechanism: tff_mf.Mechanism, rounds: int, *, coordinates: int, stddev: float, insecure_seed: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the noise of the last of so many rounds, and that of the same state once more."""
+    """Returns the noise of the last round, and that of a second step from the same state."""
     stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed)
     step = tf.function(stream.next, reduce_retracing=True)
     state = stream.init()

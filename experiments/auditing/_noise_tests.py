@@ -1,7 +1,7 @@
-"""Whether emitted noise is σ·C⁻¹z with fresh Gaussian z: tests of the whitened rows C·noise/σ.
+"""Tests whether emitted noise is σ·C⁻¹z with fresh Gaussian z, on the whitened rows C·noise/σ.
 
-Coordinates of a model are independent, so that a run with d coordinates is d samples. Right noise passes each test with
-probability 1 − 1e-9 or more.
+The coordinates of a model are independent, so a run with d coordinates gives d samples. Correct noise passes each test
+with probability at least 1 − 1e-9.
 """
 
 import itertools
@@ -11,18 +11,18 @@ from scipy import stats
 
 from ._result import Test
 
-# Chance that right noise fails a test.
+# Probability that correct noise fails a test.
 _CHANCE = 1e-9
 
-# Rows that every shift is tried on: some thousand pairs.
+# Number of rows on which every shift is tried: some thousand pairs.
 _MOST_SHIFTED_ROWS = 48
 
-# Tails of finite sums are a little heavier than a normal's, and float32 has its own rounding.
+# The tails of finite sums are slightly heavier than those of a normal distribution, and float32 rounds.
 _ROOM = 1.1
 
 
 def whitened(noise: np.ndarray, encoder: np.ndarray, sigma: float) -> np.ndarray:
-    """Returns C·noise/σ, float64 `[rounds, coordinates]`: independent standard normals if the noise is right."""
+    """Returns C·noise/σ, float64 `[rounds, coordinates]`: independent standard normals if the noise is correct."""
     return encoder @ noise / sigma
 
 
@@ -38,12 +38,12 @@ def variance(rows: np.ndarray) -> Test:
 
 
 def variance_fits(value: float, rounds: int, coordinates: int) -> bool:
-    """Returns whether the variance of the worst of so many rows is one that right noise has."""
+    """Returns whether correct noise can have this variance in the worst of so many rows."""
     return _two_sided(value * coordinates, coordinates) > _CHANCE / rounds
 
 
 def _two_sided(total: float, coordinates: int) -> float:
-    """Returns the chance of a sum of so many squares, or of one further out."""
+    """Returns the two-sided tail probability of a sum of squares of standard normals."""
     return float(2 * min(stats.chi2.sf(total, coordinates), stats.chi2.cdf(total, coordinates)))
 
 
@@ -62,7 +62,7 @@ def correlation(rows: np.ndarray) -> Test:
 
 
 def correlation_limit(rounds: int) -> float:
-    """Returns the largest correlation of two of so many rows that right noise has, in standard deviations."""
+    """Returns the largest correlation of two rows that correct noise has, in standard deviations."""
     return _ROOM * float(stats.norm.isf(_CHANCE / max(1, rounds**2)))
 
 
@@ -75,16 +75,16 @@ def normality(rows: np.ndarray) -> Test:
 
 
 def normality_fits(value: float, count: int) -> bool:
-    """Returns whether so many standard normal numbers can have a distance; approximations differ in the tail."""
+    """Returns whether standard normal numbers can have this distance; approximations differ in the tail."""
     return 0 < value < 1 and float(stats.kstwobign.sf(value * np.sqrt(count))) > _CHANCE / 10
 
 
 def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
-    """Tests that no row is another one shifted, in one stream or in another that was started for comparison.
+    """Tests that no row is a shifted copy of another row of its stream, or of a row of a second stream.
 
     Args:
         rows: Whitened rows of a stream.
-        others: Those of another.
+        others: Whitened rows of the second stream.
     """
     chosen = _shifted(len(rows))
     first, second = np.fft.rfft(rows[chosen]), np.fft.rfft(others[chosen])
@@ -106,24 +106,24 @@ def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
 
 
 def _shifted(rounds: int) -> np.ndarray:
-    """Returns the rows that every shift is tried on."""
+    """Returns the rows on which every shift is tried."""
     return np.unique(np.linspace(0, rounds - 1, min(rounds, _MOST_SHIFTED_ROWS)).astype(int))
 
 
 def repeats_limit(rounds: int, coordinates: int) -> float:
-    """Returns the largest correlation at any shift that right noise has, in standard deviations."""
+    """Returns the largest correlation at any shift that correct noise has, in standard deviations."""
     rows = len(_shifted(rounds))
     pairs = rows * (rows - 1) // 2 + rows**2
     return _ROOM * float(stats.norm.isf(_CHANCE / (pairs * coordinates)))
 
 
 def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
-    """Tests that one state, stepped twice, gives two rows whose difference has noise of its own.
+    """Tests that two steps from one state give two rows with independent new noise.
 
     Args:
-        first: A row, `[coordinates]`.
-        second: That of the same state once more.
-        stddev: Standard deviation of what is new in such a row.
+        first: The row of one step, `[coordinates]`.
+        second: The row of another step from the same state.
+        stddev: Standard deviation of the new noise in such a row.
     """
     found = float(np.mean(np.square(first - second)) / (2 * stddev**2))
     text = f"variance of the difference of one state's two steps, over what it must be: {found:.4f}"
@@ -131,5 +131,5 @@ def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
 
 
 def fresh_steps_fit(value: float, coordinates: int) -> bool:
-    """Returns whether the variance of a difference of so many coordinates, over its own, is one of fresh noise."""
+    """Returns whether fresh noise can have this variance of the difference, relative to its expectation."""
     return _two_sided(value * coordinates, coordinates) > _CHANCE

@@ -1,4 +1,4 @@
-"""What an audit that is on file must say, given what it measured: limits, verdicts and bounds, computed once more."""
+"""Rederives what a stored audit must say from its measurements: limits, verdicts and bounds."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,76 +9,92 @@ from ._audit import ROUNDING
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
 from ._setting import COUNTS, FEWEST_COORDINATES, Setting
 
-# Of figures that are computed twice from the same numbers.
+# Relative difference of two figures that are computed from the same numbers.
 _TOLERANCE = 1e-9
+
+_Passes = Callable[[float], bool]
 
 
 def disagreements(stored: Any, setting: Setting) -> list[str]:
-    """Returns where an audit does not follow from what it measured, or is none of what is claimed.
+    """Returns where a stored audit does not follow from its measurements, or is not an audit of the setting.
 
-    What was measured (variances, correlations, rates of hits and alarms) cannot be computed again without the noise,
-    and is taken as it is: an audit that is on file is a claim, which this shows to be consistent, and no more.
+    The measurements (variances, correlations, rates of hits and alarms) cannot be repeated without the noise, and are
+    accepted as they are: a stored audit is a claim, and this shows that it is consistent, no more.
 
     Args:
         stored: The audit as read from its file.
-        setting: What it must be an audit of; its number of coordinates is taken from the file.
+        setting: The run that it must be an audit of; its number of coordinates is taken from the file.
     """
     try:
         return _disagreements(stored, setting)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, ZeroDivisionError) as error:
-        return [f"it is no audit: {type(error).__name__} {error}"]
+        return [f"it is not an audit: {type(error).__name__} {error}"]
 
 
 def _disagreements(stored: Any, setting: Setting) -> list[str]:
-    coordinates, sigma = int(stored["coordinates"]), setting.noise_multiplier
-    said = {"rounds": setting.rounds, "noise_multiplier": sigma, "delta": setting.delta, "noise_scale": 1.0}
-    claimed = setting.claimed.epsilon(setting.delta)
+    coordinates = int(stored["coordinates"])
     if coordinates != stored["coordinates"] or coordinates < FEWEST_COORDINATES:
         return [f"it has coordinates={stored['coordinates']!r}, and needs {FEWEST_COORDINATES}"]
-    found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
-    # Audits that do not name it are of the one that there was.
-    if stored.get("adjacency", "zero-out") != setting.adjacency:
-        found.append(f"it has adjacency={stored.get('adjacency')!r}, not {setting.adjacency!r}")
-    if not _same(stored["claimed_epsilon"], claimed):
-        found.append(f"it claims an ε of {stored['claimed_epsilon']!r}, not {claimed!r}")
+    found = _other_setting(stored, setting)
     tests = {test["name"]: test for test in stored["tests"]}
     if len(tests) < len(stored["tests"]) or tuple(tests) != setting.names:
         return [*found, f"it has the tests {', '.join(tests)}, not {', '.join(setting.names)}"]
     for kind in ("canaries", "control"):
         found += _canaries(kind, stored[kind], coordinates, setting.delta)
-    shown, halved = (_shown(stored[kind]) for kind in ("canaries", "control"))
-    sensitivity = setting.sensitivity
-    of_noise: dict[str, Callable[[float], bool]] = {
-        "variance": lambda value: _noise_tests.variance_fits(value, setting.rounds, coordinates),
-        "covariance": lambda value: 0 <= value <= _noise_tests.correlation_limit(setting.rounds),
-        "normality": lambda value: _noise_tests.normality_fits(value, setting.rounds * coordinates),
-        "repeats": lambda value: 0 <= value <= _noise_tests.repeats_limit(setting.rounds, coordinates),
-    }
-    passes = of_noise | {
-        "fresh steps": lambda value: _noise_tests.fresh_steps_fit(value, coordinates),
-        "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),
-        "canaries": lambda value: _same(value, shown) and value <= claimed,
-        "control": lambda value: (
-            _same(value, halved)
-            and (
-                value > claimed
-                or claimed >= float(stored["control"]["at_most"])
-                or not can_tell_half(setting.claimed, count=coordinates, delta=setting.delta)
-            )
-        ),
-    }
+    passes = _limits(stored, setting, coordinates)
     for name in setting.names:
-        passed = of_noise[name.removeprefix(COUNTS)] if name.startswith(COUNTS) else passes[name]
         value = tests[name]["value"]
-        if tests[name]["passed"] is not False and not (math.isfinite(value) and passed(value)):
+        if tests[name]["passed"] is not False and not (math.isfinite(value) and passes[name](value)):
             found.append(f"its test {name} says that it passed, with {value!r}")
     if stored["passed"] is not all(test["passed"] is True for test in tests.values()):
-        found.append("it says that it passed, or did not, and its tests say otherwise")
+        found.append("its verdict contradicts its tests")
     return found
 
 
+def _other_setting(stored: Mapping[str, Any], setting: Setting) -> list[str]:
+    """Returns where an audit is that of another run, or of another claim."""
+    said = {
+        "rounds": setting.rounds,
+        "noise_multiplier": setting.noise_multiplier,
+        "delta": setting.delta,
+        "noise_scale": 1.0,
+    }
+    found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
+    # Audits without an adjacency are from releases that had this one only.
+    if stored.get("adjacency", "zero-out") != setting.adjacency:
+        found.append(f"it has adjacency={stored.get('adjacency')!r}, not {setting.adjacency!r}")
+    claimed = setting.claimed.epsilon(setting.delta)
+    if not _same(stored["claimed_epsilon"], claimed):
+        found.append(f"it claims an ε of {stored['claimed_epsilon']!r}, not {claimed!r}")
+    return found
+
+
+def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> dict[str, _Passes]:
+    """Returns whether a measured value passes, for each test of an audit."""
+    rounds, sensitivity, claim = setting.rounds, setting.sensitivity, setting.claimed
+    claimed = claim.epsilon(setting.delta)
+    shown, halved = (_shown(stored[kind]) for kind in ("canaries", "control"))
+    can_fail = claimed < float(stored["control"]["at_most"]) and can_tell_half(
+        claim, count=coordinates, delta=setting.delta
+    )
+    of_noise: dict[str, _Passes] = {
+        "variance": lambda value: _noise_tests.variance_fits(value, rounds, coordinates),
+        "covariance": lambda value: 0 <= value <= _noise_tests.correlation_limit(rounds),
+        "normality": lambda value: _noise_tests.normality_fits(value, rounds * coordinates),
+        "repeats": lambda value: 0 <= value <= _noise_tests.repeats_limit(rounds, coordinates),
+    }
+    return {
+        **of_noise,
+        **{COUNTS + name: passes for name, passes in of_noise.items()},
+        "fresh steps": lambda value: _noise_tests.fresh_steps_fit(value, coordinates),
+        "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),
+        "canaries": lambda value: _same(value, shown) and value <= claimed,
+        "control": lambda value: _same(value, halved) and (value > claimed or not can_fail),
+    }
+
+
 def _canaries(kind: str, stored: Mapping[str, Any], coordinates: int, delta: float) -> list[str]:
-    """Returns where bounds do not follow from rates of hits and alarms."""
+    """Returns where bounds do not follow from the rates of hits and alarms."""
     expected = vars(
         bound_of_rates(
             hits=round(stored["true_positives"] * coordinates),

@@ -1,21 +1,21 @@
-"""What a test of an audit says."""
+"""The result of a test of an audit."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Test:
-    """One thing that was tried.
+    """The result of one test.
 
     Attributes:
-        name: A word for it.
-        passed: Whether it came out as it must.
-        value: What was measured.
-        limit: What it was compared with.
+        name: Name of the test.
+        passed: Whether it passed.
+        value: The measured value.
+        limit: The value that it was compared with.
         text: Both in words.
     """
 
-    # Not a class of tests, whatever its name suggests to pytest.
+    # Not a class of tests, although its name suggests so to pytest.
     __test__ = False
 
     name: str

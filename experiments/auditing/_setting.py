@@ -1,4 +1,4 @@
-"""What an audit is an audit of."""
+"""The run that is audited, and what is claimed for it."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ COUNTS = "counts: "
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
 _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
 
-# Coordinates are samples: fewer show nothing, and more do not fit in memory with all rounds.
+# Coordinates are samples: fewer prove nothing, and more do not fit in memory with all rounds.
 FEWEST_COORDINATES = 1024
 _MOST_COORDINATES = 16_384
 _NUMBERS = 2**24
@@ -20,7 +20,7 @@ _MOST_NUMBERS = 2**31
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is claimed.
+    """The run that is audited, and its claim.
 
     Attributes:
         mechanism: The mechanism.
@@ -28,18 +28,18 @@ class Setting:
         participation: The participation schema.
         noise_multiplier: σ.
         delta: δ.
-        coordinates: Coordinates of the noise, each a sample of its own: two canaries. As many as fit in memory if
-            not given.
-        insecure_seed: Of the noise, `None` for noise that is private.
-        noise_scale: What the emitted noise is multiplied with, to see whether the audit notices: 1 unless it is a test.
+        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
+            memory if not given.
+        insecure_seed: Seed of the noise, for tests; `None` for private noise.
+        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
         restart_every: Rounds after which noise starts anew, or `None`.
-        adjacency: "zero-out": canaries of which half have all updates set to zero; "replace-one": half have the
-            opposite update.
+        adjacency: "zero-out": half of the canaries have all updates set to zero; "replace-one": half have the opposite
+            updates.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
 
     Raises:
-        InputTypeError: If `coordinates` is no whole number.
-        InputValueError: If `coordinates` are too few to show anything, or too many for memory.
+        InputTypeError: If `coordinates` is not a whole number.
+        InputValueError: If there are too few coordinates to prove anything, or too many for memory.
     """
 
     mechanism: tff_mf.Mechanism
@@ -65,12 +65,12 @@ class Setting:
 
     @property
     def every(self) -> int:
-        """Rounds from a restart to the next; all of them if there is none."""
+        """Rounds from one restart to the next; all rounds if there is none."""
         return min(self.rounds, self.restart_every or self.rounds)
 
     @property
     def claimed(self) -> tff_mf.Guarantee:
-        """What is claimed of everything that is released."""
+        """The claimed guarantee of everything that is released."""
         sums = tff_mf.guarantee(
             self.mechanism,
             self.rounds,
@@ -88,13 +88,13 @@ class Setting:
 
     @property
     def sensitivity(self) -> float:
-        """What is claimed of the sums: that of the whole run, with all of its restarts."""
+        """The claimed sensitivity of the sums over the whole run, with all restarts."""
         run = self.mechanism.cast_to_float32()
         return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=self.every).value
 
     @property
     def samples(self) -> int:
-        """Coordinates of the noise."""
+        """Number of coordinates of the noise."""
         if self.coordinates is None:
             return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
         return self.coordinates

@@ -98,7 +98,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan,
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact: {names.MECHANISM} is missing.")
     checked_cohort(run.clients_per_round, run.cohort)
-    return TrainingSettings.from_dict(run.settings), reports.read_plan(run, mechanism), read_vocabulary(folder)
+    return TrainingSettings.from_dict(run.settings), reports.plan_of(run, mechanism), read_vocabulary(folder)
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:

@@ -5,6 +5,7 @@ import pathlib
 from tff_mf.errors import InputValueError
 
 from .. import reports
+from ..run_folder.folders import readable_folder
 from ..run_folder.names import MODEL, REPORT, REPORT_TEXT
 
 
@@ -14,7 +15,7 @@ def check_trained(run: pathlib.Path) -> None:
     Raises:
         InputValueError: If it does not.
     """
-    reports.run_folder(run)
+    readable_folder(run)
     for name in (MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():
             raise InputValueError(

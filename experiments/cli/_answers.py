@@ -11,8 +11,8 @@ import click
 from tff_mf.errors import InputError, InputValueError
 
 from ..output import files, strict_json
-from ..privacy.statements import ANSWERS
 from ..reports import questions
+from ..run_folder.names import ANSWERS
 from . import _screens
 
 _DRAFT = "answers.draft.json"

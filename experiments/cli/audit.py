@@ -56,7 +56,7 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
         if any(value not in (None, False) for value in flags.values()):
             raise click.UsageError(_OF_A_RUN)
         run = reports.read_configuration(folder)
-        setting = reports.audit_setting(run, tff_mf.load(folder / "mechanism.safetensors"), **more)
+        setting = reports.audit_setting(run, tff_mf.load(folder / names.MECHANISM), **more)
         current = reports.is_current(folder)
     else:
         setting = auditing.Setting(**_of_artifact(what, **flags), **more)
@@ -64,7 +64,7 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
         found = auditing.audit(setting)
     result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if folder.is_dir() else None)
     if folder.is_dir():
-        files.write_atomically(folder / "audit.json", json.dumps(result, indent=1) + "\n")
+        files.write_atomically(folder / names.AUDIT, json.dumps(result, indent=1) + "\n")
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -138,9 +138,11 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
 
 def _show(found: "auditing.Audit", folder: pathlib.Path | None) -> None:
     _options.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
+    from ..run_folder import names
+
     failed = sum(not test.passed for test in found.tests)
     verdict = f"{failed} of {len(found.tests)} tests failed" if failed else f"all {len(found.tests)} tests passed"
-    where = "" if folder is None else f"; written to {folder / 'audit.json'}"
+    where = "" if folder is None else f"; written to {folder / names.AUDIT}"
     click.echo(f"{verdict}{where}")
 
 

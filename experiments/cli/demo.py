@@ -25,6 +25,7 @@ def demo(out: str, as_json: bool) -> None:
 
     _requires.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from ..run_folder import folders
+    from ..run_folder.names import SUMMARY
 
     folder = folders.replaceable_folder(pathlib.Path(out))
 
@@ -46,4 +47,4 @@ def demo(out: str, as_json: bool) -> None:
     _options.paragraphs(
         *(f"{name}: {run['statement']}" for name, run in summary["mechanisms"].items()), summary["cohort_note"]
     )
-    click.echo(f"\n{folder / 'summary.json'}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")
+    click.echo(f"\n{folder / SUMMARY}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")

@@ -12,7 +12,7 @@ from . import _options
 @click.option("--out", metavar="FOLDER", required=True, help="Folder of the model; must be new or empty.")
 @_options.as_json
 def export_model(run: str, out: str, as_json: bool) -> None:
-    """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its realised privacy report.
+    """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its final privacy report.
 
     RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
     written.

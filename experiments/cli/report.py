@@ -43,16 +43,18 @@ def report(
     finding is critical.
     """
     from .. import reports
+    from ..run_folder import names
+    from ..run_folder.folders import readable_folder
 
     if schema:
         click.echo(json.dumps(reports.SCHEMA, indent=1))
         return
     _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned)
-    folder = reports.run_folder(pathlib.Path(run or ""))
+    folder = readable_folder(pathlib.Path(run or ""))
     if questions:
         from ._answers import write_form
 
-        write_form(folder, folder / reports.ANSWERS if out is None else pathlib.Path(out))
+        write_form(folder, folder / names.ANSWERS if out is None else pathlib.Path(out))
         return
     if check:
         _check(folder, held, as_json=as_json)

@@ -1,6 +1,5 @@
 """Results of the runs of a comparison: best learning rates by validation, test accuracy, intervals and gaps."""
 
-import csv
 import dataclasses
 import itertools
 import math
@@ -13,8 +12,8 @@ import scipy.stats
 
 from ..configuration import learning_rates
 from ..privacy.statements import REFUSALS
+from ..run_folder.metrics import ACCURACY, ROUND, read_metrics
 
-METRIC = "accuracy_without_out_of_vocab_or_end_of_sentence"
 _CONFIDENCE = 0.95
 
 
@@ -161,8 +160,7 @@ def fitted(found: Sequence[Level]) -> learning_rates.Regression | None:
 
 def history(path: pathlib.Path) -> list[tuple[int, float]]:
     """Returns round and accuracy of each evaluation in a run's metrics file."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [(int(row["round"]), float(row[METRIC])) for row in csv.DictReader(file) if row.get(METRIC)]
+    return [(int(row[ROUND]), float(row[ACCURACY])) for row in read_metrics(path).rows if row.get(ACCURACY)]
 
 
 def _key(run: Finished) -> tuple[str, tuple[str, float]]:

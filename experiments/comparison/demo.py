@@ -18,6 +18,7 @@ from ..privacy import statements
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.names import SUMMARY
 from ..training import program, task
+from ..training.results import TrainingResult
 
 _PICTURE = "accuracy.png"
 _PARTS = ("blt", "identity", SUMMARY, _PICTURE)
@@ -84,7 +85,7 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
 
 def _trained(
     settings: DemoSettings, dataset: str, data: pathlib.Path, folder: pathlib.Path
-) -> dict[str, program.TrainingResult]:
+) -> dict[str, TrainingResult]:
     """Trains with each mechanism, in a folder of its own, like a run of `tff-mf train`: to repeat, and to export."""
     results = {}
     for name, plan in _plans(settings).items():
@@ -96,7 +97,7 @@ def _trained(
     return results
 
 
-def _summary(settings: DemoSettings, results: Mapping[str, program.TrainingResult], seconds: float) -> dict[str, Any]:
+def _summary(settings: DemoSettings, results: Mapping[str, TrainingResult], seconds: float) -> dict[str, Any]:
     mechanisms = {name: dict(result.summary) for name, result in results.items()}
     return {
         "mechanisms": mechanisms,
@@ -119,7 +120,7 @@ def _summary(settings: DemoSettings, results: Mapping[str, program.TrainingResul
     }
 
 
-def _draw(settings: DemoSettings, results: Mapping[str, program.TrainingResult], path: pathlib.Path) -> None:
+def _draw(settings: DemoSettings, results: Mapping[str, TrainingResult], path: pathlib.Path) -> None:
     noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
     mechanism_plots.accuracy(
         {name: result.history for name, result in results.items()},

@@ -4,9 +4,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.errors import InputTypeError
 
 from ..output import files
+from ..run_folder import same_settings
 from ..run_folder.names import SETTINGS_TOML
 from . import layers, presets
 from .layers import Layer
@@ -79,13 +80,7 @@ def check_same(layer: Layer, folder: pathlib.Path) -> None:
     path = folder / SETTINGS_TOML
     if not path.is_file():
         return
-    begun = layers.read_toml(path).get("run", {})
-    for name in {**begun, **layer.values}:
-        if begun.get(name) != layer.values.get(name):
-            raise InputValueError(
-                f"{name}={layer.values.get(name)!r} is not what the run in out={str(folder)!r} was started with, "
-                f"{begun.get(name)!r}: resume it with the same settings, or start another one in another folder."
-            )
+    same_settings.check_same(layer.values, layers.read_toml(path).get("run", {}), run=str(folder))
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

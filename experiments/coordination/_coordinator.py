@@ -20,10 +20,9 @@ from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
 from ..bundles.stages import Stages, Tensors
 from ..output import files, locks
 from ..run_folder import ledger, run_log
-from ..run_folder.names import ANSWERS, LEDGER, MECHANISM, MODEL, RUN_JSON, VOCABULARY
+from ..run_folder.names import ANSWERS, LEDGER, MECHANISM, MODEL, RUN_JSON, STATE, VOCABULARY
 from ._devices import Fleet, Report
 
-_STATE = "state"
 _LOCK = ".coordinator"
 _WEIGHTS = "state__global_model_weights__trainable__"
 _COPIED = (RUN_JSON, MECHANISM, ANSWERS, VOCABULARY)
@@ -96,7 +95,7 @@ class Coordinator:
             weakref.finalize(self, kept.pop_all().close)
 
     def run(self, on_round: OnRound = lambda round_number: None) -> Tally:
-        """Runs the rounds that are left, and writes the model and the realised report.
+        """Runs the rounds that are left, and writes the model and the final report.
 
         Args:
             on_round: Called when a round is on disk and may be published.
@@ -111,11 +110,11 @@ class Coordinator:
             files.write_atomically(self._out / MODEL, safetensors.numpy.save(weights))
             reports.write(self._out, realised=True)
             # With the keys, the noise can be removed from the models; no round needs them any more.
-            shutil.rmtree(self._out / _STATE, ignore_errors=True)
+            shutil.rmtree(self._out / STATE, ignore_errors=True)
         return tally
 
     def _run_rounds(self, on_round: OnRound) -> tuple[Tally, Tensors]:
-        states = runner.StateStore(self._out / _STATE, self._stages)
+        states = runner.StateStore(self._out / STATE, self._stages)
         done, about = self._saved(states)
         begun, tally = self._out / LEDGER, Tally()
         if begun.exists() and ledger.read_ledger(begun).ended:

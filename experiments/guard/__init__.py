@@ -1,6 +1,6 @@
-"""Guards the participation of clients in pipelines other than `tff-mf train`: `open_guard` and its TFF parts."""
+"""Participation guard for pipelines other than `tff-mf train`: `open_guard`, and its parts of a TFF program."""
 
+from .opening import open_guard as open_guard
 from .run_guard import RefusedCohortError as RefusedCohortError
 from .run_guard import RunGuard as RunGuard
-from .run_guard import open_guard as open_guard
 from .run_guard import refusal as refusal

@@ -1,4 +1,4 @@
-"""What a guard refuses before it writes anything: ids, other noise than the plan's, folders of other runs."""
+"""Checks of a guard before it writes anything: client ids, the noise, the folder, and the checkpoint of a run."""
 
 import json
 import math
@@ -11,26 +11,25 @@ from tff_mf import _validate
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan
-from ..run_folder import ledger, participation_log
+from ..run_folder.names import CHECKPOINTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
 
-# What a run leaves behind; "checkpoints" is where every pipeline of ours keeps them.
-_REMAINS = ("report.json", "model.safetensors", "metrics.csv", "summary.json", participation_log.PARTICIPATION)
-_CHECKPOINTS = "checkpoints"
+# What a run leaves behind, besides its checkpoints.
+_REMAINS = (REPORT, MODEL, METRICS, SUMMARY, PARTICIPATION)
 
 
 class OtherRoundsError(InputValueError):
-    """The noise of a state was drawn for another number of rounds."""
+    """The noise in a state was drawn for another number of rounds."""
 
 
 def ids(clients: Sequence[str]) -> list[str]:
-    """Returns the ids of a cohort, read once: a sequence that draws when it is read would be another the next time.
+    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
 
     Raises:
-        InputTypeError: If they are no sequence of strings.
-        InputValueError: If one cannot be written to a file.
+        InputTypeError: If `clients` is not a sequence of strings.
+        InputValueError: If an id cannot be written to a file.
     """
     if isinstance(clients, str) or not isinstance(clients, Sequence):
         raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
@@ -42,30 +41,29 @@ def ids(clients: Sequence[str]) -> list[str]:
             client.encode()
         except UnicodeEncodeError as error:
             raise InputValueError(
-                f"clients has {client!r}, which has no form in UTF-8 and cannot be written down: {error.reason}. Name "
-                "the client by something else."
+                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
             ) from error
-    # Text, and not what a subclass makes of it.
+    # The text itself, and not what a subclass of `str` returns for it.
     return [str.__str__(client) for client in read]
 
 
 def check_drawn(state: Any, noise: str | None, round_number: int, *, last_released: int) -> None:
-    """Raises unless the noise in a server's state was drawn once for each round up to one.
+    """Raises unless the noise in a server's state was drawn exactly once for each round up to `round_number`.
 
     Args:
         state: The state of the process after the round.
-        noise: Fingerprint of the aggregator's noise; `None` if the aggregator is not known.
-        round_number: The round, counted from 1; 0 for a state that no round was computed on.
-        last_released: The last round that was released, for the remedy.
+        noise: Fingerprint of the aggregator's noise; `None` if the aggregator is unknown.
+        round_number: The round, counted from 1; 0 for the initial state.
+        last_released: The last round that was released, for the message.
 
     Raises:
-        InputTypeError: If there is no state, and the aggregator is known.
-        InputValueError: If the state has no noise, that of another aggregator, or of another number of rounds.
+        InputTypeError: If there is no state, although the aggregator is known.
+        InputValueError: If the state has no noise, that of another aggregator, or that of another number of rounds.
     """
     if state is None:
         if noise is not None:
             raise InputTypeError(
-                "state=None must be the process's state after the round: the guard compares the rounds of its noise."
+                "state=None must be the process's state after the round: the guard checks the rounds of its noise."
             )
         return
     from ... import aggregators
@@ -84,17 +82,17 @@ def check_drawn(state: Any, noise: str | None, round_number: int, *, last_releas
     if other is not None:
         raise OtherRoundsError(
             f"round_number={round_number}: the noise of the state was drawn for {other} rounds. A round that was "
-            "begun was never computed, or not on the state of the round before, so that rows of noise went to other "
-            f"cohorts than the log says. Release nothing of it, and delete checkpoints after round {last_released}: "
+            "begun was never computed, or was not computed from the state of the round before, so noise went to other "
+            f"cohorts than those in the log. Release nothing of it, delete checkpoints after round {last_released}, "
             f"load the state of round {last_released}, call goes_back_to({last_released + 1}), and begin again from "
-            "there. When a round fails, call goes_back_to with it before the next cohort."
+            "there. If a round fails, call goes_back_to with it before the next cohort."
         )
 
 
 def check_aggregator(
     aggregator: "MFAggregationFactory", plan: PrivacyPlan, clip_norm: float, more: Mapping[str, Any]
 ) -> None:
-    """Raises unless an aggregator adds the noise that a plan accounts for, and divides by its cohort."""
+    """Raises unless an aggregator adds the noise of the plan, and divides by its clients per round."""
     from ... import aggregators
 
     _validate.instance(
@@ -108,7 +106,7 @@ def check_aggregator(
     clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every", plan.restart_every)
     accounted = more.get("adaptive_count_stddev", plan.adaptive_count_stddev)
     _check_counts(None if clipping is None else clipping.count_stddev, plan, accounted)
-    # Where the cohort is what trains, the noise is the plan's own, whichever of two names was passed on.
+    # If the cohort trains itself, the plan's two noise multipliers are the same up to rounding.
     same = {plan.noise_multiplier_as_run} | (
         {plan.noise_multiplier} if plan.cohort == plan.clients_per_round else set()
     )
@@ -128,14 +126,15 @@ def check_aggregator(
         }
     if aggregator.fingerprint not in of_plan:
         raise InputValueError(
-            f"aggregator has another noise than the plan: build it with the plan's mechanism, clip_norm={clip_norm!r}, "
-            f"noise_multiplier={plan.noise_multiplier_as_run!r}, restart_every={restart_every!r} and insecure_seed="
-            f"{plan.insecure_seed!r}; what it restarts after goes to open_guard as restart_every=."
+            "aggregator does not have the noise of the plan: build it with the plan's mechanism, "
+            f"clip_norm={clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "
+            f"restart_every={restart_every!r} and insecure_seed={plan.insecure_seed!r}; "
+            "pass the same restart_every to open_guard."
         )
 
 
 def _check_counts(of_aggregator: float | None, plan: PrivacyPlan, accounted: float | None) -> None:
-    """Raises unless the counts of adaptive clipping have the noise that is accounted for."""
+    """Raises unless the noise of adaptive clipping's counts is the one that is accounted for."""
     if of_aggregator is None and accounted is None:
         return
     scale = plan.cohort / plan.clients_per_round
@@ -146,32 +145,31 @@ def _check_counts(of_aggregator: float | None, plan: PrivacyPlan, accounted: flo
         )
     if accounted is None or not math.isclose(accounted, of_aggregator * scale, rel_tol=1e-12):
         raise InputValueError(
-            f"adaptive_count_stddev={accounted!r}: the aggregator releases counts whose noise stands for a standard "
-            f"deviation of {of_aggregator * scale!r}; pass adaptive_count_stddev={of_aggregator * scale!r}, so that "
-            "they are accounted for."
+            f"adaptive_count_stddev={accounted!r} must be {of_aggregator * scale!r}, the standard deviation of the "
+            "noise in the counts that the aggregator releases."
         )
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """Raises if a folder holds what is left of a run: its ledger was taken away, or it has ended.
+    """Raises if a folder holds a run that has ended, or files of a run without its ledger.
 
     Raises:
-        InputValueError: If there is a report of a run that ended, or something of a run and no ledger.
+        InputValueError: If it does.
     """
-    if _ended(folder / "report.json"):
+    if _ended(folder / REPORT):
         raise InputValueError(
             f"out={str(folder)!r} holds the report of a run that has ended: name another folder for another run."
         )
-    book = folder / ledger.LEDGER
+    book = folder / LEDGER
     if book.is_file() and b"\n" in book.read_bytes():
         return
     left = [name for name in _REMAINS if (folder / name).exists()]
-    if any((folder / _CHECKPOINTS).glob("*")):
-        left.append(_CHECKPOINTS)
+    if any((folder / CHECKPOINTS).glob("*")):
+        left.append(CHECKPOINTS)
     if left:
         raise InputValueError(
-            f"out={str(folder)!r} holds {', '.join(left)} of a run, and no {ledger.LEDGER}: its rounds would be "
-            "released twice. Put the ledger back, or name another folder."
+            f"out={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
+            "released twice. Restore the ledger, or name another folder."
         )
 
 
@@ -181,17 +179,17 @@ def _ended(path: pathlib.Path) -> bool:
     except FileNotFoundError:
         return False
     except (ValueError, KeyError, TypeError) as error:
-        raise InputValueError(f"report={str(path)!r} is damaged: put it back, or name another folder.") from error
+        raise InputValueError(f"report={str(path)!r} is damaged: restore it, or name another folder.") from error
 
 
 def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
-    """Returns why a client with past rounds may not take part in one more, or an empty text.
+    """Returns why a client may not take part in a round, given its past rounds; an empty text if it may.
 
-    Rounds of the past may lie ahead: those of attempts that were given up. A round itself does not count again.
+    Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
 
     Args:
         schema: The participation schema.
-        past: Rounds that the client was chosen for.
+        past: Rounds for which the client was chosen.
         round_number: The round.
 
     Example:
@@ -216,10 +214,10 @@ def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int
 
 
 def check_run(found: str | None, run: str) -> None:
-    """Raises if a checkpoint is of another run: the clients of its rounds are not in this one's log.
+    """Raises if a checkpoint belongs to another run: the clients of its rounds are not in the log of this run.
 
     Raises:
-        InputValueError: If it is.
+        InputValueError: If it does.
     """
     if found not in (None, run):
-        raise InputValueError(f"run={found!r} of the checkpoint is not this one, {run!r}: put the run's own back.")
+        raise InputValueError(f"run={found!r} of the checkpoint must be {run!r}: load a checkpoint of this run.")

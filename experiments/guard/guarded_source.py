@@ -1,4 +1,4 @@
-"""The guard as parts of a TFF program: a data source that asks it first, and a release manager that tells it."""
+"""The guard as parts of a TFF program: a data source and a release manager that call it."""
 
 import json
 import pathlib
@@ -15,28 +15,28 @@ from tff_mf import _validate
 from tff_mf.errors import InputValueError
 
 from ... import aggregators
-from ..sampling.data_source import ClientDatasets
+from ..sampling.data_source import ClientDatasets, saved_fields
 from .run_guard import RunGuard
 
-# An iterator is saved as its run's folder and a round, and finds its data again here.
+# A saved iterator has the run's folder and a round; here it finds its data again.
 _SOURCES: "weakref.WeakValueDictionary[str, GuardedDataSource]" = weakref.WeakValueDictionary()
 
-# Of each run the iterator that may draw, with its copies: two that draw in turn would hand out rounds twice.
+# The iterator of each run that may draw, with its copies: two that draw in turn would hand out rounds twice.
 _DRAWING: "weakref.WeakKeyDictionary[RunGuard, object]" = weakref.WeakKeyDictionary()
 
 Draw = Callable[[int | None], Sequence[str]]
 
 
 class GuardedDataSource(tff.program.FederatedDataSource):
-    """The datasets of cohorts that somebody else draws, each written down and checked before its data is handed out.
+    """The datasets of cohorts from any sampler, each checked and recorded before its data is handed out.
 
-    One iterator draws at a time, the one that was made or loaded last. A copy of it goes back to where it was made,
-    as a program does with a round that it discards: what was computed of the round must be thrown away.
+    Only the iterator that was made or loaded last can draw. A copy of it goes back to the round in which it was copied,
+    as a program does to discard a round: results of the round must then be discarded too.
 
     Args:
         guard: The run's guard.
         client_data: Raw or preprocessed clients.
-        draw: From the number of clients that `select` was asked for (None if for none) to the ids of a cohort.
+        draw: From the number of clients passed to `select` (which can be None) to the ids of a cohort.
         preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for the dataset as it is.
 
     Example:
@@ -73,7 +73,7 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         )
 
     def new_turn(self) -> object:
-        """Returns what an iterator shows to draw; those that were given before draw no more."""
+        """Returns a token with which an iterator can draw; earlier tokens become invalid."""
         turn = _DRAWING[self._guard] = object()
         return turn
 
@@ -81,16 +81,16 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         """Returns the datasets of a cohort, and the round after it.
 
         Raises:
-            InputValueError: If another iterator of the run was made or loaded since, or `draw` names somebody whose
-                data there is not.
+            InputValueError: If another iterator of the run was made or loaded since, or `draw` names a client without
+                data.
         """
         if _DRAWING.get(self._guard) is not turn:
             raise InputValueError(
-                f"iterator: another one of the run in out={self.folder!r} was made or loaded since, and two would hand "
-                "out rounds twice. Go on with that one."
+                f"iterator: another iterator of the run in out={self.folder!r} was made or loaded since, and two would "
+                "hand out rounds twice. Use that one."
             )
         if next_round is not None and next_round != self._guard.next_round:
-            # A program goes back to a state of before, as it does with a round that it discards.
+            # A program goes back to an earlier state, to discard a round.
             self._guard.goes_back_to(next_round)
         clients = list(self._draw(k))
         missing = [client for client in clients if client not in self._datasets.client_ids]
@@ -100,17 +100,17 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         return self._datasets.of(clients), number + 1
 
     def go_on(self, next_round: int) -> None:
-        """Says of which round the state is that a program was loaded with."""
+        """Tells the guard the round of the state that a program was resumed from."""
         self._guard.goes_on_unseen(next_round - 1)
 
     @property
     def folder(self) -> str:
-        """The run that the source is of."""
+        """The folder of the source's run."""
         return _name(self._guard.folder)
 
 
 class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
-    """Draws the cohorts of a `GuardedDataSource`, one a round.
+    """Draws the cohorts of a `GuardedDataSource`, one per round.
 
     Its bytes hold the run's folder and the next round. To resume, open the guard and make the source first.
     """
@@ -120,25 +120,21 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
 
     @property
     def last_round(self) -> int | None:
-        """The round that it drew last, 0 before the first; `None` if a run goes on, and nobody said after which."""
+        """The round that it drew last, 0 before the first; `None` for a resumed run until its round is known."""
         return None if self._next_round is None else self._next_round - 1
 
     @classmethod
     def from_bytes(cls, buffer: bytes) -> "GuardedDataSourceIterator":
-        """Returns the iterator that `to_bytes` was called on, and goes on after the round of its state.
+        """Returns the iterator that `to_bytes` was called on, and resumes after the round of its state.
 
         Raises:
-            InputValueError: If `buffer` is no such iterator, this process has no source of its run, or a later round
-                was released.
+            InputValueError: If `buffer` is not such an iterator, this process has no source of its run, or a later
+                round was released.
         """
-        try:
-            kept = json.loads(buffer)
-            folder, next_round = kept["folder"], kept["next_round"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputValueError("buffer is not a saved GuardedDataSourceIterator.") from error
+        folder, next_round = saved_fields(buffer, "folder", "next_round", of=cls.__name__)
         source = _SOURCES.get(folder)
         if source is None:
-            raise InputValueError(f"buffer is of the run in {folder!r}: open its guard and make its source first.")
+            raise InputValueError(f"buffer belongs to the run in {folder!r}: open its guard and make its source first.")
         source.go_on(next_round or 1)
         return cls(source, next_round, source.new_turn())
 
@@ -150,19 +146,19 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
         return self._source.federated_type
 
     def select(self, k: int | None = None) -> list[tf.data.Dataset]:
-        """Returns the datasets of a cohort that was drawn, checked and written down.
+        """Draws a cohort, checks and records it, and returns its datasets.
 
         Args:
-            k: How many clients to draw, as `draw` understands it.
+            k: Number of clients, passed to `draw`.
 
         Raises:
-            RefusedCohortError: If the participation schema forbids it to one of them; nothing is handed out.
+            RefusedCohortError: If the participation schema forbids the round to a client; nothing is handed out.
         """
         datasets, self._next_round = self._source.select(self._next_round, k, self._turn)
         return datasets
 
     def __deepcopy__(self, memo: Any) -> "GuardedDataSourceIterator":
-        # Programs keep a copy of an iterator to go back to; the run's files stay one.
+        # Programs keep a copy of an iterator to go back to; both use the same files of the run.
         return GuardedDataSourceIterator(self._source, self._next_round, self._turn)
 
     def __eq__(self, other: object) -> bool:
@@ -177,14 +173,14 @@ class GuardedDataSourceIterator(tff.program.FederatedDataSourceIterator):
 class GuardedReleaseManager(tff.program.ReleaseManager):
     """Releases through another manager, once checkpoints are on disk and the ledger has the round as released.
 
-    If the guard knows the aggregator, each program state is compared before `checkpoints` saves it: its noise must
-    have been drawn once for each round that was begun, by the data source's iterator that is saved with it, or else by
-    the guard. One that was not is not saved, and nothing is released any more.
+    If the guard knows the aggregator, each program state is checked before `checkpoints` saves it: its noise must have
+    been drawn exactly once for each round that was begun, as counted by the data source's iterator in the state, or
+    else by the guard. A state that fails is not saved, and nothing is released afterwards.
 
     Args:
-        release_manager: What releases.
+        release_manager: The manager that releases.
         guard: The run's guard.
-        checkpoints: What the program saves its state with.
+        checkpoints: The manager with which the program saves its state.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -204,14 +200,14 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
             checkpoints.check_with(self._check)
 
     async def release(self, value: Any, key: Any) -> None:
-        """Releases a value; a key that is no number stands for all rounds so far.
+        """Releases a value; a key that is not a number stands for all rounds so far.
 
         Args:
-            value: What is released.
-            key: The round, counted from 1, as the guard counts; or any other name of the value.
+            value: The value.
+            key: The round, counted from 1 like the guard's rounds; or any other name of the value.
 
         Raises:
-            RuntimeError: If a checkpoint could not be saved; nothing is released then.
+            RuntimeError: If a checkpoint could not be saved; then nothing is released.
             InputValueError: If the round was never begun, or none of its states was saved.
         """
         await self._checkpoints.saved()
@@ -224,16 +220,16 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
         await self._release_manager.release(value, key)
 
     def _check_key(self, number: int) -> None:
-        # Not only the last round: programs begin the next one while they release.
+        # Also earlier rounds: programs begin the next round while they release.
         if not self._guard.is_current(number):
             raise InputValueError(
-                f"key={number} must be a round that this process began, as the guard counts, from 1: round "
-                f"{self._guard.last_round} was the last."
+                f"key={number} must be a round that this process began, counted from 1; the last one was round "
+                f"{self._guard.last_round}."
             )
         if self._guard.knows_its_noise and number > self._seen:
             raise InputValueError(
-                f"key={number}: the newest program state that was saved is of round {self._seen}: save that of the "
-                "round with the CheckpointManager before anything of it is released."
+                f"key={number}: the newest saved program state is that of round {self._seen}: save the state of round "
+                f"{number} with the CheckpointManager before releasing any of its results."
             )
 
     def _check(self, program_state: Any, version: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from tff_mf.errors import InputValueError
 
-_FOLDER_LOCK = ".lock"
+FOLDER_LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
     Raises:
         InputValueError: If another process is using it.
     """
-    with (folder / _FOLDER_LOCK).open("a+") as file:
+    with (folder / FOLDER_LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -52,4 +52,4 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
 
 def is_lock(path: pathlib.Path) -> bool:
     """Returns whether a file is the lock of its folder."""
-    return path.name == _FOLDER_LOCK
+    return path.name == FOLDER_LOCK

@@ -12,7 +12,6 @@ import tff_mf
 
 from ..output.digits import rounded_up
 
-ANSWERS = "answers.json"
 REFUSED = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
 # The beginning of a line that states no ε.
@@ -37,7 +36,12 @@ class Claim:
         simulation: Whether clients are simulated.
         test_only: Whether the noise is repeatable.
         violations: What voids the guarantee: a field and a text, with a colon between them.
+    <<<<<<< HEAD
         unanswered: Questions of the report that are not answered yet.
+    =======
+        unanswered: Questions of the report that nobody has answered.
+        answers_file: The file in which they are to be answered.
+    >>>>>>> wt-folder
         amplified: ε with amplification by sampling, which has no μ, in place of the guarantee's.
     """
 
@@ -52,6 +56,7 @@ class Claim:
     test_only: bool = False
     violations: Sequence[str] = ()
     unanswered: Sequence[str] = ()
+    answers_file: str = ""
     amplified: float | None = None
 
     @property
@@ -127,7 +132,8 @@ def refusal(claim: Claim) -> str:
     if wrong:
         return f"{REFUSED}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
     if claim.unanswered:
-        return f"{UNANSWERED} until these are answered in {ANSWERS}: {', '.join(claim.unanswered)}."
+        where = f" in {claim.answers_file}" if claim.answers_file else ""
+        return f"{UNANSWERED} until these are answered{where}: {', '.join(claim.unanswered)}."
     return ""
 
 

@@ -7,8 +7,6 @@ from .. import sampling
 from . import amplification, statements
 from .plan import PrivacyPlan
 
-SUMMARY = "summary.json"
-
 
 def privacy_claims(
     privacy: PrivacyPlan,

@@ -1,9 +1,7 @@
-"""The privacy report of a run: planned before it starts, realised after it ends, checked by whoever has the files."""
+"""The privacy report of a run: planned before it starts, final after it ends, and checked from the run's files."""
 
-from ..run_folder.run_json import Configuration as Configuration
-from ..run_folder.run_json import check_fields as check_fields
-from ..run_folder.run_json import read_configuration as read_configuration
-from ..run_folder.run_json import run_folder as run_folder
+from ..run_folder.run_record import RunRecord, read_record
+from ..run_folder.run_record import check_fields as check_fields
 from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._build import digest as digest
@@ -12,8 +10,6 @@ from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import is_current as is_current
 from ._check import write_anew as write_anew
-from ._configuration import read_plan as read_plan
-from ._configuration import write_configuration as write_configuration
 from ._device_reports import published as published
 from ._earlier import differences as differences
 from ._earlier import other_version as other_version
@@ -24,8 +20,13 @@ from ._findings import Assumption as Assumption
 from ._findings import Finding as Finding
 from ._markdown import finding_lines as finding_lines
 from ._markdown import markdown as markdown
+from ._run_record import plan_of as plan_of
+from ._run_record import write_configuration as write_configuration
 from ._schema import SCHEMA as SCHEMA
 from ._schema import problems as problems
 from ._so_far import claim_so_far as claim_so_far
 from ._violations import violations as violations
-from .questions import ANSWERS as ANSWERS
+
+# The names under which pipelines of others read run.json.
+Configuration = RunRecord
+read_configuration = read_record

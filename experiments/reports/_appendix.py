@@ -1,4 +1,4 @@
-"""The appendix of a report: figures in other currencies and with all digits, settings, versions, hashes."""
+"""The appendix of a report: figures in other privacy measures and with all digits, settings, versions, hashes."""
 
 import json
 import shlex
@@ -7,12 +7,12 @@ from typing import Any
 
 from ._layout import WIDTH, bullets, section, seen, spaced, up, words
 
-# How far two accountants that agree may be apart, relative where ε is above 1.
+# Largest difference of two accountants that agree, relative where ε is above 1.
 _APART = 1e-6
 
 
 def sections(report: Mapping[str, Any]) -> list[str]:
-    """Returns what nobody needs who reads a report, and everybody who checks or repeats it."""
+    """Returns the sections for readers who check or repeat a run."""
     return [
         section(
             "Appendix: accountants, and all digits", bullets([*_accountants(report["accountant"]), *_exact(report)])
@@ -81,12 +81,12 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 
 
 def _command(command: list[str]) -> list[str]:
-    """Returns a command, broken between its words, to copy."""
+    """Returns a command to copy, with line breaks between its words."""
     if not command:
         return ["It is not known."]
     lines = [""]
     for word in map(seen, map(shlex.quote, command)):
-        # Below the margin of a block of code, so that nothing in a word ends it.
+        # Indented as a block of code, so that nothing in a word ends the block.
         if lines[-1] and len(f"    {lines[-1]} {word} \\") > WIDTH:
             lines.append("  ")
         lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"

@@ -1,4 +1,4 @@
-"""Checks a report that somebody handed over against the files it is about."""
+"""Checks the stored report of a run against the files of the run."""
 
 import os
 import pathlib
@@ -7,53 +7,61 @@ from typing import Any
 from tff_mf import _validate
 
 from ..output import strict_json
-from ..run_folder.ledger import LEDGER
-from ..run_folder.participation_log import PARTICIPATION
+from ..output.locks import FOLDER_LOCK
+from ..run_folder.names import (
+    ANSWERS,
+    CHECKPOINTS,
+    LEDGER,
+    METRICS,
+    MODEL,
+    PARTICIPATION,
+    REPORT,
+    REPORT_TEXT,
+    STATE,
+    SUMMARY,
+)
 from ._build import build, digest
 from ._earlier import differences, of_its_time, other_than_held, other_version, perhaps_reworded
-from ._evidence import METRICS
 from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
 from ._markdown import markdown
 from ._schema import problems
-from ._summarised import MODEL, SUMMARY
-from .questions import ANSWERS
 
-# Whatever of these is there was written by a run that began.
+# Files that a run writes once it begins.
 _OF_A_RUN = (
     LEDGER,
     PARTICIPATION,
     METRICS,
     SUMMARY,
     MODEL,
-    "report.json",
-    "report.md",
-    "checkpoints",
-    ".lock",
-    "state",
+    REPORT,
+    REPORT_TEXT,
+    CHECKPOINTS,
+    FOLDER_LOCK,
+    STATE,
 )
-_NOTHING_RAN = "nothing ran here, by its files: a run of which they were removed looks the same"
+_NOTHING_RAN = "no file of a run that began is here: a run whose files were removed looks the same"
 
 
 def has_begun(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has anything that a run writes once it begins."""
+    """Returns whether a folder has a file that a run writes once it begins."""
     return any(os.path.lexists(folder / name) for name in _OF_A_RUN)
 
 
 def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
-    """Returns all findings on a run: those of its report, recomputed, and how the report on disk differs from it.
+    """Returns all findings on a run: those of its recomputed report, and the differences to the stored report.
 
-    Formal guarantee: with the digest of the run's report, held where nobody who can write to the folder reaches it, no
-    finding is critical only if the report says what it said then, and what follows from the files: whoever states
-    another ε by changing them has found a collision of SHA-256. Without it, whoever writes every file anew as another
-    run would have, is not found out.
+    Formal guarantee: given the digest of the run's report, kept out of reach of anybody who can write to the folder, no
+    finding is critical only if the stored report is unchanged and follows from the files: stating another ε by changing
+    them takes a collision of SHA-256. Without the digest, a folder in which every file was rewritten, as another run
+    would have written it, is not detected.
 
     Args:
-        folder: The run's folder. A run that has a log is over, or was broken off.
-        held: The digest of the run's report, as printed when it was written; `None` if nobody kept it.
+        folder: The run's folder. If it has a log, the run has ended or was interrupted.
+        held: The digest of the run's report, as printed when it was written; `None` if it was not kept.
 
     Raises:
-        InputValueError: If the folder has no intact configuration, or answers that are none, or the digest is none.
+        InputValueError: If `run.json` is missing or damaged, `answers.json` is damaged, or the digest is not a digest.
     """
     if held is not None:
         _validate.digest("digest", held)
@@ -81,24 +89,24 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
 
 
 def has_report(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has the report of what ran there or, if nothing did, of its plan."""
+    """Returns whether a folder has the final report or, if no run began there, the planned report."""
     return os.path.lexists(folder / names(realised=has_begun(folder))[0])
 
 
 def is_current(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has a report that follows from its files, or from those of its time.
+    """Returns whether a folder has a report that follows from its files, or did so before answers or audit were added.
 
-    Whoever writes such a report anew, since an answer or an audit was added, replaces nothing that was edited.
+    Such a report was not edited, and can be rewritten with the new answers or the new audit.
 
     Raises:
-        InputValueError: If the folder has no intact configuration, or answers that are none.
+        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     wrong = any(each.severity == CRITICAL and each.field == "report" for each in check(folder))
     return has_report(folder) and not wrong
 
 
 def write_anew(folder: pathlib.Path) -> dict[str, Any]:
-    """Writes a run's report anew, and its plan's if there is one, with the answers and the audit of now."""
+    """Rewrites the final report of a run, and its planned report if it has one, with the current answers and audit."""
     realised = has_begun(folder)
     if realised and os.path.lexists(folder / names(realised=False)[0]):
         write(folder, realised=False)
@@ -106,31 +114,30 @@ def write_anew(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool) -> list[Finding]:
-    """Returns what is wrong with a report that does not follow from the files as they are.
+    """Returns findings on a report that does not follow from the current files.
 
     Formal guarantee: no finding is critical only if the report follows from all files but `answers.json` and
-    `audit.json`, with answers of its own that are those of now, or missing, and no other audit than there is: then it
-    states no figure that is not stated now.
+    `audit.json`, each of its answers is missing or the current one, and it has no audit or the current one: then it
+    states no figure that the current report does not state.
     """
     as_json, _ = names(realised=realised)
     earlier = of_its_time(folder, stored, realised=realised)
-    anew = "tff-mf report writes it anew"
+    anew = "tff-mf report rewrites it"
     if earlier is None:
-        return [_critical(f"{as_json} is no report of this release: {anew}")]
-    text = f"than the run's files: it was edited, or they were{perhaps_reworded(stored)}"
+        return [_critical(f"{as_json} is not a report of this release: {anew}")]
     if earlier.differing:
-        return [_critical(f"{as_json} says another {name} {text}") for name in earlier.differing]
+        return [_critical(_differs(name, as_json, stored)) for name in earlier.differing]
     if earlier.answered_otherwise:
         other = ", ".join(earlier.answered_otherwise)
-        return [_critical(f"{as_json} has another answer to {other} than {ANSWERS} has now: {anew}")]
+        return [_critical(f"{as_json} and {ANSWERS} answer {other} differently: {anew}")]
     later = " and ".join(earlier.later)
     return [Finding(severity=WARNING, field="report", text=f"{as_json} is older than {later}: {anew}")]
 
 
 def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
-    """Returns what is wrong with the planned report of a run that began: it states an ε too.
+    """Returns findings on the planned report of a run that began: it states an ε too.
 
-    It may be older than the answers and the audit of today, and is computed anew with those that it had.
+    It may be older than the current answers and audit, and is recomputed with the answers that it has.
     """
     as_json, as_markdown = names(realised=False)
     if not (folder / as_json).exists() and not (folder / as_markdown).exists():
@@ -143,16 +150,20 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
         return found
     earlier = of_its_time(folder, stored, realised=False)
     if earlier is None:
-        return [_critical(f"{as_json} is no planned report")]
+        return [_critical(f"{as_json} is not a planned report")]
     if earlier.answered_otherwise:
         other = earlier.answered_otherwise[0]
-        return [_critical(f"{as_json} has another answer to {other} than there is now: write it anew (--planned)")]
-    text = f"than the run was set to: it was edited, or is of another run{perhaps_reworded(stored)}"
-    return [_critical(f"{as_json} says another {name} {text}") for name in earlier.differing]
+        return [_critical(f"{as_json} and {ANSWERS} answer {other} differently: rewrite it (--planned)")]
+    return [_critical(_differs(name, as_json, stored)) for name in earlier.differing]
+
+
+def _differs(name: str, as_json: str, stored: Any) -> str:
+    text = f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
+    return text + perhaps_reworded(stored)
 
 
 def _stored(path: pathlib.Path) -> tuple[Any, str]:
-    """Returns what a report on disk says, and what keeps it from being read."""
+    """Returns a stored report, and why it cannot be read; an empty text if it can."""
     try:
         return strict_json.loads(path.read_text(encoding="utf-8")), ""
     except (OSError, ValueError, RecursionError) as error:
@@ -160,17 +171,17 @@ def _stored(path: pathlib.Path) -> tuple[Any, str]:
 
 
 def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[Finding]:
-    """Returns what is wrong with a report and its Markdown, by themselves."""
+    """Returns findings on a stored report and its Markdown, without the other files."""
     as_json, as_markdown = names(realised=realised)
     found = [_critical(f"{as_json}: {text}") for text in problems(stored)]
     if not isinstance(stored, dict):
         return found
     if stored.get("digest") != digest(stored):
-        found.append(_critical(f"{as_json} was edited: its digest is not that of what it says"))
+        found.append(_critical(f"{as_json} was edited: its digest does not match its content"))
     if stored.get("kind") != ("realised" if realised else "planned"):
-        found.append(_critical(f"{as_json} is of another kind: {stored.get('kind')!r:.80}"))
+        found.append(_critical(f"{as_json} has the wrong kind: {stored.get('kind')!r:.80}"))
     if (folder / as_json).read_bytes() != as_text(stored).encode(errors="surrogatepass"):
-        found.append(_critical(f"{as_json} was edited: tff-mf report writes the same in other bytes"))
+        found.append(_critical(f"{as_json} was edited: tff-mf report writes the same content in other bytes"))
     try:
         shown = (folder / as_markdown).read_bytes().decode()
     except FileNotFoundError:
@@ -180,16 +191,16 @@ def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[
     if not _fits(stored) or shown != markdown(stored):
         other = other_version(stored)
         text = (
-            f"was worded by {other}, and cannot be checked by this release: tff-mf report writes it anew"
+            f"was written by {other}, in words that this release cannot check: tff-mf report rewrites it"
             if other
-            else f"says something else than {as_json}: it was edited"
+            else f"does not match {as_json}: it was edited"
         )
         found.append(_critical(f"{as_markdown} {text}"))
     return found
 
 
 def _fits(report: Any) -> bool:
-    """Returns whether a report is as the schema says."""
+    """Returns whether a report conforms to the schema."""
     return next(problems(report), None) is None
 
 

@@ -1,4 +1,4 @@
-"""What the reports of devices were worth: exact counts that an operator sees, and that no published report has."""
+"""Counts of device reports: exact counts for the operator, which published reports leave out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +12,12 @@ NOTE = (
     "exact counts, without noise and outside the guarantee: whether an update was scaled or zeroed depends on a "
     "device's data. For the operator's eyes: tff-mf export-model leaves them out"
 )
-# Of the reports of a round; above that it is worth a look.
+# Share of a round's reports above which they are a finding.
 _SHARE = 0.1
 
 
 def device_reports(evidence: Evidence) -> dict[str, Any] | None:
-    """Returns the counts of all rounds together, as JSON; `None` if no round's reports were counted."""
+    """Returns the counts over all rounds, as JSON; `None` if no reports were counted."""
     counts = _counts(evidence)
     if not counts:
         return None
@@ -30,7 +30,7 @@ def device_reports(evidence: Evidence) -> dict[str, Any] | None:
 
 
 def device_findings(evidence: Evidence) -> list[Finding]:
-    """Returns what an operator should know of the reports: rounds without an update, and rounds of many bad ones."""
+    """Returns findings on the device reports: rounds without an update, and rounds with many bad reports."""
     counts = _counts(evidence)
     empty = [number for number, each in counts.items() if not each.in_the_model]
     many = [number for number, each in counts.items() if each.bad > _SHARE * each.came]
@@ -51,7 +51,7 @@ def device_findings(evidence: Evidence) -> list[Finding]:
 
 
 def published(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a report as others may see it: without counts of devices' reports, and with the same digest."""
+    """Returns a report for publication: without the counts of device reports, and with the same digest."""
     found = {name: value for name, value in report.items() if name != DEVICE_REPORTS}
     if isinstance(found.get("findings"), list):
         found["findings"] = [

@@ -1,4 +1,4 @@
-"""Reports older than an answer, an audit, or this release: whether they follow from the files of their time."""
+"""Reports that are older than an answer, an audit or this release: whether they follow from the files of their time."""
 
 import dataclasses
 import hmac
@@ -12,13 +12,14 @@ import tff_mf
 from tff_mf import _validate
 from tff_mf.errors import InputError
 
-from ._audited import AUDIT
+from ..run_folder.names import ANSWERS, AUDIT
+from ._audited import NO_AUDIT
 from ._build import build, digest
 from ._findings import CRITICAL, Finding
 from ._summarised import VERSION
-from .questions import ANSWERS, checked, read_answers
+from ._wording import in_earlier_words
+from .questions import checked, read_answers
 
-_NONE = "none"
 _VERSION = re.compile(rf"tff-mf {VERSION}")
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -28,8 +29,8 @@ class Earlier:
     """How a report differs from the one that follows from the files, with the answers and the audit of its time.
 
     Attributes:
-        differing: The fields in which it differs all the same.
-        answered_otherwise: Questions to which it has another answer than there is now, and not none.
+        differing: The fields that differ even so.
+        answered_otherwise: Questions that it answers, but differently from the answers now.
         later: The files that were written after it.
     """
 
@@ -39,21 +40,22 @@ class Earlier:
 
 
 def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bool) -> Earlier | None:
-    """Returns how a stored report differs from what follows with its own answers, or `None` if it is no report.
+    """Returns how a stored report differs from what follows with its own answers; `None` if it is not a report.
 
-    A report without an audit is of before there was one; of answers of its time only what they said is known.
+    A report without an audit was written before there was one. Of the answers at its time, only those that it repeats
+    are known.
 
     Args:
         folder: The run's folder.
         stored: The report on disk.
-        realised: Whether it is that of a run that is over.
+        realised: Whether it is the final report; else the planned report.
     """
     try:
         given = {each["name"]: each["answer"] for each in stored["questions"]}
         answers, now = checked(given, "report"), read_answers(folder)
-        audited = stored["audit"] != _NONE
+        audited = stored["audit"] != NO_AUDIT
         recomputed = build(folder, realised=realised, answers=answers, audited=audited)
-        # A report of before the audit knows no hash of it.
+        # A report from before the audit does not have its hash.
         found = [_without_later(stored, audited=True), _without_later(recomputed, audited=audited)]
     except (InputError, KeyError, TypeError, AttributeError):
         return None
@@ -68,15 +70,27 @@ def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bo
 
 
 def differences(stored: Mapping[str, Any], recomputed: Mapping[str, Any]) -> list[str]:
-    """Returns the fields in which two reports differ, but for the digest and for the release that wrote them."""
+    """Returns the fields in which two reports differ, except for the digest, the release, and the words of the release.
+
+    Formal guarantee: that of `in_earlier_words`: a field that does not differ has the figures of the recomputed report.
+
+    Args:
+        stored: The report to check.
+        recomputed: The report that follows from the files, by this release.
+    """
     kept = json.loads(json.dumps(recomputed))
+    earlier = in_earlier_words(kept)
     said = _of_release(stored, kept)
     names = [*kept, *(name for name in said if name not in kept)]
-    return [name for name in names if name != "digest" and _exact(said.get(name)) != _exact(kept.get(name))]
+    return [
+        name
+        for name in names
+        if name != "digest" and _exact(said.get(name)) not in (_exact(kept.get(name)), _exact(earlier.get(name)))
+    ]
 
 
 def other_version(stored: Mapping[str, Any]) -> str:
-    """Returns the release that a report says it was written by, or an empty text if it is this one."""
+    """Returns the release that wrote a report, according to the report; an empty text if it is this one."""
     accountant = stored.get("accountant")
     version = accountant.get("version") if isinstance(accountant, Mapping) else None
     there = isinstance(version, str) and _VERSION.fullmatch(version)
@@ -84,48 +98,54 @@ def other_version(stored: Mapping[str, Any]) -> str:
 
 
 def perhaps_reworded(stored: Any) -> str:
-    """Returns what to add where a report by another release differs, perhaps in its wording; else an empty text."""
+    """Returns a remark for a report by another release, which can differ in its wording only; else an empty text."""
     other = other_version(stored) if isinstance(stored, Mapping) else ""
     return (
-        f". It says that {other} wrote it: if only the wording differs, write it anew with tff-mf report"
-        if other
-        else ""
+        f". According to it, {other} wrote it: if only the wording differs, tff-mf report rewrites it" if other else ""
     )
 
 
 def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, Any], held: str) -> list[Finding]:
-    """Returns what is wrong if the report, or what follows from the files, is not the one whose digest was kept.
+    """Returns a finding if the report, or the one that follows from the files, does not have the digest that was kept.
 
     Args:
         folder: The run's folder.
         stored: The report on disk.
-        recomputed: What follows from the files.
+        recomputed: The report that follows from the files.
         held: The digest that was kept.
 
     Raises:
-        InputValueError: If it is no digest.
+        InputValueError: If it is not a digest.
     """
     _validate.digest("digest", held)
-    as_stored = _of_release(recomputed, stored) if isinstance(stored, dict) else recomputed
-    said = (stored.get("digest") if isinstance(stored, dict) else None, digest(as_stored))
-    if all(isinstance(each, str) and hmac.compare_digest(each.encode(), held.encode()) for each in said):
+    has_it = isinstance(stored, dict) and _is_held(stored.get("digest"), held)
+    if has_it and _has_digest(recomputed, stored, held):
         return []
-    text = "the digest is not the one that was held: this is another run, or its files or its report were changed"
-    if recomputed["audit"] != _NONE:
+    text = "the digest is not the one that was kept: this is another run, or its files or its report were changed"
+    if recomputed["audit"] != NO_AUDIT:
         before = _without_later(build(folder, realised=recomputed["kind"] == "realised", audited=False), audited=False)
         before["files"] = {name: each for name, each in recomputed["files"].items() if name != AUDIT}
-        if hmac.compare_digest(digest(_of_release(before, stored)).encode(), held.encode()):
+        if _has_digest(before, stored, held):
             text = (
-                f"the digest that was held is of the report before {AUDIT} was there; all else is as it was: hold the "
-                "digest that tff-mf audit printed"
+                f"the digest that was kept is that of the report before {AUDIT} was written, and nothing else changed: "
+                "keep the digest that tff-mf audit printed"
             )
             return [Finding(severity=CRITICAL, field="digest", text=text)]
-    text += perhaps_reworded(stored)
-    return [Finding(severity=CRITICAL, field="digest", text=text)]
+    return [Finding(severity=CRITICAL, field="digest", text=text + perhaps_reworded(stored))]
+
+
+def _has_digest(recomputed: Mapping[str, Any], stored: Any, held: str) -> bool:
+    """Returns whether a recomputed report has a digest, in the words of this release or of earlier ones."""
+    found = _of_release(recomputed, stored)
+    return any(_is_held(digest(each), held) for each in (found, in_earlier_words(found)))
+
+
+def _is_held(found: Any, held: str) -> bool:
+    return isinstance(found, str) and hmac.compare_digest(found.encode(), held.encode())
 
 
 def _of_release(report: Mapping[str, Any], like: Any) -> dict[str, Any]:
-    """Returns a report as the release would have signed it that wrote another one: its name is no part of a claim."""
+    """Returns a report with the release that wrote another one, which is not part of the claim."""
     found = dict(report)
     own, other = (each.get("accountant") if isinstance(each, Mapping) else None for each in (report, like))
     if isinstance(own, Mapping) and isinstance(other, Mapping) and "version" in own:
@@ -136,7 +156,7 @@ def _of_release(report: Mapping[str, Any], like: Any) -> dict[str, Any]:
 
 
 def _without_later(report: Mapping[str, Any], *, audited: bool) -> dict[str, Any]:
-    """Returns a report without the hashes of files that may be of after it; what is no hash stays, and differs."""
+    """Returns a report without the hashes of files that may be newer; a value that is not a hash stays, and differs."""
     left_out = (ANSWERS,) if audited else (ANSWERS, AUDIT)
     kept = {name: each for name, each in report["files"].items() if name not in left_out or not _is_hash(each)}
     return {**report, "files": kept}
@@ -147,5 +167,5 @@ def _is_hash(value: Any) -> bool:
 
 
 def _exact(value: Any) -> str:
-    """Returns a value as text, in which 1, 1.0 and true are three."""
+    """Returns a value as text, which is different for 1, 1.0 and true."""
     return json.dumps(value, sort_keys=True)

@@ -1,8 +1,7 @@
-"""What the files of a run say that it did."""
+"""The content of a run's files: what the run did."""
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -10,28 +9,24 @@ import tff_mf
 from tff_mf.errors import InputError
 
 from ..output.files import file_hash
-from ..run_folder.ledger import LEDGER, LedgerRecord, read_ledger
-from ..run_folder.names import MECHANISM, RUN_JSON
-from ..run_folder.participation_log import PARTICIPATION, read_entries
-from ..run_folder.run_json import Configuration
-from ._metrics import HARMLESS as HARMLESS
-from ._metrics import METRICS as METRICS
-from ._metrics import other_tables, read_metrics
+from ..run_folder.ledger import LedgerRecord, read_ledger
+from ..run_folder.metrics import Metrics, read_metrics
+from ..run_folder.names import LEDGER, MECHANISM, METRICS, PARTICIPATION, RUN_JSON
+from ..run_folder.participation_log import observed, read_entries, rounds_by_client
+from ..sampling import ObservedParticipation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What was found in a run's folder.
+    """The content of a run's folder.
 
     Attributes:
-        mechanism: The mechanism of the artifact, or `None` if there is none that is intact.
+        mechanism: The mechanism of the artifact; `None` if the artifact is missing or damaged.
         mechanism_sha256: Hash of the artifact.
-        ledger: The ledger, or `None`.
-        attempts: Clients of each attempt of each round, both counted from 1, by participation.csv; of attempts that
-            the ledger says had nobody, too.
-        metrics: Columns of metrics.csv.
-        metrics_rounds: The last round in metrics.csv, 0 if there is none.
-        metrics_evaluated: The last round of which metrics.csv says what was computed from its model.
+        ledger: The ledger; `None` if it is missing, or in a planned report.
+        attempts: Clients of each attempt of each round, both counted from 1, from participation.csv, including
+            attempts without clients that are in the ledger only.
+        metrics: The content of metrics.csv; empty if it is damaged.
         problems: What is wrong with the files, by field of the report.
     """
 
@@ -39,20 +34,18 @@ class Evidence:
     mechanism_sha256: str
     ledger: LedgerRecord | None
     attempts: Mapping[tuple[int, int], Sequence[str]]
-    metrics: list[str]
-    metrics_rounds: int
-    metrics_evaluated: int
+    metrics: Metrics
     problems: list[tuple[str, str]]
 
     @property
     def rounds(self) -> int:
-        """The last round that anything says began."""
+        """The last round that began according to any file."""
         begun = self.ledger.attempts if self.ledger else {}
         return max([0, *self.cohorts, *begun])
 
     @property
     def last_round(self) -> int:
-        """The last round that was released and had anybody in it: a run that began more may have been stopped there."""
+        """The last released round with at least one client: a run that began more may have been stopped there."""
         if self.ledger is None:
             return self.rounds
         released = self.ledger.sequence.released
@@ -60,7 +53,7 @@ class Evidence:
 
     @functools.cached_property
     def cohorts(self) -> dict[int, set[str]]:
-        """Clients of each round, of whatever attempt: one that was given up may have been seen by somebody."""
+        """Clients of each round, over all of its attempts: the result of an abandoned attempt may have been seen."""
         found: dict[int, set[str]] = {}
         for (number, _), clients in sorted(self.attempts.items()):
             found.setdefault(number, set()).update(clients)
@@ -73,32 +66,42 @@ class Evidence:
 
     @property
     def impossible(self) -> list[str]:
-        """What no run can have done, by the ledger as a sequence."""
+        """Entries of the ledger that no run can have written in this order."""
         return self.ledger.impossible if self.ledger else []
 
     @functools.cached_property
-    def patterns(self) -> list[tuple[int, ...]]:
-        """Rounds of each client, counted from 0."""
-        found: dict[str, list[int]] = {}
-        for number, clients in sorted(self.cohorts.items()):
-            for client in clients:
-                found.setdefault(client, []).append(number - 1)
-        return [tuple(rounds) for rounds in found.values()]
+    def rounds_by_client(self) -> dict[str, list[int]]:
+        """The rounds of each client, counted from 1, see `participation_log.rounds_by_client`."""
+        return rounds_by_client(self.attempts)
 
     @functools.cached_property
+    def patterns(self) -> list[tuple[int, ...]]:
+        """The rounds of each client, counted from 0."""
+        return [tuple(number - 1 for number in rounds) for rounds in self.rounds_by_client.values()]
+
+    @functools.cached_property
+    def observed(self) -> ObservedParticipation:
+        """How often, and how far apart, clients took part."""
+        return observed(self.rounds_by_client.values())
+
+    @property
     def min_sep(self) -> int | None:
-        """Smallest difference of two rounds of a client, 0 if it is twice in one; `None` if nobody came twice."""
-        apart = [b - a for pattern in self.patterns for a, b in itertools.pairwise(pattern)]
-        return 0 if self.repeated else min(apart, default=None)
+        """Smallest distance of two rounds of a client, 0 if it is listed twice in one; `None` if there are none."""
+        return self.observed.min_sep
 
     @property
     def max_participations(self) -> int:
         """Largest number of rounds of a client."""
-        return max(map(len, self.patterns), default=0)
+        return self.observed.max_participations
 
 
-def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool) -> Evidence:
-    """Reads what a run's folder has; what is missing or damaged is noted, not raised."""
+def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
+    """Returns what a run's folder contains; problems are collected, not raised.
+
+    Args:
+        folder: The run's folder.
+        realised: Whether to read the logs of the run too.
+    """
     problems: list[tuple[str, str]] = []
     mechanism, digest = None, ""
     try:
@@ -106,33 +109,53 @@ def gather(folder: pathlib.Path, configuration: Configuration, *, realised: bool
         mechanism = tff_mf.load(folder / MECHANISM)
     except (OSError, InputError) as error:
         problems.append(("mechanism", f"{MECHANISM} is missing or damaged: {error}"))
-    ledger = None
-    attempts: dict[tuple[int, int], list[str]] = {}
-    metrics: list[str] = []
-    metrics_rounds = metrics_evaluated = 0
-    if realised:
-        try:
-            ledger = read_ledger(folder / LEDGER)
-            problems += [("log", f"{LEDGER}: {problem}") for problem in ledger.problems]
-            if ledger.configuration is None:
-                problems.append(("log", f"{LEDGER} does not name the {RUN_JSON} that its run began with"))
-            elif ledger.configuration != file_hash(folder / RUN_JSON):
-                problems.append(("log", f"{RUN_JSON} is another than when the run began: it was edited"))
-        except InputError as error:
-            problems.append(("log", str(error)))
-        attempts = _attempts(folder / PARTICIPATION, ledger, problems)
-        metrics, metrics_rounds, metrics_evaluated = read_metrics(folder / METRICS, problems)
-        problems += other_tables(folder)
+    ledger = _ledger(folder, problems) if realised else None
+    attempts = _attempts(folder / PARTICIPATION, ledger, problems) if realised else {}
+    metrics = _metrics(folder / METRICS, problems) if realised else Metrics()
+    problems += _other_tables(folder) if realised else []
     return Evidence(
         mechanism=mechanism,
         mechanism_sha256=digest,
         ledger=ledger,
         attempts=attempts,
         metrics=metrics,
-        metrics_rounds=metrics_rounds,
-        metrics_evaluated=metrics_evaluated,
         problems=problems,
     )
+
+
+def _ledger(folder: pathlib.Path, problems: list[tuple[str, str]]) -> LedgerRecord | None:
+    try:
+        ledger = read_ledger(folder / LEDGER)
+    except InputError as error:
+        problems.append(("log", str(error)))
+        return None
+    problems += [("log", f"{LEDGER}: {problem}") for problem in ledger.problems]
+    if ledger.configuration is None:
+        problems.append(("log", f"{LEDGER} does not contain the hash of {RUN_JSON}"))
+    elif ledger.configuration != file_hash(folder / RUN_JSON):
+        problems.append(("log", f"{RUN_JSON} was edited after the run began"))
+    return ledger
+
+
+def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> Metrics:
+    """Returns the metrics of a run; a damaged file is one problem, and none of its content is used."""
+    try:
+        found = read_metrics(path)
+        damage = found.problems[0] if found.problems else ""
+    except InputError as error:
+        found, damage = Metrics(), str(error)
+    if not damage:
+        return found
+    problems.append(("log", f"{METRICS} is damaged: {damage}"))
+    return Metrics()
+
+
+def _other_tables(folder: pathlib.Path) -> list[tuple[str, str]]:
+    """Returns the tables that are not those of a run: nothing says on whose data their columns were computed."""
+    known = (METRICS, PARTICIPATION)
+    names = sorted(each.name for each in folder.iterdir() if each.suffix.lower() == ".csv" and each.name not in known)
+    text = "is not a file of a run, and nothing says on whose data it was computed: released without noise"
+    return [("released without noise", f"{name!a} {text}") for name in names]
 
 
 def _attempts(
@@ -140,8 +163,8 @@ def _attempts(
 ) -> dict[tuple[int, int], list[str]]:
     """Returns the clients of each attempt.
 
-    A log of format 1, without attempts, is taken for the log of every attempt of its rounds: hashes of the ledger tell
-    where that is wrong.
+    A log of format 1 does not name attempts: its lines are taken as the clients of every attempt of their round, and
+    the hashes in the ledger tell where that is wrong.
     """
     found: dict[tuple[int, int], list[str]] = {}
     times: Mapping[int, int] = ledger.attempts if ledger else {}

@@ -1,4 +1,4 @@
-"""The numbers of a report: for what was planned, and for what the clients that took part could move."""
+"""The figures of a report: for the planned participation, and for the observed one."""
 
 import dataclasses
 import math
@@ -7,26 +7,26 @@ from typing import Any
 import tff_mf
 from tff_mf.errors import InputError
 
-from ..run_folder.run_json import Configuration
+from ..run_folder.run_record import RunRecord
 from ._evidence import Evidence
 
-# Patterns are looked at one by one up to here, with a matrix of so many rows: seconds.
+# Up to this number of rounds, each client's pattern is evaluated, with a matrix of as many rows: in seconds.
 _MOST_ROUNDS_BY_PATTERN = 4096
 
 _DELTAS = (1e-6, 1e-8, 1e-10)
 
-# Above that of either of two sensitivities.
+# Above the rounding error of two sensitivities that are compared.
 _ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """A guarantee and where it comes from.
+    """A guarantee and the sensitivity that it follows from.
 
     Attributes:
-        guarantee: What the run guarantees if every assumption holds.
+        guarantee: The guarantee of the run if every assumption holds.
         sensitivity: That of the mechanism in float32.
-        reached: How far some client in the log can move the release, without any bound; 0 if that is not known.
+        reached: A sensitivity that a client in the log attains; 0 if none is known.
     """
 
     guarantee: tff_mf.Guarantee
@@ -34,32 +34,31 @@ class Figures:
     reached: float = 0.0
 
 
-def planned(configuration: Configuration, mechanism: tff_mf.Mechanism) -> Figures:
-    """Returns the figures for the schema that is claimed."""
-    every = configuration.restart_every or configuration.rounds
-    found = tff_mf.restart_sensitivity(
-        mechanism.cast_to_float32(), configuration.rounds, configuration.schema, restart_every=every
-    )
-    return Figures(guarantee=_guarantee(configuration, found.value, configuration.schema), sensitivity=found)
+def planned(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
+    """Returns the figures for the participation schema of the run."""
+    every = record.restart_every or record.rounds
+    found = tff_mf.restart_sensitivity(mechanism.cast_to_float32(), record.rounds, record.schema, restart_every=every)
+    return Figures(guarantee=_guarantee(record, found.value, record.schema), sensitivity=found)
 
 
-def planned_epsilon(configuration: Configuration, mechanism: tff_mf.Mechanism) -> float | None:
+def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
     """Returns ε of a run as planned; `None` if it is infinite."""
-    return finite(planned(configuration, mechanism).guarantee.epsilon(configuration.delta))
+    return finite(planned(record, mechanism).guarantee.epsilon(record.delta))
 
 
-def realised(configuration: Configuration, evidence: Evidence) -> Figures | None:
-    """Returns the figures for the patterns that were observed, or `None` if there is nothing to compute from.
+def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
+    """Returns the figures for the observed rounds of the clients; `None` if they cannot be computed.
 
-    Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound; by pattern, and by
-    the schema of the observed b and k, whichever is less. A client twice in a round has no pattern, and no figure.
+    Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one of
+    the sensitivity of the observed patterns and that of the schema with the observed b and k. If a client is listed
+    twice in a round, there are no figures.
     """
     mechanism, rounds = evidence.mechanism, evidence.rounds
     if mechanism is None or not rounds or evidence.repeated:
         return None
-    limit = max(1, evidence.max_participations)
-    schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=limit)
-    every = min(configuration.restart_every or rounds, rounds)
+    most = max(1, evidence.max_participations)
+    schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=most)
+    every = min(record.restart_every or rounds, rounds)
     run, reached = mechanism.cast_to_float32(), 0.0
     try:
         found = tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every)
@@ -69,50 +68,48 @@ def realised(configuration: Configuration, evidence: Evidence) -> Figures | None
             found = min(exact, found, key=lambda each: each.value)
     except InputError:
         return None
-    return Figures(guarantee=_guarantee(configuration, found.value, schema), sensitivity=found, reached=reached)
+    return Figures(guarantee=_guarantee(record, found.value, schema), sensitivity=found, reached=reached)
 
 
 def stated(
-    configuration: Configuration, evidence: Evidence, planned: Figures | None, seen: Figures | None, *, realised: bool
+    record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None, *, realised: bool
 ) -> Figures | None:
-    """Returns the figures that a report states: those of what ran, or of the plan as long as nothing did.
+    """Returns the figures that a report states: the observed ones, or the planned ones before the run.
 
-    Formal guarantee: never less than what the clients in the log could move. A run that was stopped early states what
-    was planned too, if that is more: the decision to stop may have followed from what was released, and the guarantee
-    then is that of the run that might have been.
+    Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
+    planned figures too: the decision to stop may depend on released results, and then the guarantee is that of the run
+    that could have continued.
 
     Args:
-        configuration: What the run was set to do.
-        evidence: What it did.
-        planned: Figures for the schema that is claimed.
-        seen: Figures for the patterns that were observed.
-        realised: Whether the run is over, and its logs count.
+        record: The content of `run.json`.
+        evidence: The content of the run's other files.
+        planned: Figures for the participation schema.
+        seen: Figures for the observed participation.
+        realised: Whether the report is the final one; else the planned one.
     """
     if not realised:
         return planned
-    if seen is None or planned is None or evidence.last_round >= configuration.rounds:
+    if seen is None or planned is None or evidence.last_round >= record.rounds:
         return seen
     return max(planned, seen, key=lambda each: each.guarantee.mu)
 
 
-def contradiction(
-    configuration: Configuration, evidence: Evidence, planned: Figures | None, seen: Figures | None
-) -> str:
-    """Returns how what clients of the schema did contradicts the schema's sensitivity, or an empty text.
+def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None) -> str:
+    """Returns how the log refutes the sensitivity of the schema; an empty text if it does not.
 
-    Contributions that reach a sensitivity refute every smaller one that is claimed for patterns of the same schema.
+    If a client that follows the schema attains a sensitivity, the sensitivity of the schema cannot be smaller.
     """
     if planned is None or seen is None:
         return ""
-    within = evidence.rounds <= configuration.rounds and all(map(configuration.schema.allows, evidence.patterns))
+    within = evidence.rounds <= record.rounds and all(map(record.schema.allows, evidence.patterns))
     claimed = planned.sensitivity.value
     if not within or seen.reached <= claimed * (1 + _ROUNDING):
         return ""
-    return f"clients that kept the schema move the release by {seen.reached!r}, more than the {claimed!r} of the plan"
+    return f"clients that follow the schema attain a sensitivity of {seen.reached!r}, more than the planned {claimed!r}"
 
 
-def currencies(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
-    """Returns a guarantee in every currency; infinite ones are `None`."""
+def measures(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
+    """Returns a guarantee in each privacy measure; infinite values are `None`."""
     return {
         "mu": finite(guarantee.mu),
         "zcdp_rho": finite(guarantee.zcdp_rho),
@@ -124,24 +121,21 @@ def currencies(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
     }
 
 
-def _guarantee(configuration: Configuration, sensitivity: float, schema: tff_mf.Participation) -> tff_mf.Guarantee:
-    if configuration.insecure_seed is not None or not configuration.noise_multiplier:
-        return tff_mf.Guarantee(mu=math.inf, adjacency=configuration.adjacency)
-    # Sensitivities are good to 9e-13.
-    found = tff_mf.Guarantee(mu=sensitivity / configuration.noise_multiplier * (1 + 2.0**-40))
-    if configuration.adjacency == "replace-one":
-        found = found.replace_one()
-    if configuration.adaptive_count_stddev is None:
+def _guarantee(record: RunRecord, sensitivity: float, schema: tff_mf.Participation) -> tff_mf.Guarantee:
+    if record.insecure_seed is not None or not record.noise_multiplier:
+        return tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
+    found = tff_mf.Guarantee.of_gaussian(sensitivity, record.noise_multiplier).under(record.adjacency)
+    if record.adaptive_count_stddev is None:
         return found
     counts = tff_mf.adaptive_clipping_guarantee(
-        max(configuration.rounds, (schema.max_participations - 1) * schema.min_sep + 1),
+        max(record.rounds, (schema.max_participations - 1) * schema.min_sep + 1),
         schema,
-        count_stddev=configuration.adaptive_count_stddev,
-        adjacency=configuration.adjacency,
+        count_stddev=record.adaptive_count_stddev,
+        adjacency=record.adjacency,
     )
     return tff_mf.compose_guarantees(found, counts)
 
 
 def finite(value: float) -> float | None:
-    """Returns a figure as JSON has it: `None` if it is infinite."""
+    """Returns a figure for JSON: `None` if it is infinite."""
     return None if math.isinf(value) else value

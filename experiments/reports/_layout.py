@@ -1,4 +1,4 @@
-"""Lines for people: wrapped text, and figures with the digits that mean something, rounded to the safe side."""
+"""Lines of a report for people: wrapped text, and figures with four digits, rounded to the safe side."""
 
 import decimal
 import json
@@ -12,11 +12,11 @@ from ..output.digits import rounded_up
 
 WIDTH = 79
 _DIGITS = 4
-# What begins a heading, a list or a table in Markdown when a line begins with it.
+# Text that begins a heading, a list or a table in Markdown at the beginning of a line.
 _MARKUP = re.compile(r" (?=[#>*|]|`{3}|~{3}|[-+=_]+(?: |$)|\d+[.)](?: |$))")
-# What begins a tag, a comment or a character by its number in HTML, which Markdown passes on.
+# Text that begins a tag, a comment or a character reference in HTML, which Markdown passes on.
 _HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
-# Unicode's categories of characters that show nothing, and may hide or turn around what others show; joiners do not.
+# Unicode categories of invisible characters, which can hide or reorder the visible ones; joiners cannot.
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _JOINERS = "\u200c\u200d"
 _UNBROKEN = "\0"
@@ -48,23 +48,23 @@ def below(text: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a table whose columns are as wide as what is in them; the first row is its head."""
+    """Returns a table with columns as wide as their content; the first row is the head."""
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
 def up(value: float | None) -> str:
-    """Returns a figure of a guarantee, rounded up; one that is infinite is `None` in JSON."""
+    """Returns a figure of a guarantee, rounded up; `None` in JSON is infinite."""
     return "∞" if value is None else rounded_up(value)
 
 
 def digits(value: float | None, rounding: str) -> str:
-    """Returns a figure with four digits that mean something.
+    """Returns a figure with four significant digits.
 
     Args:
         value: The figure; `None` if there is none.
-        rounding: `decimal.ROUND_FLOOR` or `decimal.ROUND_CEILING`: which of both claims less.
+        rounding: `decimal.ROUND_FLOOR` or `decimal.ROUND_CEILING`, whichever claims less.
 
     Example:
         >>> digits(4.33329, decimal.ROUND_FLOOR), digits(1.2513, decimal.ROUND_CEILING), digits(10.0, "ROUND_CEILING")
@@ -78,7 +78,7 @@ def digits(value: float | None, rounding: str) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Returns a figure that somebody chose, with all of its digits.
+    """Returns a setting with all of its digits.
 
     Example:
         >>> plain(1.0), plain(0.25), plain(None)
@@ -88,7 +88,7 @@ def plain(value: float | None) -> str:
 
 
 def words(value: Any) -> str:
-    """Returns a value of JSON in words: no representation of any language.
+    """Returns a JSON value in words.
 
     Example:
         >>> words(True), words(None), words(["a", 1]), words({"min_sep": 3})
@@ -111,7 +111,7 @@ def spaced(name: str) -> str:
 
 
 def seen(text: str) -> str:
-    """Returns a text in one line that shows all that it has: what would hide or turn around the rest is a mark.
+    """Returns a text in one line, with a mark for each character that would hide or reorder the others.
 
     Example:
         >>> seen(f"us {chr(27)}[8m"), seen(f"{chr(0x202e)}ε≤0")
@@ -123,7 +123,7 @@ def seen(text: str) -> str:
 
 
 def _wrapped(text: str, indent: str) -> str:
-    # An answer must not look like a part of the report: it has no lines, and none of its words begins one that would.
+    # An answer must not look like a part of the report: it has no line breaks, and no wrapped line begins with markup.
     line = _MARKUP.sub(_UNBROKEN, _HTML.sub(r"\\\g<0>", seen(text)))
     filled = textwrap.fill(
         line, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

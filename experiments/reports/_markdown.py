@@ -1,4 +1,4 @@
-"""A report for people: the same figures as the JSON object, and nothing that is not in it."""
+"""A report as Markdown: the content of the JSON object, and nothing else."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from ._layout import below, bullets, paragraph, section, spaced, table, up, word
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Returns a report as Markdown, for a terminal of 80 columns too: what was found first, what was set last."""
+    """Returns a report as Markdown that fits a terminal of 80 columns: findings first, settings last."""
     counted = report.get(DEVICE_REPORTS)
     sections = [
         f"# Privacy report ({report['kind']})",
         paragraph(f"**{report['headline']}**"),
-        # In a page, unlike in the JSON object, assumptions follow.
+        # Unlike in the JSON object, assumptions follow further down.
         paragraph(report["caveats"].replace("assumed above", "assumed below")),
         section("Findings", finding_lines(report["findings"]) or ["None: nothing contradicts what is stated."]),
         section("Figures, if every assumption holds", _figures(report)),
@@ -35,11 +35,11 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def finding_lines(findings: list[dict[str, str]], run: str = "RUN") -> list[str]:
-    """Returns findings as a list in words, the gravest first, and what nobody has answered as one of them.
+    """Returns findings as a list in words, by severity, with all open questions in one item.
 
     Args:
         findings: As a report has them.
-        run: What to call the run's folder.
+        run: The run's folder in the text.
     """
     unanswered = [each for each in findings if each["text"].startswith("not answered: ")]
     lines = []
@@ -107,7 +107,7 @@ def _headline_is_of(findings: list[dict[str, str]]) -> str:
 
 
 def _assumptions(assumptions: list[dict[str, str]]) -> list[str]:
-    """Returns what the guarantee rests on: what is violated first, and last what was checked and holds."""
+    """Returns the assumptions of the guarantee: first the violated ones, last those that were checked and hold."""
     titles = {
         "violated": "Violated:",
         "assumed": "Assumed, since nothing here can check it:",

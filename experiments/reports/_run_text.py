@@ -1,4 +1,4 @@
-"""What a run did, its mechanism and its audit, in sentences."""
+"""Sentences on a run, its mechanism, its device reports and its audit."""
 
 import decimal
 import math
@@ -15,7 +15,7 @@ _LESS, _MORE = decimal.ROUND_FLOOR, decimal.ROUND_CEILING
 
 
 def run(report: Mapping[str, Any]) -> list[str]:
-    """Returns who took part in what, as planned and as seen."""
+    """Returns the participation in a run, as planned and as observed."""
     rounds, setting, claimed = report["rounds"], report["setting"], report["participation"]
     lines = [_rounds(rounds), *_clients(setting, rounds), _schema(claimed)]
     if claimed["observed_max_participations"] is not None:
@@ -26,7 +26,7 @@ def run(report: Mapping[str, Any]) -> list[str]:
 
 
 def mechanism(report: Mapping[str, Any]) -> list[str]:
-    """Returns how the noise is made, and how much there is."""
+    """Returns how the noise is generated, and its scale."""
     made, clipping, noise = report["mechanism"], report["clipping"], report["noise"]
     found = _OPTIMIZED_FOR.match(made["made_for"] or "")
     lines = [f"The mechanism is {words(made['kind'])}{_made_for(found)}."]
@@ -44,7 +44,7 @@ def mechanism(report: Mapping[str, Any]) -> list[str]:
 
 
 def device_reports(counted: Mapping[str, Any]) -> list[str]:
-    """Returns what became of the reports of devices, for an operator."""
+    """Returns the counts of device reports, for an operator."""
     refused = [f"{number} {reason}" for reason, number in counted["refused"].items()]
     return [
         f"Of {counted['came']} reports in {counted['rounds']} rounds {counted['counted']} were counted. Of those "
@@ -57,7 +57,7 @@ def device_reports(counted: Mapping[str, Any]) -> list[str]:
 
 
 def audit(found: Any) -> list[str]:
-    """Returns what the audit of a run came to."""
+    """Returns the result of a run's audit."""
     if not isinstance(found, Mapping):
         return [
             "None was made; `tff-mf audit RUN` tests the noise that really runs." if found == "none" else words(found)

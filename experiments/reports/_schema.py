@@ -1,4 +1,4 @@
-"""The JSON schema of a report, and a check by it."""
+"""The JSON schema of a report, and a check of JSON objects by such schemas."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ def _list(**properties: Any) -> dict[str, Any]:
     return {"type": "array", "items": _object(**properties)}
 
 
-_CURRENCIES = {
+_MEASURES = {
     **_object(
         mu=_NUMBER,
         zcdp_rho=_NUMBER,
@@ -85,8 +85,8 @@ SCHEMA: dict[str, Any] = {
             name={"type": "string"},
             version={"type": "string"},
             conditional={"type": "string"},
-            planned=_CURRENCIES,
-            realised=_CURRENCIES,
+            planned=_MEASURES,
+            realised=_MEASURES,
             tier=_TEXT,
             epsilon_as_run=_NUMBER,
             epsilon_of_a_person=_NUMBER,
@@ -129,7 +129,7 @@ SCHEMA: dict[str, Any] = {
     ),
     "additionalProperties": False,
 }
-# Only of a run whose ledger counts the reports of its devices.
+# Only in reports of a run whose ledger has counts of device reports.
 SCHEMA["properties"][DEVICE_REPORTS] = {
     **_object(
         **{name: {"type": "integer"} for name in ("rounds", "rounds_without_updates", *_COUNTS)},
@@ -155,18 +155,18 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def problems(report: Any, schema: Mapping[str, Any] = SCHEMA, where: str = "report") -> Iterator[str]:
-    """Yields where a report is not as the schema says, as far as the words used in it go.
+    """Yields where a report does not conform to a schema, for the keywords of JSON Schema that are used here.
 
     Example:
         >>> list(problems({"n": "3"}, {"type": "object", "properties": {"n": {"type": "integer"}}}))
-        ["report.n='3' is no integer"]
+        ["report.n='3' is not integer"]
     """
     if "enum" in schema and report not in schema["enum"]:
-        yield f"{where}={report!r} is none of {schema['enum']}"
+        yield f"{where}={report!r} is not one of {schema['enum']}"
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(report, kind) for kind in kinds):
-        yield f"{where}={report!r} is no {' or '.join(kinds)}"
+        yield f"{where}={report!r} is not {' or '.join(kinds)}"
         return
     if isinstance(report, Mapping):
         properties = schema.get("properties", {})
@@ -184,6 +184,6 @@ def _is(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "number" and isinstance(value, int | float):
-        # JSON's numbers have no largest one, and Python reads infinities and NaN too.
+        # Numbers in JSON are unbounded, and Python reads infinities and NaN too.
         return abs(value) <= sys.float_info.max
     return isinstance(value, _TYPES[kind])

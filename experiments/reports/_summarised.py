@@ -1,6 +1,5 @@
-"""Whether a run's `summary.json` says what follows from its other files, and whether its model is the one named."""
+"""Whether a run's `summary.json` follows from its other files, and names the hash of its model."""
 
-import csv
 import hashlib
 import math
 import pathlib
@@ -10,20 +9,18 @@ from typing import Any
 
 from tff_mf.errors import InputError
 
-from .. import sampling
 from ..output import strict_json
 from ..privacy import amplification, statements, summary
-from ..run_folder.run_json import Configuration
+from ..run_folder.metrics import ACCURACY, LOSS, Metrics
+from ..run_folder.names import MODEL, SUMMARY
+from ..run_folder.run_record import RunRecord
 from ..sampling.settings import SamplingSettings
-from ._configuration import read_plan
-from ._evidence import METRICS, Evidence
+from ._evidence import Evidence
 from ._findings import CRITICAL, Finding
-
-SUMMARY = summary.SUMMARY
-MODEL = "model.safetensors"
+from ._run_record import plan_of
 
 _COUNT, _NUMBER = (int,), (int, float)
-# Nothing here can compute these again: no report repeats them as facts, and no text fits in them.
+# These cannot be recomputed: no report repeats them as facts, and they must be numbers.
 _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "validation_accuracy": _NUMBER,
     "parameters": _COUNT,
@@ -32,26 +29,26 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "accuracy": _NUMBER,
     "loss": _NUMBER,
 }
-# With the commit of a checkout behind it. Not every digit of Unicode: some turn the line around that they are in.
+# With the commit of a checkout at the end. Only ASCII digits: some Unicode digits reorder the line they are in.
 VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+(unknown|g[0-9a-f]{7,40})(\.dirty)?)?"
-# What says how private the run would be if nobody knew its cohorts.
+# The privacy of the run if its cohorts were secret.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
-# Evaluation is written to two files, to one of them as text.
-_EVALUATED = {"accuracy": "accuracy_without_out_of_vocab_or_end_of_sentence", "loss": "loss"}
+# The last evaluation is in the summary and, as text, in the metrics.
+_EVALUATED = {"accuracy": ACCURACY, "loss": LOSS}
 _MADE_BY = "tff_mf_version"
 _TOLERANCE = 1e-6
 
 
 def summary_findings(
-    folder: pathlib.Path, configuration: Configuration, evidence: Evidence, violations: Sequence[str]
+    folder: pathlib.Path, record: RunRecord, evidence: Evidence, violations: Sequence[str]
 ) -> list[Finding]:
-    """Returns where the summary of a run that is over differs from what its other files say.
+    """Returns findings where the summary of a run that has ended does not follow from its other files.
 
     Args:
         folder: The run's folder.
-        configuration: What the run was set to do.
-        evidence: What its files say that it did.
-        violations: What else is critical now, by its report; part of it may have been when the summary was written.
+        record: The content of `run.json`.
+        evidence: The content of the other files.
+        violations: The critical findings of its report; some of them may be newer than the summary.
     """
     path = folder / SUMMARY
     if not path.exists():
@@ -64,55 +61,57 @@ def summary_findings(
         return [_finding(f"is damaged: {error}")]
     try:
         expected = {
-            **_of_settings(configuration),
-            **_evaluated(folder / METRICS),
-            **_claims(stored, configuration, evidence, violations),
+            **_of_settings(record),
+            **_evaluated(evidence.metrics),
+            **_claims(stored, record, evidence, violations),
         }
     except (InputError, TypeError, KeyError) as error:
-        return [_finding(f"cannot be compared with {configuration.participation} and the settings: {error}")]
+        return [_finding(f"cannot be compared with {record.participation} and the settings: {error}")]
     found = [
-        _finding(f"says {name}={value!r}, and {expected[name]!r} follows from the other files")
+        _finding(f"has {name}={value!r}, and {expected[name]!r} follows from the other files")
         for name, value in stored.items()
         if name in expected and not _same(value, expected[name])
     ]
     unknown = [name for name in stored if name not in {*expected, *_CLAIMED, *_AMPLIFIED, "model_sha256", _MADE_BY}]
-    found += [_finding(f"has {name}, which no summary has, or which does not follow") for name in unknown[:1]]
+    found += [
+        _finding(f"has {name}, which is not a field of a summary or does not follow from the other files")
+        for name in unknown[:1]
+    ]
     return found + _claimed(stored, expected) + _model(folder / MODEL, stored)
 
 
 def _claims(
-    stored: Mapping[str, Any], configuration: Configuration, evidence: Evidence, violations: Sequence[str]
+    stored: Mapping[str, Any], record: RunRecord, evidence: Evidence, violations: Sequence[str]
 ) -> dict[str, Any]:
     """Returns the fields that state a guarantee, as training writes them.
 
-    A run that was refused when it ended says so in its summary, and so may not say more now; one that became critical
-    by later answers or audits has a summary of before, and its report states no ε in any case.
+    If the summary refuses to state ε, it must do so for the findings of now. If a later answer or audit is critical,
+    the summary is older, and the report states no ε in any case.
     """
     if evidence.mechanism is None or evidence.impossible:
         return dict.fromkeys(("epsilon", "epsilon_as_run", *_AMPLIFIED))
-    privacy = read_plan(configuration, evidence.mechanism)
-    observed = sampling.ObservedParticipation(min_sep=evidence.min_sep, max_participations=evidence.max_participations)
-    clients = configuration.settings.get("training_clients")
+    privacy = plan_of(record, evidence.mechanism)
+    clients = record.settings.get("training_clients")
     in_secret = None
     if stored.get("amplified_epsilon") is not None and clients is not None:
-        kind = SamplingSettings(**configuration.settings["sampling"])
+        kind = SamplingSettings(**record.settings["sampling"])
         in_secret = amplification.amplified(privacy, kind, clients)
     refused = str(stored.get("statement")).startswith(statements.REFUSED)
     claims = summary.privacy_claims(
         privacy,
-        observed,
+        evidence.observed,
         in_secret,
-        population=configuration.population,
+        population=record.population,
         violations=violations if refused else (),
     )
     if clients is None:
-        # Of a deployment that samples in secret nothing follows from these files.
+        # The amplified ε of a deployment does not follow from these files.
         claims |= dict.fromkeys(_AMPLIFIED)
     return claims
 
 
-def _of_settings(configuration: Configuration) -> dict[str, Any]:
-    settings = configuration.settings
+def _of_settings(record: RunRecord) -> dict[str, Any]:
+    settings = record.settings
     names = (
         "algorithm",
         "model",
@@ -125,18 +124,15 @@ def _of_settings(configuration: Configuration) -> dict[str, Any]:
     )
     names += ("server_momentum", "server_warmup", "server_cooldown", "server_optimizer")
     names += ("adaptive_clipping", "adaptive_learning_rate")
-    return {**{name: settings[name] for name in names if name in settings}, "clip_norm": configuration.clip_norm}
+    return {**{name: settings[name] for name in names if name in settings}, "clip_norm": record.clip_norm}
 
 
-def _evaluated(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the last evaluation that the metrics have."""
+def _evaluated(metrics: Metrics) -> dict[str, Any]:
+    """Returns the last evaluation in the metrics; nothing if they are damaged, for which there is another finding."""
+    last = next((row for row in reversed(metrics.rows) if row.get(LOSS)), {})
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("loss")]
-        last = rows[-1] if rows else {}
         return {name: float(last[column]) for name, column in _EVALUATED.items() if last.get(column)}
-    except (OSError, ValueError, csv.Error):
-        # Metrics that cannot be read have a finding of their own.
+    except ValueError:
         return {}
 
 
@@ -146,23 +142,23 @@ def _model(path: pathlib.Path, stored: Mapping[str, Any]) -> list[Finding]:
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
     if stored["model_sha256"] == found:
         return []
-    text = f"{MODEL} is another than the one that {SUMMARY} names by its hash, or is missing"
+    text = f"{MODEL} is missing, or its hash is not the one in {SUMMARY}"
     return [Finding(severity=CRITICAL, field="model", text=text)]
 
 
 def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Finding]:
-    """Returns what is wrong with fields that nothing computes again: they hold what they are for, and state nothing."""
+    """Returns findings on the fields that cannot be recomputed: each must have its type."""
     found = [
-        _finding(f"says {name}={value!r:.80}, which is no number")
+        _finding(f"has {name}={value!r:.80}, which is not a number")
         for name, types in _CLAIMED.items()
         for value in [stored.get(name)]
         if name in stored and (not isinstance(value, types) or isinstance(value, bool))
     ]
     version = stored.get(_MADE_BY, "0.0")
     if not isinstance(version, str) or not re.fullmatch(VERSION, version):
-        found.append(_finding(f"says {_MADE_BY}={version!r:.80}, which is no version"))
+        found.append(_finding(f"has {_MADE_BY}={version!r:.80}, which is not a version"))
     return found + [
-        _finding(f"says {name}={stored[name]!r:.80}, and nothing here can compute it again")
+        _finding(f"has {name}={stored[name]!r:.80}, which cannot be recomputed here")
         for name in _AMPLIFIED
         if stored.get(name) is not None and name not in expected
     ]

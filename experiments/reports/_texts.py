@@ -1,4 +1,4 @@
-"""What every report says in the same words."""
+"""Texts that are the same in each report. A change needs an entry in `_wording`."""
 
 NOT_COVERED = [
     "the choice of settings, and any tuning",
@@ -18,7 +18,10 @@ SEVERITIES = [
         "severity": "critical",
         "what": "a fixed seed; a state stepped twice with both results released; a state published",
     },
-    {"severity": "theoretical", "what": "Philox is no cryptographic generator: no proof rules out telling its output"},
+    {
+        "severity": "theoretical",
+        "what": "Philox is not a cryptographic generator: no proof rules out that its output can be predicted",
+    },
     {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"},
 ]
 

@@ -1,56 +1,69 @@
-"""What follows from the assumptions: findings, and the one line that people read."""
+"""Findings that follow from the assumptions and figures of a run, and the claim of its headline."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ..output.digits import rounded_up
 from ..privacy import statements
-from ..run_folder.run_json import Configuration
+from ..run_folder.names import ANSWERS
+from ..run_folder.run_record import RunRecord
+from ._case import Case
 from ._evidence import Evidence
 from ._figures import Figures
 from ._findings import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Finding
 from .questions import QUESTIONS
 
-# How far two accountants may be apart.
+# Largest difference of the two accountants, relative where ε is above 1.
 _TOLERANCE = 1e-6
 
 
 def findings(
-    configuration: Configuration,
-    evidence: Evidence,
-    answers: Mapping[str, Any],
-    assumptions: list[Assumption],
-    figures: Figures | None,
-    audit: Any,
-    contradiction: str = "",
+    case: Case, assumptions: list[Assumption], figures: Figures | None, audit: Any, *, contradiction: str
 ) -> list[Finding]:
-    """Returns what there is to know: every violated assumption, open question, and figure that is out of place."""
-    found = [
-        Finding(severity=CRITICAL, field=each.name, text=each.text) for each in assumptions if each.state == VIOLATED
+    """Returns everything to know about a run: violated assumptions, open questions, and figures that are wrong."""
+    epsilon = 0.0 if figures is None else figures.guarantee.epsilon(case.record.delta)
+    return [
+        *(_critical(each.name, each.text) for each in assumptions if each.state == VIOLATED),
+        *_of_accountant(case.record, figures, contradiction),
+        *_of_audit(audit),
+        *_of_delta(case.record, epsilon, population(case)),
+        *_of_questions(case.answers),
+        *_of_rounds(case.record, case.evidence),
     ]
-    epsilon = 0.0 if figures is None else figures.guarantee.epsilon(configuration.delta)
+
+
+def _of_accountant(record: RunRecord, figures: Figures | None, contradiction: str) -> list[Finding]:
     if figures is None:
-        text = "no sensitivity can be computed from the files; see the other findings"
-        found.append(Finding(severity=CRITICAL, field="accountant", text=text))
-    elif contradiction:
-        found.append(Finding(severity=CRITICAL, field="accountant", text=contradiction))
-    elif epsilon != float("inf") and abs(_apart(figures, configuration.delta)) > _TOLERANCE:
-        text = (
-            f"the closed form of ε and privacy loss distributions are {_apart(figures, configuration.delta):.2g} apart"
-        )
-        found.append(Finding(severity=CRITICAL, field="accountant", text=text))
-    if isinstance(audit, Mapping) and not audit.get("passed"):
-        names = [test.get("name") for test in audit.get("tests", []) if not test.get("passed")]
-        text = f"the audit failed: {', '.join(map(str, names)) or 'it does not say of what'}"
-        found.append(Finding(severity=CRITICAL, field="audit", text=text))
-    size = population(configuration, answers, evidence)
-    wrong = statements.violations(epsilon, configuration.delta, size)
-    found += [Finding(severity=CRITICAL, field=field, text=text) for field, text in wrong]
-    customary = statements.customary_delta(configuration.delta, size)
+        return [_critical("accountant", "no sensitivity can be computed from the files; see the other findings")]
+    if contradiction:
+        return [_critical("accountant", contradiction)]
+    if math.isinf(figures.guarantee.epsilon(record.delta)):
+        return []
+    apart = _apart(figures, record.delta)
+    text = f"the closed form of ε and privacy loss distributions are {apart:.2g} apart"
+    return [_critical("accountant", text)] if abs(apart) > _TOLERANCE else []
+
+
+def _of_audit(audit: Any) -> list[Finding]:
+    if not isinstance(audit, Mapping) or audit.get("passed"):
+        return []
+    names = [test.get("name") for test in audit.get("tests", []) if not test.get("passed")]
+    return [_critical("audit", f"the audit failed: {', '.join(map(str, names)) or 'it does not say of what'}")]
+
+
+def _of_delta(record: RunRecord, epsilon: float, size: int | None) -> list[Finding]:
+    wrong = statements.violations(epsilon, record.delta, size)
+    found = [_critical(field, text) for field, text in wrong]
+    customary = statements.customary_delta(record.delta, size)
     if customary and "delta" not in dict(wrong):
         found.append(Finding(severity=WARNING, field="delta", text=customary))
-    found += [
+    return found
+
+
+def _of_questions(answers: Mapping[str, Any]) -> list[Finding]:
+    found = [
         Finding(severity=WARNING, field=question.name, text=f"not answered: {question.text}")
         for question in QUESTIONS
         if answers[question.name] is None
@@ -58,22 +71,31 @@ def findings(
     if (answers["clients_of_one_person"] or 1) > 1:
         text = f"one person can be {answers['clients_of_one_person']} clients: see the ε of a person"
         found.append(Finding(severity=WARNING, field="unit", text=text))
-    if evidence.ledger is not None and evidence.last_round < configuration.rounds:
+    return found
+
+
+def _of_rounds(record: RunRecord, evidence: Evidence) -> list[Finding]:
+    found = []
+    if evidence.ledger is not None and evidence.last_round < record.rounds:
         text = (
-            f"stopped after {evidence.last_round} of {configuration.rounds} rounds, as far as any was released and had "
-            "clients: if what was released had a part in that, only the planned figures hold; the larger of planned "
-            "and realised is stated"
+            f"stopped after {evidence.last_round} of {record.rounds} rounds, the last released round with clients: if "
+            "the decision to stop depended on released results, only the planned figures hold; the larger of the "
+            "planned and the final figures is stated"
         )
         found.append(Finding(severity=WARNING, field="rounds", text=text))
-    short = [number for number, size in sizes(evidence).items() if size != configuration.clients_per_round]
-    if short:
-        text = f"{len(short)} rounds had other than {configuration.clients_per_round} clients, round {short[0]} first"
+    other = [number for number, size in sizes(evidence).items() if size != record.clients_per_round]
+    if other:
+        text = f"{len(other)} rounds had other than {record.clients_per_round} clients, round {other[0]} first"
         found.append(Finding(severity=NOTE, field="rounds", text=text))
     return found
 
 
+def _critical(field: str, text: str) -> Finding:
+    return Finding(severity=CRITICAL, field=field, text=text)
+
+
 def _apart(figures: Figures, delta: float) -> float:
-    """Returns the difference of two accountants, relative where ε is above 1."""
+    """Returns the difference of the two accountants, relative where ε is above 1."""
     epsilon = figures.guarantee.epsilon(delta)
     return (epsilon - figures.guarantee.epsilon_by_pld(delta)) / max(1.0, epsilon)
 
@@ -83,39 +105,34 @@ def critical(found: list[Finding]) -> list[str]:
     return [f"{each.field}: {each.text}" for each in found if each.severity == CRITICAL]
 
 
-def claim(
-    configuration: Configuration,
-    answers: Mapping[str, Any],
-    figures: Figures | None,
-    found: list[Finding],
-    realised: bool,
-    evidence: Evidence,
-) -> statements.Claim:
-    """Returns what the headline is to state, with all that may forbid it."""
+def claim(case: Case, figures: Figures | None, found: list[Finding]) -> statements.Claim:
+    """Returns what the headline states, with everything that may forbid it."""
+    record, evidence = case.record, case.evidence
     seen = statements.seen(evidence.min_sep, evidence.max_participations)
     return statements.Claim(
         guarantee=None if figures is None else figures.guarantee,
-        delta=configuration.delta,
-        rounds=evidence.rounds if realised else configuration.rounds,
-        participation=seen if realised else statements.bound_to(configuration.schema),
-        population=population(configuration, answers, evidence),
-        cohort=configuration.cohort,
-        clients_per_round=configuration.clients_per_round,
-        simulation=configuration.simulation,
-        test_only=configuration.insecure_seed is not None,
+        delta=record.delta,
+        rounds=evidence.rounds if case.realised else record.rounds,
+        participation=seen if case.realised else statements.bound_to(record.schema),
+        population=population(case),
+        cohort=record.cohort,
+        clients_per_round=record.clients_per_round,
+        simulation=record.simulation,
+        test_only=record.insecure_seed is not None,
         violations=critical(found),
-        unanswered=[question.name for question in QUESTIONS if answers[question.name] is None],
+        unanswered=[question.name for question in QUESTIONS if case.answers[question.name] is None],
+        answers_file=ANSWERS,
     )
 
 
-def statement(configuration: Configuration, claim: statements.Claim, realised: bool) -> str:
-    """Returns the formal statement, which supposes that every assumption holds; none if one is known not to."""
+def statement(record: RunRecord, claim: statements.Claim, realised: bool) -> str:
+    """Returns the formal statement under all assumptions, or why none can be made."""
     refused = statements.refusal(dataclasses.replace(claim, unanswered=()))
     if refused or claim.guarantee is None:
         return f"No formal statement can be made. {refused}"
     adjacent = (
         "one is the other with all updates of one client set to zero"
-        if configuration.adjacency == "zero-out"
+        if record.adjacency == "zero-out"
         else "they differ in all updates of one client, which may be any within the clip norm"
     )
     who = "each client in the log" if realised else "each client whose rounds keep the participation schema"
@@ -127,16 +144,17 @@ def statement(configuration: Configuration, claim: statements.Claim, realised: b
     )
 
 
-def population(configuration: Configuration, answers: Mapping[str, Any], evidence: Evidence) -> int | None:
-    """Returns how many clients there are: as answered, as configured, or as seen in the log, whichever is more.
+def population(case: Case) -> int | None:
+    """Returns the number of clients: as answered, as in `run.json`, or as observed in the log, whichever is largest.
 
-    δ is held against 1 / population. An answer that is smaller than what the run itself counted would let it pass.
-    Where clients stand for a larger cohort, there are more in proportion than were seen or answered for.
+    δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large. If
+    clients stand for a larger cohort, the number is larger in proportion.
     """
-    seen = len(set().union(*evidence.cohorts.values()))
-    of_this_run = max(seen, answers["population"] or 0)
-    in_proportion = -(-of_this_run * configuration.cohort // configuration.clients_per_round)
-    return max(of_this_run, in_proportion, configuration.population or 0) or None
+    record = case.record
+    seen = len(set().union(*case.evidence.cohorts.values()))
+    of_this_run = max(seen, case.answers["population"] or 0)
+    in_proportion = -(-of_this_run * record.cohort // record.clients_per_round)
+    return max(of_this_run, in_proportion, record.population or 0) or None
 
 
 def sizes(evidence: Evidence) -> dict[int, int]:

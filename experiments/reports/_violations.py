@@ -1,4 +1,4 @@
-"""Reasons for which the report of a finished run states no ε."""
+"""Why the final report of a run states no ε."""
 
 import pathlib
 
@@ -6,9 +6,9 @@ from ._build import build
 
 
 def violations(folder: pathlib.Path) -> list[str]:
-    """Returns why the report of a run that is over will state no ε, each with its field; nothing is written.
+    """Returns why the final report of a run will state no ε, each reason with its field; nothing is written.
 
-    What is wrong with a summary is no part of it: that is written from what is returned.
+    Findings on the summary are left out, since the summary is written from the result.
     """
     findings = build(folder, realised=True)["findings"]
     of_run = [each for each in findings if each["field"] not in ("summary", "model")]

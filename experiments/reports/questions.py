@@ -1,4 +1,4 @@
-"""What only the user knows: asked for, and without an answer no finite ε is stated."""
+"""Questions to the operator of a run: no finite ε is stated before all are answered."""
 
 import dataclasses
 import difflib
@@ -11,20 +11,20 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 from ..output import strict_json
-from ..privacy.statements import ANSWERS as ANSWERS
 from ..run_folder import field_types
+from ..run_folder.names import ANSWERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """Something to answer in `answers.json`.
+    """A question that is answered in `answers.json`.
 
     Attributes:
         name: Key of the answer.
-        text: The question, with the answers that there are.
-        fits: Whether an answer is one.
-        parse: The answer that somebody typed; raises `ValueError` for none.
-        voids: What an answer would void, or empty.
+        text: The question, with its possible answers.
+        fits: Whether a value answers the question.
+        parse: From typed text to an answer; raises `ValueError` if it is not one.
+        voids: Why an answer voids the guarantee; an empty text if it does not.
     """
 
     name: str
@@ -34,61 +34,57 @@ class Question:
     voids: Callable[[Any], str] = lambda answer: ""
 
 
-def _text(answer: Any) -> bool:
-    return isinstance(answer, str) and bool(answer.strip())
-
-
-def _truth(answer: Any) -> bool:
-    return isinstance(answer, bool)
-
-
-def _count(at_least: int) -> Callable[[Any], bool]:
-    return lambda answer: (
-        isinstance(answer, int) and not isinstance(answer, bool) and at_least <= answer <= field_types.MOST_CLIENTS
-    )
-
-
 def _yes_or_no(typed: str) -> bool:
     found = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}.get(typed.lower())
     if found is None:
-        raise ValueError("no answer to yes or no")
+        raise ValueError("answer yes or no")
     return found
 
 
+def _asks_text(name: str, text: str, voids: Callable[[Any], str] = lambda answer: "") -> Question:
+    return Question(
+        name=name, text=text, voids=voids, fits=lambda answer: isinstance(answer, str) and bool(answer.strip())
+    )
+
+
+def _asks_truth(name: str, text: str, voids: Callable[[Any], str]) -> Question:
+    return Question(name=name, text=text, voids=voids, parse=_yes_or_no, fits=lambda answer: isinstance(answer, bool))
+
+
+def _asks_count(name: str, text: str, *, at_least: int) -> Question:
+    def fits(answer: Any) -> bool:
+        is_whole = isinstance(answer, int) and not isinstance(answer, bool)
+        return is_whole and at_least <= answer <= field_types.MOST_CLIENTS
+
+    return Question(name=name, text=text, parse=int, fits=fits)
+
+
 QUESTIONS = (
-    Question(name="trusted", text="Who sees raw updates and the server's state, and is trusted with them?", fits=_text),
-    Question(
-        name="unit", text="What is one client: a device, a person, an account? What data does it hold?", fits=_text
+    _asks_text("trusted", "Who sees raw updates and the server's state, and is trusted with them?"),
+    _asks_text("unit", "What is one client: a device, a person, an account? What data does it hold?"),
+    _asks_count(
+        "clients_of_one_person",
+        "How many clients can belong to one person at most? A whole number; above 1, ε of a group is stated.",
+        at_least=1,
     ),
-    Question(
-        name="clients_of_one_person",
-        text="How many clients can belong to one person at most? A whole number; above 1, ε of a group is stated.",
-        fits=_count(1),
-        parse=int,
+    _asks_count(
+        "population",
+        "How many clients can take part? A whole number; of a simulation, those simulated.",
+        at_least=1,
     ),
-    Question(
-        name="population",
-        text="How many clients can take part? A whole number; of a simulation, those simulated.",
-        fits=_count(1),
-        parse=int,
+    _asks_text(
+        "enforcement",
+        "What keeps clients from coming back sooner or more often: a server's sampler, a timer on the client?",
     ),
-    Question(
-        name="enforcement",
-        text="What keeps clients from coming back sooner or more often: a server's sampler, a timer on the client?",
-        fits=_text,
-    ),
-    Question(
-        name="participation_depends_on_data",
-        text="Does who takes part when depend on the clients' data? true or false.",
-        fits=_truth,
-        parse=_yes_or_no,
+    _asks_truth(
+        "participation_depends_on_data",
+        "Does who takes part when depend on the clients' data? true or false.",
         voids=lambda answer: "patterns of participation must not depend on the data" if answer else "",
     ),
-    Question(
-        name="tuning_runs",
-        text="How many earlier runs on these clients chose the settings? A whole number; they are not covered.",
-        fits=_count(0),
-        parse=int,
+    _asks_count(
+        "tuning_runs",
+        "How many earlier runs on these clients chose the settings? A whole number; they are not covered.",
+        at_least=0,
     ),
     Question(
         name="pretraining",
@@ -97,47 +93,45 @@ QUESTIONS = (
         parse=str.lower,
         voids=lambda answer: "pretraining on these clients' data has no guarantee here" if answer == "private" else "",
     ),
-    Question(
-        name="other_releases",
-        text="What else of these clients leaves the server without noise (training metrics, counts)? none, or what.",
-        fits=_text,
+    _asks_text(
+        "other_releases",
+        "What else of these clients leaves the server without noise (training metrics, counts)? none, or what.",
         voids=lambda answer: "" if answer.strip().lower() == "none" else f"released without noise: {answer}",
     ),
-    Question(
-        name="state_is_secret",
-        text="Is the server's state, with its keys and noise rows, seen by nobody but those trusted? true or false.",
-        fits=_truth,
-        parse=_yes_or_no,
-        voids=lambda answer: "" if answer else "whoever has the state can take the noise off",
+    _asks_truth(
+        "state_is_secret",
+        "Is the server's state, with its keys and noise rows, seen by nobody but those trusted? true or false.",
+        voids=lambda answer: "" if answer else "anybody with the state can remove the noise",
     ),
 )
 
 
 def read_answers(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the answers in a run's folder, `None` for those that are missing.
+    """Returns the answers in a run's folder, `None` for open questions.
 
     Raises:
-        InputValueError: If the file is empty or no JSON object, or has a key or an answer that fits no question.
+        InputValueError: If the file is empty or not a JSON object, or has a key that is not a question, or a value that
+            is not an answer.
     """
     path = folder / ANSWERS
     return checked(_loaded(path) if os.path.lexists(path) else {}, str(path), remedy(folder))
 
 
 def remedy(folder: pathlib.Path) -> str:
-    """Returns what mends the answers in a folder, for an error message."""
+    """Returns how to correct the answers in a folder, for an error message."""
     return f"`tff-mf report {folder} --answer` asks anew on a terminal; or correct the file, or remove it"
 
 
 def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]:
-    """Returns the answers, with `None` for those that are missing.
+    """Returns the answers, with `None` for open questions.
 
     Args:
-        given: What a file says.
+        given: The content of a file.
         source: The file.
-        mend: What mends it.
+        mend: How to correct it.
 
     Raises:
-        InputValueError: If it is no object, or has a key or an answer that fits no question.
+        InputValueError: If it is not an object, or has a key that is not a question, or a value that is not an answer.
     """
     if not isinstance(given, Mapping):
         raise InputValueError(f"answers={source!r} must hold one JSON object with an answer for each question: {mend}.")
@@ -146,7 +140,7 @@ def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]
         if name not in by_name:
             nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.0)[0]
             raise InputValueError(
-                f"answers={source!r} has {name!r}, which is no question; the nearest is {nearest!r}: {mend}."
+                f"answers={source!r} has {name!r}, which is not a question; the nearest is {nearest!r}: {mend}."
             )
         if answer is not None and not by_name[name].fits(answer):
             raise InputValueError(
@@ -156,7 +150,7 @@ def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]
 
 
 def as_text(answers: Mapping[str, Any]) -> str:
-    """Returns what `answers.json` holds for answers: every question, `null` where there is none."""
+    """Returns the text of `answers.json` for answers: every question, with `null` for the open ones."""
     return (
         json.dumps({question.name: answers.get(question.name) for question in QUESTIONS}, indent=1, ensure_ascii=False)
         + "\n"
@@ -164,7 +158,7 @@ def as_text(answers: Mapping[str, Any]) -> str:
 
 
 def _loaded(path: pathlib.Path) -> Any:
-    """Returns what a file of answers says.
+    """Returns the content of a file with answers.
 
     Raises:
         InputValueError: If it is empty, damaged, or cannot be read.

@@ -1,1 +1,1 @@
-"""The folder of a run: names of its files, and their readers and writers."""
+"""The folder of a run: the names of its files, and their readers and writers, one file a module."""

@@ -1,4 +1,4 @@
-"""The lines of a ledger: how they are chained, and what they say together."""
+"""The lines of a ledger: their format, their chain of hashes, and the record that they add up to."""
 
 import dataclasses
 import hashlib
@@ -29,12 +29,12 @@ _KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "restarted": {"round": int},
     "ended": {"rounds": int},
 }
-# What an entry may lack: only a server with devices has reports to count, and no earlier release did.
+# Optional fields of an entry: only a server with devices counts reports, and earlier releases did not.
 _OPTIONAL = {"released": {"reports"}}
 
 
 def cohort_digest(clients: Sequence[str]) -> str:
-    """Returns a hash of the clients of a round, in whatever order.
+    """Returns a hash of the clients of a round, which does not depend on their order.
 
     Example:
         >>> cohort_digest(["b", "a"]) == cohort_digest(["a", "b"]) != cohort_digest(["a"])
@@ -45,11 +45,11 @@ def cohort_digest(clients: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A round that was begun.
+    """An attempt to compute a round.
 
     Attributes:
         round_number: The round, counted from 1.
-        attempt: How often the round was begun, with this time.
+        attempt: The attempt of the round, counted from 1.
         clients: Number of clients.
         cohort: Hash of the clients.
         clip_norm: Bound on the norm of a client's update.
@@ -64,7 +64,7 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LedgerRecord:
-    """What a ledger says.
+    """The content of a ledger.
 
     Attributes:
         attempts: How often each round was computed.
@@ -72,17 +72,17 @@ class LedgerRecord:
         cohorts: Hash of the cohort of each round, in its last attempt.
         sizes: Clients of each round, in its last attempt.
         begun: Every attempt, in order.
-        divisors: What noised sums were divided by, without repetition.
+        divisors: Divisors of the noised sums, without repetition.
         clip_norms: Clip norms, without repetition.
-        restarts: Rounds in which noise started anew.
-        reports: For rounds whose reports were counted, what became of them; for the operator alone.
-        ended: Whether the run said that it ended.
-        run: Which run it is, of all that were ever begun; empty if the first line is missing.
-        configuration: Hash of what the run was set to do when it began, if the ledger names it.
+        restarts: Rounds in which the noise started anew.
+        reports: For rounds whose device reports were counted, the counts; for the operator only.
+        ended: Whether the last entry says that the run ended.
+        run: Random identifier of the run; empty if the first line is missing.
+        configuration: Hash of `run.json` when the run began; `None` if the ledger does not name it.
         head: Hash of all lines.
-        problems: What is wrong with the file, if anything.
-        impossible: What no run can have done, such as a round that was released twice.
-        sequence: Where the run is after the last line.
+        problems: What is wrong with the file; empty if it is intact.
+        impossible: Entries that no run can have written in this order, such as a round that is released twice.
+        sequence: The state of the run after the last line.
     """
 
     attempts: dict[int, int]
@@ -104,10 +104,10 @@ class LedgerRecord:
 
 
 def read_ledger(path: pathlib.Path) -> LedgerRecord:
-    """Returns what a ledger says, as far as its lines are intact, and what is wrong with the rest.
+    """Returns the content of a ledger, as far as its lines are intact, and what is wrong with the rest.
 
     Raises:
-        InputValueError: If there is no such file.
+        InputValueError: If the file does not exist or cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -151,7 +151,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
 
 
 def _restarts(entries: list[dict[str, Any]]) -> list[int]:
-    """Returns the rounds whose last attempt started with new noise, and those of which it was said in vain."""
+    """Returns the rounds whose last attempt started with new noise, and restarts that no attempt followed."""
     found: set[int] = set()
     announced: set[int] = set()
     for entry in entries:
@@ -165,7 +165,7 @@ def _restarts(entries: list[dict[str, Any]]) -> list[int]:
 
 
 def _intact(lines: list[str]) -> tuple[str, list[dict[str, Any]], list[str]]:
-    """Returns the hash of the lines that follow from each other, what they say, and what is wrong with the next."""
+    """Returns the hash of the intact lines at the start, their entries, and what is wrong with the line after them."""
     head, entries, problems = "", [], []
     for number, line in enumerate(lines, start=1):
         try:
@@ -179,7 +179,7 @@ def _intact(lines: list[str]) -> tuple[str, list[dict[str, Any]], list[str]]:
             problems.append(f"line {number} does not follow from the lines before it")
             break
         if not _is_known(entry, first=number == 1):
-            problems.append(f"line {number} is none that this release knows")
+            problems.append(f"line {number} has an entry that this release does not know")
             break
         head = new_head
         entries.append(entry)
@@ -189,7 +189,7 @@ def _intact(lines: list[str]) -> tuple[str, list[dict[str, Any]], list[str]]:
 
 
 def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
-    """Returns whether an entry is one that this release writes."""
+    """Returns whether this release writes such an entry."""
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS or first != (kind == "opened"):
         return False
@@ -202,7 +202,7 @@ def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
 
 
 def _in_range(entry: dict[str, Any]) -> bool:
-    """Returns whether the numbers of an entry are some that a run can have."""
+    """Returns whether the numbers of an entry are in the range that a run can have."""
     if "reports" in entry:
         try:
             read_counts(entry["reports"])
@@ -213,6 +213,6 @@ def _in_range(entry: dict[str, Any]) -> bool:
 
 
 def chained(head: str, entry: dict[str, Any]) -> tuple[str, str]:
-    """Returns the line of an entry, and the hash of all lines with it."""
+    """Returns the line of an entry, and the hash of all lines up to it."""
     new_head = hashlib.sha256((head + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
     return json.dumps({**entry, "chain": new_head}) + "\n", new_head

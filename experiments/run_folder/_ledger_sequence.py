@@ -1,4 +1,4 @@
-"""Which entries of a ledger can follow each other: a round is released once, in order, by its last attempt."""
+"""The order of a ledger's entries: each round is released once, in order, by its last attempt."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,20 +6,21 @@ from typing import Any
 
 
 class LedgerSequence:
-    """Where a run is, by the entries of its ledger so far.
+    """The state of a run, by the entries of its ledger so far.
 
-    Rounds are begun in order. A run that goes back to a round that was not released gives up what was begun from that
-    round on, and begins it anew as further attempts. A release is of the next unreleased round, by its newest attempt.
+    Rounds are begun in order. A run that goes back to a round that was not released abandons all attempts from that
+    round on, and begins the rounds again as further attempts. The next round to be released is always the first that
+    was not released yet, by its newest attempt.
 
-    Formal guarantee: of entries that are all possible, no round is released twice, and none is released by an attempt
-    that was given up; so that an attempt which a later one of its round replaced was never released.
+    Formal guarantee: if no entry is refused, no round is released twice and no abandoned attempt is released. An
+    attempt that was replaced by a later attempt of its round was therefore never released.
 
     Attributes:
-        position: The round that was begun last; 0 if none was.
-        released: The last round that was released; all before it were. 0 if none was.
-        attempts: How often each round was begun.
-        clients: Clients of the round that was begun last.
-        ended: Whether no entry can follow.
+        position: The round that was begun last, 0 before the first.
+        released: The last round that was released, 0 before the first; all rounds before it were released too.
+        attempts: Number of attempts of each round.
+        clients: Number of clients of the round that was begun last.
+        ended: Whether the run has ended, so that no entry can follow.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class LedgerSequence:
         self.ended = False
 
     def refusal(self, entry: Mapping[str, Any]) -> str:
-        """Returns why an entry cannot come next, or an empty text.
+        """Returns why an entry cannot come next; an empty text if it can.
 
         Example:
             >>> LedgerSequence().refusal({"kind": "released", "round": 1, "attempt": 1})
@@ -43,7 +44,7 @@ class LedgerSequence:
         return judge[kind](entry) if kind in judge else ""
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Follows an entry, also one that is refused: a reader goes on to the next."""
+        """Updates the state by an entry, even by one that is refused: a reader continues with the next."""
         kind = entry["kind"]
         if kind == "begin":
             self.position = entry["round"]
@@ -72,7 +73,7 @@ class LedgerSequence:
         if not self.attempts[number]:
             return f"round {number} was released and never begun"
         if number > self.position:
-            return f"round {number} was released by an attempt that was given up: round {self.position} was begun after"
+            return f"round {number} was released by an abandoned attempt: round {self.position} was begun after it"
         if number != self.released + 1:
             return f"round {number} was released before round {self.released + 1}"
         if entry["attempt"] != self.attempts[number]:
@@ -82,7 +83,7 @@ class LedgerSequence:
             )
         counted = entry["reports"]["counted"] if "reports" in entry else 0
         if counted > self.clients:
-            return f"round {number} counts {counted} reports of {self.clients} clients: a client counts once"
+            return f"round {number} counts {counted} reports of {self.clients} clients: each client counts once"
         return ""
 
     def _restart(self, entry: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What types and ranges the fields of `run.json` have, so that a file that was edited is refused by the name of one."""
+"""Types and ranges of the fields of `run.json`: a file with a wrong value is refused by the name of the field."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-# More than there are people, and little enough that no figure overflows.
+# More than the number of people, and small enough that no figure overflows.
 MOST_CLIENTS = 10**12
 _LARGEST = 1e100
 
@@ -18,13 +18,13 @@ class _Type:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raises unless every field of a configuration that is known is of its type and range.
+    """Raises unless every known field has the right type and range.
 
     Args:
-        given: The fields, as read from JSON. Those that are missing or unknown are for others to name.
+        given: The fields, as read from JSON. Missing and unknown fields are not checked here.
 
     Raises:
-        InputValueError: If one is not.
+        InputValueError: If one has not.
 
     Example:
         >>> check({"rounds": 8, "versions": None})

@@ -1,23 +1,40 @@
-"""Folders of runs, demos and comparisons: which may be begun, resumed or replaced."""
+"""Folders of runs, demos and comparisons: whether they can be begun, resumed or replaced."""
 
+import os
 import pathlib
 
 import tff_mf
 from tff_mf.errors import InputValueError
 
 from ..output import files, locks
+from .names import CHECKPOINTED_RUN, CHECKPOINTS, MECHANISM, PARTICIPATION, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
 
-_SUMMARY = "summary.json"
-_WRITTEN_LAST = (_SUMMARY, "report.json", "report.md")
-_MECHANISM = "mechanism.safetensors"
+_WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
 _COMPARISON = ".comparison"
 
 
-def check_new(path: pathlib.Path) -> pathlib.Path:
-    """Returns a folder that no run has written to: an earlier run's files are never overwritten.
+def readable_folder(path: pathlib.Path) -> pathlib.Path:
+    """Returns a path if it is a folder that can be read.
 
     Raises:
-        InputValueError: If it holds something already.
+        InputValueError: If it is not.
+    """
+    try:
+        if path.is_dir():
+            os.listdir(path)
+            return path
+        there = os.path.lexists(path)
+    except OSError as error:
+        raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
+    what = f"is a file: name the folder of the run, which holds {RUN_JSON}" if there else "does not exist"
+    raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
+
+
+def check_new(path: pathlib.Path) -> pathlib.Path:
+    """Returns a folder if it is empty: the files of an earlier run are never overwritten.
+
+    Raises:
+        InputValueError: If it is not empty.
     """
     if not all(map(locks.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
@@ -25,56 +42,58 @@ def check_new(path: pathlib.Path) -> pathlib.Path:
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a run that was stopped.
+    """Returns the folder of a run that was interrupted.
 
     Raises:
-        InputValueError: If there is none, or its run has ended.
+        InputValueError: If the folder does not exist, or its run has ended or has no checkpoints.
     """
     if not path.is_dir():
-        raise InputValueError(f"out={str(path)!r} has no run to resume: start it without --resume.")
-    # A run may have been stopped after its last round, and before all was written and its keys were deleted.
-    if all((path / name).is_file() for name in _WRITTEN_LAST) and not any(path.glob("checkpoints/checkpoint_*")):
+        raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
+    # A run may have been stopped after its last round, before all files were written and its keys were deleted.
+    if all((path / name).is_file() for name in _WRITTEN_LAST) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
-    if (path / "participation.csv").is_file() and not (path / "checkpoints" / "run.json").is_file():
+    if (path / PARTICIPATION).is_file() and not (path / CHECKPOINTED_RUN).is_file():
         raise InputValueError(
-            f"out={str(path)!r} holds a run without checkpoints, which cannot go on: start another one."
+            f"out={str(path)!r} holds a run without checkpoints, which cannot be resumed: start another run."
         )
     files.make_writable(path)
     return path
 
 
 def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:
-    """Saves the mechanism that was found for a run in its folder."""
-    tff_mf.save(mechanism, folder / _MECHANISM)
+    """Saves the mechanism of a run in its folder."""
+    tff_mf.save(mechanism, folder / MECHANISM)
 
 
 def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
-    """Returns the mechanism that was found for the run of a folder, or `None` if it was stopped before that."""
-    path = folder / _MECHANISM
+    """Returns the mechanism of the run in a folder, `None` if the run was stopped before it was saved."""
+    path = folder / MECHANISM
     return tff_mf.load(path) if path.is_file() else None
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a demo and returns it; what an earlier demo left may stay.
+    """Makes the folder of a demo and returns it; it may hold an earlier demo.
 
     Raises:
-        InputValueError: If it cannot be made, or holds anything that no demo wrote.
+        InputValueError: If it cannot be made, or holds anything but a demo.
     """
-    if path.is_dir() and any(path.iterdir()) and not (path / _SUMMARY).is_file():
-        raise InputValueError(f"out={str(path)!r} holds something else than a demo: name another folder, or remove it.")
+    if path.is_dir() and any(path.iterdir()) and not (path / SUMMARY).is_file():
+        raise InputValueError(f"out={str(path)!r} holds files of something else than a demo: name another folder.")
     files.make_writable(path)
     return path
 
 
 def continued_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a comparison and returns it, also if a comparison was begun there.
+    """Makes the folder of a comparison and returns it; it may hold a comparison that was begun.
 
     Raises:
-        InputValueError: If it cannot be made, or holds anything that no comparison wrote.
+        InputValueError: If it cannot be made, or holds anything but a comparison.
     """
     begun = path / _COMPARISON
     if path.is_dir() and any(path.iterdir()) and not begun.is_file():
-        raise InputValueError(f"out={str(path)!r} holds something else than a comparison: name another folder.")
+        raise InputValueError(
+            f"out={str(path)!r} holds files of something else than a comparison: name another folder."
+        )
     files.make_writable(path)
     begun.touch()
     return path

@@ -1,8 +1,8 @@
-"""What a run released, on disk before and after every round: attempts, cohorts, restarts, clip norms.
+"""`ledger.jsonl`: each attempt and release of a run, on disk before it happens, with cohorts, restarts and clip norms.
 
-A line is a JSON object and names the hash of all lines before it, so that a line that is changed, left out or put in
-breaks the chain behind it. Somebody who writes the whole file anew is not found out by that: a report therefore holds
-the last hash, and whoever has the digest of the report can tell. Lines also have an order that a run cannot break.
+A line is a JSON object with the hash of all lines before it: a line that is changed, removed or inserted breaks the
+chain. The chain does not reveal a file that was rewritten as a whole; the report therefore holds the last hash, and a
+reader who kept the report's digest can tell. The order of the entries is checked too, see `LedgerSequence`.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from tff_mf.errors import InputValueError
 
+from ..output import files
 from . import _ledger_lines
 from ._ledger_lines import Attempt as Attempt
 from ._ledger_lines import LedgerRecord as LedgerRecord
@@ -26,13 +27,11 @@ from .names import RUN_JSON
 from .report_counts import ReportCounts as ReportCounts
 from .report_counts import read_counts as read_counts
 
-LEDGER = "ledger.jsonl"
-
 
 class Ledger:
-    """Appends to a ledger, each entry durably before the call returns. Made by `open_ledger`.
+    """Appends entries to a ledger, each durably before the call returns. Made by `open_ledger`.
 
-    Formal guarantee: that of `LedgerSequence`: what cannot follow is refused, and not written.
+    Formal guarantee: that of `LedgerSequence`: an entry that cannot come next is refused and not written.
     """
 
     def __init__(self, file: TextIO, run: str, record: LedgerRecord | None = None) -> None:
@@ -43,12 +42,12 @@ class Ledger:
 
     @property
     def run(self) -> str:
-        """Which run it is, of all that were ever begun."""
+        """Random identifier of the run."""
         return self._run
 
     @property
     def begun(self) -> tuple[Attempt, ...]:
-        """The attempts that an earlier process began, in order."""
+        """The attempts that earlier processes began, in order."""
         return self._begun
 
     @property
@@ -57,7 +56,7 @@ class Ledger:
         return self._sequence.released
 
     def next_attempt(self, round_number: int, clients: Sequence[str]) -> int:
-        """Returns which attempt of a round would be begun now.
+        """Returns the number of the attempt if a round were begun now.
 
         Raises:
             InputValueError: If the round cannot be begun now, or a client is twice among its clients.
@@ -73,12 +72,12 @@ class Ledger:
         return attempt
 
     def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
-        """Notes that a round is about to be computed, for the first time or again.
+        """Appends that a round is about to be computed, for the first time or again.
 
         Args:
             round_number: The round, counted from 1.
-            clients: Who takes part; nobody twice.
-            divisor: What the noised sum will be divided by.
+            clients: The clients that take part, each once.
+            divisor: The number by which the noised sum is divided.
             clip_norm: Bound on the norm of a client's update in this round.
 
         Raises:
@@ -94,37 +93,37 @@ class Ledger:
         self._append("begin", round=round_number, **entry)
 
     def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
-        """Notes that the round may be seen from now on; to be called before anything of it leaves the server.
+        """Appends that a round is released. Call it before any result of the round leaves the server.
 
         Args:
             round_number: The round, counted from 1.
-            reports: What became of its devices' reports, if they were counted.
+            reports: Counts of its devices' reports, if they were counted.
 
         Raises:
-            InputValueError: If it was released before, was never begun, or a round before it is not released.
+            InputValueError: If the round was released before or never begun, or a round before it is not released.
         """
         about = {} if reports is None else {"reports": reports.as_json()}
         self._append("released", round=round_number, attempt=self._sequence.attempts[round_number], **about)
 
     def released_until(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
-        """Notes of all rounds to this one that may be seen from now on, if that was not noted before.
+        """Appends that all rounds up to this one are released, as far as the ledger does not say so yet.
 
         Args:
             round_number: The round, counted from 1.
-            reports: What became of the reports of this round, if they were counted.
+            reports: Counts of the device reports of this round, if they were counted.
 
         Raises:
-            InputValueError: If one of them was never begun, or its attempt was given up.
+            InputValueError: If one of them was never begun, or its attempt was abandoned.
         """
         for number in range(self._sequence.released + 1, round_number + 1):
             self.released(number, reports=reports if number == round_number else None)
 
     def restarted(self, round_number: int) -> None:
-        """Notes that noise starts anew in this round, counted from 1, which is begun next."""
+        """Appends that the noise starts anew in this round, counted from 1, which is begun next."""
         self._append("restarted", round=round_number)
 
     def ended(self) -> None:
-        """Notes that no round will follow."""
+        """Appends that the run has ended."""
         self._append("ended", rounds=self._sequence.position)
 
     def _append(self, kind: str, **about: Any) -> None:
@@ -140,8 +139,8 @@ class Ledger:
         refusal = self._sequence.refusal(entry)
         if refusal:
             raise InputValueError(
-                f"ledger={self._file.name!r}: {refusal}. Go on after the last released round, "
-                f"{self._sequence.released}, from a checkpoint of it."
+                f"ledger={self._file.name!r}: {refusal}. Resume from a checkpoint of the last "
+                f"released round, {self._sequence.released}."
             )
 
 
@@ -149,56 +148,51 @@ class Ledger:
 def open_ledger(
     path: pathlib.Path, *, configuration: pathlib.Path | None = None, run: str | None = None
 ) -> Iterator[Ledger]:
-    """Yields the ledger of a run: a new one, or the one that is there, to which a resumed run is added.
+    """Yields the ledger of a run: a new one, or the existing one of a run that is resumed.
 
-    A last line that was not written to its end, when the run was killed, is of something that did not happen; it is
-    cut.
+    If the run was killed while it wrote a line, that line is incomplete and its entry did not take effect: it is cut.
 
     Args:
         path: The ledger.
-        configuration: The file that says what the run is set to do: a new ledger's first line names its hash, and no
-            report takes a ledger that names none. `run.json` beside the ledger if not given.
-        run: Which run the checkpoints are of that it goes on from: a ledger of another one is refused, and a new one
-            is opened for it. If not given, a new ledger is of a run of its own.
+        configuration: The file with the settings of the run, whose hash is in the first line of the ledger: a report
+            accepts no ledger without it. `run.json` in the folder of the ledger if not given.
+        run: Identifier of the run in the checkpoints from which it is resumed: a ledger of another run is refused, and
+            a new ledger gets this identifier. If not given, a new ledger gets a new one.
 
     Raises:
-        InputValueError: If there is no such configuration or it was changed since the run began, or the ledger that is
-            there is damaged, has an impossible sequence of entries, or has ended.
+        InputValueError: If the configuration is missing or was changed since the run began, or the existing ledger is
+            damaged, has an impossible sequence of entries, or has ended.
     """
     configuration = path.with_name(RUN_JSON) if configuration is None else configuration
     if not configuration.is_file():
         raise InputValueError(
-            f"configuration={str(configuration)!r} is missing: a ledger names the hash of what its run was set to do. "
-            "Write it first, with reports.write_configuration."
+            f"configuration={str(configuration)!r} is missing, and the ledger must contain its hash: write it first "
+            "with reports.write_configuration."
         )
     about = hashlib.sha256(configuration.read_bytes()).hexdigest()
     if path.exists() and _cut_partial_line(path):
         record = read_ledger(path)
         problems = [*record.problems, *record.impossible, *(["its run has ended"] if record.ended else [])]
         if record.configuration != about:
-            problems.append(f"it is not of {configuration.name} as it is now: put that back as the run began with it")
+            problems.append(f"{configuration.name} was changed since the run began: restore it")
         if run not in (None, record.run):
             problems.append(
-                f"it is of run {record.run[:8]}, and the checkpoints are of {run:.8}: put the run's own back"
+                f"it belongs to run {record.run[:8]}, and the checkpoints to run {run:.8}: restore those of one run"
             )
         if problems:
-            raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(problems)}.")
+            raise InputValueError(f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}.")
         with path.open("a", encoding="utf-8") as file:
             yield Ledger(file, record.run, record)
         return
     with path.open("a", encoding="utf-8") as file:
         ledger = Ledger(file, run or secrets.token_hex(16))
         ledger._append("opened", version=_ledger_lines.VERSION, run=ledger.run, configuration=about)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        files.sync_folder(path.parent)
         yield ledger
 
 
 def _cut_partial_line(path: pathlib.Path) -> int:
-    """Cuts what was not written to its end, and returns the bytes that are left: none if the run never began."""
+    """Cuts an incomplete last line, and returns the number of bytes that are left: 0 if the run never began."""
     with path.open("r+b") as file:
         content = file.read()
         whole = content.rfind(b"\n") + 1

@@ -1,4 +1,4 @@
-"""Names of the files and folders in a run's folder; every package that reads or writes one imports its name."""
+"""Names of the files and folders in a run's folder: every package that uses one imports its name from here."""
 
 # Written before the first round, and left as they are.
 RUN_JSON = "run.json"
@@ -14,6 +14,8 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 # Which run the checkpoints belong to, and the settings it began with.
 CHECKPOINTED_RUN = f"{CHECKPOINTS}/{RUN_JSON}"
+# The states of a deployment.
+STATE = "state"
 
 # Written at the end.
 VOCABULARY = "vocabulary.json"

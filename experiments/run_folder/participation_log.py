@@ -1,4 +1,4 @@
-"""Who took part in which attempt of which round, on disk before it runs; what was observed is read back from it."""
+"""`participation.csv`: the clients of each attempt of each round, on disk before the attempt begins."""
 
 import contextlib
 import csv
@@ -8,15 +8,14 @@ import itertools
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from tff_mf.errors import InputValueError
 
 from ..output import files
 from ..sampling import ObservedParticipation
 from .ledger import Attempt, cohort_digest
-
-PARTICIPATION = "participation.csv"
 
 _FIELDS = ["round", "attempt", "client"]
 # Format 1: only the last attempt of a round was kept.
@@ -32,8 +31,8 @@ class Entry:
 
     Attributes:
         round_number: The round, counted from 1.
-        attempt: How often the round was begun, with this time; `None` in a log of format 1.
-        client: Who took part.
+        attempt: The attempt of the round, counted from 1; `None` in a log of format 1.
+        client: The client that took part.
     """
 
     round_number: int
@@ -43,29 +42,29 @@ class Entry:
 
 @contextlib.contextmanager
 def open_log(path: pathlib.Path, *, begun: Sequence[Attempt] | None = None) -> Iterator[WriteCohort]:
-    """Yields a function that writes a round, its attempt and its clients to a CSV file, durably.
+    """Yields a function that appends a round, its attempt and its clients to a log, durably.
 
     Args:
-        path: The file, which must be new unless a run goes on.
-        begun: The attempts that a run which goes on had begun, by its ledger. All of them stay in the file, with one
-            that the ledger may lack: clients of an attempt that was given up count too. See `kept_entries`.
+        path: The log. It must not exist unless the run is resumed.
+        begun: The attempts in the ledger of a resumed run. The log keeps their clients, and those of one more attempt
+            that the ledger may lack: clients of an abandoned attempt count too. See `kept_entries`.
 
     Raises:
-        InputValueError: If the file is another run's, or not that of the attempts.
+        InputValueError: If the log belongs to another run, or does not agree with the attempts.
     """
     if begun is None:
         if path.exists():
             raise InputValueError(f"path={str(path)!r} is the log of another run: name another folder.")
     else:
-        _replace(path, [_FIELDS, *_as_lines(kept_entries(path, begun))])
+        kept = ([entry.round_number, entry.attempt, entry.client] for entry in kept_entries(path, begun))
+        files.write_atomically(path, _csv([_FIELDS, *kept]))
     with path.open("x" if begun is None else "a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
         if begun is None:
-            writer.writerow(_FIELDS)
+            file.write(_csv([_FIELDS]))
             file.flush()
 
         def log(round_number: int, attempt: int, clients: Sequence[str]) -> None:
-            writer.writerows((round_number, attempt, client) for client in clients)
+            file.write(_csv((round_number, attempt, client) for client in clients))
             file.flush()
             os.fsync(file.fileno())
 
@@ -73,93 +72,122 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Attempt] | None = None) -> I
 
 
 def kept_entries(path: pathlib.Path, begun: Sequence[Attempt]) -> list[Entry]:
-    """Returns the entries of a log of a run that was stopped: of every attempt that its ledger has, and of one.
+    """Returns the entries of an interrupted run's log: of all attempts in its ledger, and of at most one more.
 
-    Clients are on disk before the ledger says that their attempt began. One attempt that the ledger lacks is therefore
-    there if the run was stopped in between; or if a ledger of before was put back, and then that attempt may have been
-    released. Nobody can tell the two apart, and its clients count. Only a last line that was not written to its end is
-    left out: no attempt begins before its clients are on disk.
+    Clients are on disk before the ledger says that their attempt began. So there are two ways in which the log can have
+    an attempt that the ledger lacks: the run was stopped in between, or an older ledger was put back, and then that
+    attempt may have been released. The two cannot be told apart, so the clients of that attempt count. Only an
+    incomplete last line is left out: no attempt begins before its clients are on disk.
 
     Raises:
-        InputValueError: If the log is not that of the attempts, or has more than one that the ledger lacks.
+        InputValueError: If the log does not agree with the attempts, or has more than one that the ledger lacks.
     """
     kept: list[Entry] = []
-    # Names of clients are text, but what a power cut left of a last line need not be.
+    # Client names are text, but a power failure can leave a last line that is not.
     content = path.read_bytes().decode(errors="replace") if path.exists() else ""
-    content = content[: content.rfind("\n") + 1]
-    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
-    rows = _rows(path, reader)
-    if content and next(rows, None) != _FIELDS:
+    rows = _rows(path, io.StringIO(content[: content.rfind("\n") + 1], newline=""), strict=True)
+    if next(rows, _FIELDS) != _FIELDS:
         raise InputValueError(
-            f"path={str(path)!r} cannot go on: its first line must name the columns {_FIELDS}. A log without attempts "
-            "is of format 1, which says too little of a run that goes on: end that run where it is."
+            f"path={str(path)!r} cannot be continued: its first line must name the columns {_FIELDS}. A log without "
+            "attempts is of format 1, which says too little for a resumed run: end that run where it is."
         )
     for each in begun:
         found = [_entry(path, row) for row in itertools.islice(rows, each.clients)]
         place = {(entry.round_number, entry.attempt) for entry in found}
         if place - {(each.round_number, each.attempt)} or cohort_digest([e.client for e in found]) != each.cohort:
             raise InputValueError(
-                f"path={str(path)!r} has other clients in round {each.round_number} than the ledger (attempt "
-                f"{each.attempt}): one of them was changed. Put both back as they were."
+                f"path={str(path)!r} has other clients in round {each.round_number}, attempt {each.attempt}, than the "
+                "ledger: one of them was changed. Restore both."
             )
         kept += found
     return kept + _one_more(path, rows)
 
 
 def _one_more(path: pathlib.Path, rows: Iterator[list[str]]) -> list[Entry]:
-    """Returns the entries of the one attempt that the ledger lacks, up to what a power cut damaged."""
+    """Returns the entries of the one attempt that the ledger lacks, up to the first damaged line."""
     found: list[Entry] = []
     with contextlib.suppress(InputValueError):
         found.extend(_entry(path, row) for row in rows)
     if len({(entry.round_number, entry.attempt) for entry in found}) > 1:
-        raise InputValueError(f"path={str(path)!r} has rounds that the ledger lacks: put both back as they were.")
+        raise InputValueError(f"path={str(path)!r} has rounds that the ledger lacks: restore both.")
     return found
 
 
 def read_observed(path: pathlib.Path) -> ObservedParticipation:
-    """Returns how often, and how far apart, clients took part according to a log, in whatever attempt.
+    """Returns how often, and how far apart, clients took part according to a log.
 
-    Formal guarantee: a client that is in several attempts of a round took part in it once, since one attempt is
-    released at most; one that is in an attempt that was given up took part in its round all the same. A client that is
-    listed twice in one attempt has separation 0.
+    Formal guarantee: that of `rounds_by_client`.
 
     Raises:
-        InputValueError: If the file is not such a log, or its rounds are not in order.
+        InputValueError: If the file is not a participation log, or its rounds are not in order.
     """
-    listed = Counter((entry.client, entry.round_number, entry.attempt) for entry in read_entries(path))
-    rounds: dict[str, dict[int, int]] = {}
-    for (client, number, _), times in listed.items():
-        of_client = rounds.setdefault(client, {})
-        of_client[number] = max(times, of_client.get(number, 0))
-    apart = [b - a for each in rounds.values() for a, b in itertools.pairwise(sorted(each))]
-    if any(times > 1 for each in rounds.values() for times in each.values()):
-        apart.append(0)
-    counts = (sum(each.values()) for each in rounds.values())
-    return ObservedParticipation(min_sep=min(apart, default=None), max_participations=max(counts, default=0))
+    attempts: dict[tuple[int, int | None], list[str]] = {}
+    for entry in read_entries(path):
+        attempts.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
+    return observed(rounds_by_client(attempts).values())
+
+
+def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[str, list[int]]:
+    """Returns the rounds of each client, counted from 1, in order.
+
+    Formal guarantee: a client in several attempts of a round took part in it once, since at most one attempt is
+    released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
+    attempt, its round is listed twice.
+
+    Args:
+        attempts: The clients of each attempt, by round and attempt.
+
+    Example:
+        >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})
+        {'ann': [1, 3], 'bob': [3]}
+    """
+    found: dict[str, dict[int, int]] = {}
+    for (number, _), clients in sorted(attempts.items(), key=lambda each: each[0][0]):
+        for client, times in Counter(clients).items():
+            of_client = found.setdefault(client, {})
+            of_client[number] = max(times, of_client.get(number, 0))
+    return {
+        client: [number for number, times in rounds.items() for _ in range(times)] for client, rounds in found.items()
+    }
+
+
+def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
+    """Returns the smallest distance of two rounds of a client, and the largest number of rounds of a client.
+
+    Args:
+        patterns: The rounds of each client, in order.
+
+    Example:
+        >>> observed([[1, 3], [3]])
+        ObservedParticipation(min_sep=2, max_participations=2)
+    """
+    patterns = list(patterns)
+    apart = (b - a for rounds in patterns for a, b in itertools.pairwise(rounds))
+    most = max(map(len, patterns), default=0)
+    return ObservedParticipation(min_sep=min(apart, default=None), max_participations=most)
 
 
 def read_entries(path: pathlib.Path) -> Iterator[Entry]:
-    """Yields every line of a log.
+    """Yields each line of a log.
 
     Raises:
-        InputValueError: If the file is not such a log, or its rounds are not in order.
+        InputValueError: If the file is not a participation log, or its rounds are not in order.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.reader(file)
-            fields = next(reader, None)
+            rows = _rows(path, file)
+            fields = next(rows, None)
             if fields not in (_FIELDS, _FIELDS_WITHOUT_ATTEMPTS):
                 raise InputValueError(
                     f"path={str(path)!r} is not a participation log: it must have the columns {_FIELDS}."
                 )
-            entries = (_entry(path, row, attempts=fields == _FIELDS) for row in reader)
-            yield from _in_order(path, entries)
-    except (UnicodeDecodeError, csv.Error) as error:
+            yield from _in_order(path, (_entry(path, row, attempts=fields == _FIELDS) for row in rows))
+    except UnicodeDecodeError as error:
         raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
 
 
 def _in_order(path: pathlib.Path, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yields entries whose rounds grow, but for those of a further attempt."""
+    """Yields entries whose rounds increase, except for those of a further attempt."""
     newest: dict[int, int] = {}
     current = (0, 0)
     for entry in entries:
@@ -176,7 +204,7 @@ def _in_order(path: pathlib.Path, entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _entry(path: pathlib.Path, row: list[str], *, attempts: bool = True) -> Entry:
-    """Returns what a line says."""
+    """Returns the entry of a line."""
     *numbers, client = row or [""]
     whole = all(text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) >= 1 for text in numbers)
     if not whole or len(numbers) != (2 if attempts else 1):
@@ -184,25 +212,15 @@ def _entry(path: pathlib.Path, row: list[str], *, attempts: bool = True) -> Entr
     return Entry(round_number=int(numbers[0]), attempt=int(numbers[1]) if attempts else None, client=client)
 
 
-def _rows(path: pathlib.Path, reader: Iterator[list[str]]) -> Iterator[list[str]]:
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
-        yield row
+def _rows(path: pathlib.Path, file: TextIO, *, strict: bool = False) -> Iterator[list[str]]:
+    """Yields the lines of a CSV file."""
+    try:
+        yield from csv.reader(file, strict=strict)
+    except csv.Error as error:
+        raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
 
 
-def _as_lines(entries: Iterable[Entry]) -> Iterator[list[object]]:
-    return ([entry.round_number, entry.attempt, entry.client] for entry in entries)
-
-
-def _replace(path: pathlib.Path, lines: Iterable[Sequence[object]]) -> None:
-    with files.atomic_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        csv.writer(text).writerows(lines)
-        # Writes what is left of the text, and leaves the file open.
-        text.detach()
-    files.sync_folder(path.parent)
+def _csv(lines: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(lines)
+    return text.getvalue()

@@ -1,7 +1,7 @@
-"""How many reports of devices came in a round, and what became of them: exact counts, for the operator alone.
+"""Counts of a round's device reports, by what was done with them: exact counts, for the operator only.
 
-Whether an update is scaled or counts as zero depends on the device's data. No noise is in these counts and no guarantee
-covers them: they stay in the ledger and in the operator's report, and no report that is published has them.
+Whether an update is scaled or replaced by zero depends on the device's data. These counts have no noise and no
+guarantee covers them: they stay in the ledger and in the operator's report, and published reports leave them out.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 
-# Those of the runner that is in every bundle; a ledger has no text of a device in it.
+# The same as in the runner of each bundle; no text from a device gets into a ledger.
 REASONS = (
     *("no regular file", "too large", "damaged", "empty", "missing leaf", "extra leaf", "dtype", "shape"),
     *("not chosen", "duplicate", "another round", "late"),
@@ -21,13 +21,13 @@ _LARGEST = 10**12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportCounts:
-    """The reports of one round, or of several.
+    """Counts of the device reports of one or several rounds.
 
     Attributes:
         came: Reports that arrived.
-        counted: Reports whose updates are in the sum, those that were scaled or zeroed among them.
-        clipped: Updates above the clip norm, which the server scaled to it.
-        zeroed: Updates that were not finite, and count as zero.
+        counted: Reports whose updates are in the sum, including scaled and zeroed ones.
+        clipped: Updates above the clip norm, which the server scaled down to it.
+        zeroed: Updates that were not finite, which the server replaced by zero.
         refused: Reports that are not in the sum, by reason.
 
     Raises:
@@ -53,7 +53,7 @@ class ReportCounts:
             if type(number) is not int or not 0 <= number <= _LARGEST:
                 raise InputValueError(f"{name}={number!r:.80} must be a whole number from 0 to {_LARGEST}.")
         if self.came != self.counted + sum(self.refused.values()) or self.clipped + self.zeroed > self.counted:
-            raise InputValueError(f"{self!r} contradicts itself: what came is counted or refused.")
+            raise InputValueError(f"{self!r} contradicts itself: each report that came is counted or refused.")
 
     def __add__(self, other: "ReportCounts") -> "ReportCounts":
         refused = {
@@ -73,19 +73,19 @@ class ReportCounts:
 
     @property
     def in_the_model(self) -> int:
-        """Updates in the sum that are not zero by force."""
+        """Updates in the sum that were not replaced by zero."""
         return self.counted - self.zeroed
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the counts as a ledger has them."""
+        """Returns the counts in the form of a ledger entry."""
         return {**{name: getattr(self, name) for name in _NUMBERS}, "refused": dict(sorted(self.refused.items()))}
 
 
 def read_counts(given: object) -> ReportCounts:
-    """Returns counts as a ledger has them.
+    """Returns the counts in a ledger entry.
 
     Raises:
-        InputValueError: If they are none.
+        InputValueError: If they are not such counts.
     """
     if not isinstance(given, Mapping) or set(given) != {*_NUMBERS, "refused"}:
         raise InputValueError(f"reports={given!r:.80} must have {', '.join((*_NUMBERS, 'refused'))}.")

@@ -3,6 +3,7 @@
 import json
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -14,6 +15,24 @@ from . import CohortPlan
 
 # An iterator is saved as the digest of its plan and a round, and finds its data again here.
 _SOURCES: "weakref.WeakValueDictionary[str, MinSepDataSource]" = weakref.WeakValueDictionary()
+
+
+def saved_fields(buffer: bytes, *names: str, of: str) -> list[Any]:
+    """Returns fields of an iterator that was saved as a JSON object.
+
+    Args:
+        buffer: The bytes of the iterator.
+        names: The fields.
+        of: Class of the iterator, for the message.
+
+    Raises:
+        InputValueError: If `buffer` is not such an object.
+    """
+    try:
+        kept = json.loads(buffer)
+        return [kept[name] for name in names]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputValueError(f"buffer is not a saved {of}.") from error
 
 
 class ClientDatasets:
@@ -131,11 +150,7 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
         Raises:
             InputValueError: If `buffer` is no such iterator, or this process has no source of its plan.
         """
-        try:
-            kept = json.loads(buffer)
-            digest, next_round = kept["plan"], kept["next_round"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputValueError("buffer is not a saved MinSepDataSourceIterator.") from error
+        digest, next_round = saved_fields(buffer, "plan", "next_round", of=cls.__name__)
         source = _SOURCES.get(digest)
         if source is None:
             raise InputValueError(

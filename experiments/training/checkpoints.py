@@ -12,9 +12,8 @@ from tff_mf.errors import InputValueError
 
 from ... import aggregators
 from ..output import files
-
-_FOLDER = "checkpoints"
-_RUN = "run.json"
+from ..run_folder.names import CHECKPOINTED_RUN
+from ..run_folder.same_settings import check_same
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class Recovery:
         every: int,
         resume: bool,
     ) -> None:
-        begun = out / _FOLDER / _RUN
+        begun = out / CHECKPOINTED_RUN
         # A run that was stopped before its first checkpoint folder was written has released nothing: it starts now.
         self.fresh = not resume or not begun.is_file()
         self._every, self._folder = every, begun.parent
@@ -76,7 +75,7 @@ class Recovery:
         if self.fresh:
             if asyncio.run(self._manager.get_versions()):
                 raise InputValueError(
-                    f"out={str(out)!r} has checkpoints and no {_FOLDER}/{_RUN} that says of which run: put it back, or "
+                    f"out={str(out)!r} has checkpoints and no {CHECKPOINTED_RUN} that names their run: restore it, or "
                     "start another run in another folder."
                 )
             files.write_atomically(begun, json.dumps({**description, "run": self._run}, indent=2) + "\n")
@@ -143,10 +142,5 @@ def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:
         run = begun.pop("run")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputValueError(f"run={str(path)!r} is damaged: {error}. Put it back, or start another run.") from error
-    for name in {**description, **begun}:
-        if begun.get(name) != description.get(name):
-            raise InputValueError(
-                f"{name}={description.get(name)!r} is not what the run was started with, {begun.get(name)!r}: resume "
-                "it with the same settings, or start another one in another folder."
-            )
+    check_same(description, begun, run=str(path.parent.parent))
     return run

@@ -5,17 +5,9 @@ import pathlib
 from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import locks
 from ..privacy.plan import PrivacyPlan
-from ..run_folder import participation_log
 from . import execution as executing
-from . import planned_report, results, rounds, tensorboard
+from . import planned_report, results, rounds
 from .preparation import prepare
-
-METRICS = rounds.METRICS
-PARTICIPATION = participation_log.PARTICIPATION
-SUMMARY = results.SUMMARY
-MODEL = results.MODEL
-VOCABULARY = results.VOCABULARY
-TENSORBOARD = tensorboard.FOLDER
 
 _ON_THIS_MACHINE = ExecutionSettings()
 

@@ -12,15 +12,12 @@ import safetensors.numpy
 
 from .. import reports
 from ..output import files
-from ..privacy import summary as privacy_summary
-from ..run_folder.participation_log import PARTICIPATION, read_observed
+from ..privacy.summary import privacy_claims
+from ..run_folder.names import MODEL, PARTICIPATION, SUMMARY, VOCABULARY
+from ..run_folder.participation_log import read_observed
 from .execution import TrainedRun
 from .preparation import PreparedRun
 from .summary import summarize
-
-SUMMARY = privacy_summary.SUMMARY
-MODEL = "model.safetensors"
-VOCABULARY = "vocabulary.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +48,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         trained: The run after its last round.
         out: Its folder.
     """
-    claims = privacy_summary.privacy_claims(
+    claims = privacy_claims(
         prepared.privacy,
         read_observed(out / PARTICIPATION),
         prepared.in_secret,

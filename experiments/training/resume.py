@@ -1,22 +1,19 @@
 """Checks that the files of a stopped run agree with its checkpoint, so that no released round is run again."""
 
-import csv
-import io
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
 from tff_mf.errors import InputValueError
 
-from ..output import files
 from ..output.files import file_hash
-from ..run_folder import names
-from ..run_folder.ledger import LEDGER, LedgerRecord, read_ledger
+from ..run_folder.ledger import LedgerRecord, read_ledger
+from ..run_folder.metrics import ROUND, SECONDS, read_metrics, write_metrics
+from ..run_folder.names import LEDGER, RUN_JSON
 from ..run_folder.participation_log import kept_entries
 
 _LOG = logging.getLogger(__name__)
 
-_SECONDS = "seconds"
 _REMEDY = "Put the newest checkpoint and the files of the run back, or start another run in another folder."
 
 
@@ -48,14 +45,14 @@ def check(
             raise InputValueError(f"ledger={str(folder / LEDGER)!r} is missing, and the run has begun. {_REMEDY}")
         return
     record = _without_partial_line(folder / LEDGER)
-    if record.configuration != file_hash(folder / names.RUN_JSON) and record.begun:
-        raise InputValueError(f"run={str(folder / names.RUN_JSON)!r} was changed since the run began. {_REMEDY}")
+    if record.configuration != file_hash(folder / RUN_JSON) and record.begun:
+        raise InputValueError(f"run={str(folder / RUN_JSON)!r} was changed since the run began. {_REMEDY}")
     if run is not None and record.run not in ("", run):
         raise InputValueError(
             f"ledger={str(folder / LEDGER)!r} is of run {record.run[:8]}, and the checkpoints are of {run[:8]}: its "
             f"log would lack who took part in their rounds. {_REMEDY}"
         )
-    released = max([0, *record.released, *_evaluated(metrics)])
+    released = max([0, *record.released, read_metrics(metrics).last_evaluated])
     if released > round_number:
         raise InputValueError(
             f"round {released} of the run in out={str(folder)!r} was released, and its newest checkpoint is of round "
@@ -93,37 +90,13 @@ def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Map
     """
     if not round_number:
         return
-    expected = {number: {"round": str(number)} for number in range(1, round_number + 1)}
+    expected = {number: {ROUND: str(number)} for number in range(1, round_number + 1)}
     for row in history:
-        expected[int(row["round"])] = {name: str(value) for name, value in row.items()}
-    kept = [row for row in _metrics(path) if row["round"] in map(str, expected)]
-    found = [{name: text for name, text in row.items() if text and name != _SECONDS} for row in kept]
-    if found == list(expected.values()):
+        expected[int(row[ROUND])] = {name: str(value) for name, value in row.items()}
+    metrics = read_metrics(path)
+    kept = [row for row in metrics.rows if row[ROUND] in map(str, expected)]
+    found = [{name: text for name, text in row.items() if text and name != SECONDS} for row in kept]
+    if found == list(expected.values()) and not metrics.problems:
         return
     _LOG.warning("%r was damaged: it is written anew, from the checkpoint of round %d.", str(path), round_number)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(
-        text, ["round", _SECONDS, *dict.fromkeys(name for row in history for name in row if name != "round")]
-    )
-    writer.writeheader()
-    writer.writerows(expected.values())
-    files.write_atomically(path, text.getvalue())
-
-
-def _evaluated(path: pathlib.Path) -> list[int]:
-    """Returns the rounds of which there is more than how long they took: what was computed from the model."""
-    known = ("round", _SECONDS)
-    rows = [row for row in _metrics(path) if any(row[name] for name in row if name not in known)]
-    return [int(row["round"]) for row in rows if row["round"].isdecimal()]
-
-
-def _metrics(path: pathlib.Path) -> list[dict[str, str]]:
-    """Returns the rows of the metrics, none if they cannot be read."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            return [row for row in reader if isinstance(row.get("round"), str) and None not in row]
-    except (FileNotFoundError, ValueError, csv.Error):
-        return []
-    except OSError as error:
-        raise InputValueError(f"path={str(path)!r} cannot be read: {error}. {_REMEDY}") from error
+    write_metrics(path, expected.values())

@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..run_folder import ledger, run_json, run_log
-from ..run_folder.participation_log import PARTICIPATION
+from ..run_folder import ledger, run_log, run_record
+from ..run_folder.names import LEDGER, METRICS, PARTICIPATION
 from . import resume, tensorboard
 from .checkpoints import Progress, Recovery
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
-
-METRICS = "metrics.csv"
 
 OnRound = Callable[[int, Mapping[str, float]], None]
 
@@ -52,7 +50,7 @@ class RoundLoop:
         if not saved.fresh:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
             resume.check(self.out, progress.round_number, run=saved.run, **logs)
-        if progress.round_number == self._rounds and ledger.read_ledger(self.out / ledger.LEDGER).ended:
+        if progress.round_number == self._rounds and ledger.read_ledger(self.out / LEDGER).ended:
             # Stopped after its last round: only what is written at the end is missing.
             self._released_again(progress)
             return progress
@@ -78,8 +76,8 @@ class RoundLoop:
         return self.prepared.privacy.rounds
 
     @functools.cached_property
-    def _configuration(self) -> run_json.Configuration:
-        return run_json.read_configuration(self.out)
+    def _record(self) -> run_record.RunRecord:
+        return run_record.read_record(self.out)
 
     def _begin(self, log: run_log.RunLog, progress: Progress) -> None:
         number = progress.round_number + 1
@@ -89,7 +87,7 @@ class RoundLoop:
             self.prepared.cohorts.cohort(number - 1),
             divisor=self.prepared.privacy.clients_per_round,
             clip_norm=clip_norm_of(progress.state, self.prepared.settings),
-            restarts=self._configuration.restarts_in(number),
+            restarts=self._record.restarts_in(number),
         )
 
     def _computed(

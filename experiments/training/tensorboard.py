@@ -11,9 +11,8 @@ from ..configuration.settings import TrainingSettings
 from ..output import digits
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger
+from ..run_folder.names import LEDGER, TENSORBOARD
 from . import task
-
-FOLDER = "tensorboard"
 
 
 class Board(tff.program.ReleaseManager):
@@ -25,7 +24,7 @@ class Board(tff.program.ReleaseManager):
 
     def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan) -> None:
         self._folder = folder
-        self._manager = tff.program.TensorBoardReleaseManager(folder / FOLDER)
+        self._manager = tff.program.TensorBoardReleaseManager(folder / TENSORBOARD)
         # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies, for a clip norm of 1.
         self._stddev = privacy.noise_multiplier_as_run / privacy.clients_per_round
         self._fixed = None if settings.adaptive_clipping is not None else settings.clip_norm
@@ -39,7 +38,7 @@ class Board(tff.program.ReleaseManager):
 
     def _logged_clip_norm(self, round_number: int) -> float:
         """Returns the clip norm of a round, which follows from noised counts, by the ledger."""
-        begun = ledger.read_ledger(self._folder / ledger.LEDGER).begun
+        begun = ledger.read_ledger(self._folder / LEDGER).begun
         return next(each.clip_norm for each in reversed(begun) if each.round_number == round_number)
 
     def _epsilon(self) -> dict[str, float]:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.guard import opening
 from tff_mf.experiments.reports.questions import QUESTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -260,7 +260,7 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
         assert "\n" not in message
     with (
         pytest.raises(tff_mf.InputError, match="answer"),
-        run_guard.open_guard(run, run_folders.plan(), clip_norm=1.0, sampler="x"),
+        opening.open_guard(run, run_folders.plan(), clip_norm=1.0, sampler="x"),
     ):
         pass
 

@@ -109,7 +109,7 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     assert test_reports.critical(report) == {"participation"}
     named = [each["text"] for each in report["findings"] if each["field"] == "participation"]
-    assert "rounds 1, 9, which the schema does not have" in named[0]
+    assert "rounds 1, 9, which the schema does not allow" in named[0]
     assert report["headline"].startswith("NO ε CAN BE STATED")
     # Whoever looks for the figures finds the larger ones.
     larger = max(report["accountant"][name]["mu"] for name in ("planned", "realised"))

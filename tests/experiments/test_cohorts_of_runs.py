@@ -11,6 +11,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
 
@@ -45,9 +46,9 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
         SMALL, sampling=SamplingSettings(kind="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
     )
     result = program.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
-    logged = [int(row["round"]) for row in test_training.rows(tmp_path / program.PARTICIPATION)]
+    logged = [int(row["round"]) for row in test_training.rows(tmp_path / names.PARTICIPATION)]
     assert set(logged) < set(range(1, 9))
-    assert len(test_training.rows(tmp_path / program.METRICS)) == 8
+    assert len(test_training.rows(tmp_path / names.METRICS)) == 8
     assert result.holds
     assert 0 < result.summary["dropped_participations"] < len(logged)
     assert result.summary["amplified_epsilon"] < result.summary["epsilon"]
@@ -57,7 +58,7 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     critical = {each.field for each in reports.check(tmp_path) if each.severity == "critical"}
     assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
 
-    (events,) = (tmp_path / program.TENSORBOARD).iterdir()
+    (events,) = (tmp_path / names.TENSORBOARD).iterdir()
     steps = {
         (value.tag, event.step)
         for event in tf.compat.v1.train.summary_iterator(str(events))
@@ -105,7 +106,7 @@ def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(tmp_path):
         data=named_data.data_file(f"sqlite:{path}"),
         out=tmp_path / "run",
     )
-    rows = test_training.rows(tmp_path / "run" / program.PARTICIPATION)
+    rows = test_training.rows(tmp_path / "run" / names.PARTICIPATION)
     assert [row["client"] for row in rows] == ["synthetic_1"] * 2
     words = {
         word

@@ -60,7 +60,7 @@ def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder):
     check(folder, run=run)
     with pytest.raises(InputError, match="is of run"):
         check(folder, run="0" * 32)
-    with pytest.raises(InputError, match="is of run"), run_log.open_run_log(folder, run="0" * 32):
+    with pytest.raises(InputError, match="belongs to run"), run_log.open_run_log(folder, run="0" * 32):
         pass
     with run_log.open_run_log(folder, run=run) as book:
         assert book.run == run
@@ -149,15 +149,15 @@ def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
     line, _head = ledger._ledger_lines.chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
     path = folder / "newer.jsonl"
     path.write_text(line)
-    assert ledger.read_ledger(path).problems[0] == "line 1 is none that this release knows"
+    assert ledger.read_ledger(path).problems[0] == "line 1 has an entry that this release does not know"
     with pytest.raises(InputError, match=r"newer\.jsonl"), ledger.open_ledger(path):
         pass
 
 
 HOLD = """
 import pathlib, sys
-from tff_mf.experiments import _locks
-with _locks.alone(pathlib.Path(sys.argv[1])):
+from tff_mf.experiments.output import locks
+with locks.alone(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.experiments import bundles, coordination, reports
 from tff_mf.experiments.bundles import publishing, runner
 from tff_mf.experiments.bundles.stages import Stages
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder import ledger, names
 
 MIN_SEP, MOST = 10, 12
 
@@ -26,7 +26,7 @@ def device_records(run):
 def test_no_round_that_was_released_is_run_again(deployment):
     run, rounds = deployment.folder, deployment.rounds
     assert deployment.ends == [9, 9, 9, 0]
-    record = ledger.read_ledger(run / ledger.LEDGER)
+    record = ledger.read_ledger(run / names.LEDGER)
     assert record.problems == []
     assert record.ended
     assert record.released == dict.fromkeys(range(1, rounds + 1), 1)
@@ -37,7 +37,7 @@ def test_no_round_that_was_released_is_run_again(deployment):
 
 
 def test_a_run_with_a_fifth_of_hostile_devices_ends_and_names_them(deployment):
-    record = ledger.read_ledger(deployment.folder / ledger.LEDGER)
+    record = ledger.read_ledger(deployment.folder / names.LEDGER)
     assert record.ended
     assert sorted(record.reports) == list(range(1, deployment.rounds + 1))
     total = json.loads((deployment.folder / "report.json").read_text())["device_reports"]
@@ -92,7 +92,7 @@ def test_the_realised_report_is_finite_and_matches_the_ledger(deployment):
     assert not report["headline"].startswith("Simulated")
     realised, planned = report["accountant"]["realised"], report["accountant"]["planned"]
     assert 0 < realised["epsilon"] <= planned["epsilon"] * (1 + 1e-9)
-    record = ledger.read_ledger(run / ledger.LEDGER)
+    record = ledger.read_ledger(run / names.LEDGER)
     assert report["ledger_head"] == record.head
     assert report["rounds"]["released"] == deployment.rounds
     assert report["rounds"]["divisor"] == 4

@@ -71,7 +71,7 @@ def test_impossible_counts_are_refused(book, changes):
     found.released(1, reports=COUNTS)
     opened, begun, released = run_folders.read_entries(path.parent)
     run_folders.write_ledger(path.parent, [opened, begun, {**released, "reports": {**COUNTS.as_json(), **changes}}])
-    assert ledger.read_ledger(path).problems == ["line 3 is none that this release knows"]
+    assert ledger.read_ledger(path).problems == ["line 3 has an entry that this release does not know"]
     assert not _ledger_lines.read_ledger(path).reports
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.guard import opening, run_guard
 from tff_mf.experiments.privacy.plan import plan_privacy
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.participation_log import read_entries
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -39,7 +39,7 @@ def plan(**changes):
 
 
 def opened(folder, **changes):
-    return run_guard.open_guard(folder, plan(**changes), clip_norm=1.0, sampler="by hand")
+    return opening.open_guard(folder, plan(**changes), clip_norm=1.0, sampler="by hand")
 
 
 COHORTS = [["a", "b"], ["c", "d"], ["e", "f"], ["b", "a"], [], ["c", "e"]]
@@ -84,14 +84,14 @@ def test_a_guarded_run_has_a_report_that_passes(tmp_path):
 
 
 def test_restarts_are_written_down(tmp_path):
-    with run_guard.open_guard(
+    with opening.open_guard(
         tmp_path / "run", plan(), clip_norm=1.0, sampler="by hand", restart_every=2, adaptive_count_stddev=2.0
     ) as guarded:
         (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))
         for index, clients in enumerate(COHORTS):
             guarded.released(guarded.begin(clients, clip_norm=1.0 / (1 + index // 2)))
         guarded.end()
-    assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).restarts == [3, 5]
+    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).restarts == [3, 5]
     assert [each for each in reports.check(tmp_path / "run") if each.severity == "critical"] == []
 
 
@@ -100,7 +100,7 @@ def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
         assert guarded.begin(["a", "b"]) == 1
         before = [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")]
         with pytest.raises(
-            run_guard.RefusedCohortError, match="1 may not take part, 'a' for one, which took part"
+            run_guard.RefusedCohortError, match="1 may not take part, for example 'a', which took part"
         ) as info:
             guarded.begin(["c", "a"])
         assert info.value.clients == ["a"]
@@ -133,7 +133,7 @@ def test_nobody_is_forgotten_over_a_restart(tmp_path):
         assert guarded.allowed("abcdefgh") == ["a", "b", "h"]
         for clients in (["a", "b"], ["c", "d"], ["e", "f"]):
             guarded.released(guarded.begin(clients))
-        with pytest.raises(tff_mf.InputError, match="one more than the rounds=6"):
+        with pytest.raises(tff_mf.InputError, match="beyond the rounds=6"):
             guarded.begin([])
         (folder / "answers.json").write_text(json.dumps(ANSWERS))
         report = guarded.end()
@@ -169,7 +169,7 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
         rounds.setdefault(client, set()).add(int(number))
     assert all(len(each) <= 2 for each in rounds.values())
     assert all(b - a >= 3 for each in rounds.values() for a, b in itertools.pairwise(sorted(each)))
-    record = ledger.read_ledger(folder / ledger.LEDGER)
+    record = ledger.read_ledger(folder / names.LEDGER)
     assert record.problems == record.impossible == []
 
 
@@ -183,7 +183,7 @@ def test_a_folder_is_of_one_run_and_one_process(tmp_path):
         opened(tmp_path / "run", noise_multiplier=50.0),
     ):
         pass
-    with pytest.raises(tff_mf.InputError, match="plan="), run_guard.open_guard(tmp_path, 3, clip_norm=1.0, sampler="x"):
+    with pytest.raises(tff_mf.InputError, match="plan="), opening.open_guard(tmp_path, 3, clip_norm=1.0, sampler="x"):
         pass
 
 
@@ -198,11 +198,11 @@ def test_an_aggregator_with_other_noise_is_refused(tmp_path, changes):
     right = aggregators.build_mf_aggregator(**arguments)
     changes = {name: tff_mf.Identity() if value is None else value for name, value in changes.items()}
     wrong = aggregators.build_mf_aggregator(**{**arguments, **changes})
-    with run_guard.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
+    with opening.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
         pass
     with (
-        pytest.raises(tff_mf.InputError, match="another noise than the plan"),
-        run_guard.open_guard(tmp_path / "other", plan(), clip_norm=1.0, sampler="x", aggregator=wrong),
+        pytest.raises(tff_mf.InputError, match="does not have the noise of the plan"),
+        opening.open_guard(tmp_path / "other", plan(), clip_norm=1.0, sampler="x", aggregator=wrong),
     ):
         pass
     assert not (tmp_path / "other").exists()
@@ -248,7 +248,7 @@ def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
 
         class Seen(tff.program.ReleaseManager):
             async def release(self, value, key):
-                seen.append((value, key, ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).released))
+                seen.append((value, key, ledger.read_ledger(tmp_path / "run" / names.LEDGER).released))
 
         manager = GuardedReleaseManager(Seen(), guarded, checkpoints)
         asyncio.run(manager.release("metrics", 1))
@@ -267,7 +267,7 @@ def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
             GuardedDataSourceIterator.from_bytes(start)
         drawn[:] = [["f"]]
         assert values(GuardedDataSourceIterator.from_bytes(saved).select(1)) == [5.0]
-        assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).attempts == {1: 1, 2: 2, 3: 1}
+        assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1}
 
 
 def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
@@ -277,7 +277,7 @@ def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
             guarded.released(1)
         known = one.run
         assert known != other.run
-    with opened(tmp_path / "other") as guarded, pytest.raises(tff_mf.InputError, match="of the checkpoint is not this"):
+    with opened(tmp_path / "other") as guarded, pytest.raises(tff_mf.InputError, match="of the checkpoint must be"):
         guarded.goes_on_after(1, run=known)
     with opened(tmp_path / "one") as guarded:
         assert guarded.goes_on_after(1, run=known) == 1

@@ -12,9 +12,9 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.guard import opening
 from tff_mf.experiments.privacy.plan import plan_privacy
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.participation_log import read_entries
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -36,11 +36,11 @@ def plan(**changes):
 
 
 def opened(folder, **more):
-    return run_guard.open_guard(folder, plan(), **{"clip_norm": 1.0, "sampler": "by hand", **more})
+    return opening.open_guard(folder, plan(), **{"clip_norm": 1.0, "sampler": "by hand", **more})
 
 
 def released(folder):
-    return ledger.read_ledger(folder / ledger.LEDGER).released
+    return ledger.read_ledger(folder / names.LEDGER).released
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_round_that_failed_and_was_skipped_is_found_at_the_next_release(tmp_pa
         assert [guarded.begin([]), guarded.begin([])] == [3, 4]
         guarded.released(4, process.state(4))
     assert released(tmp_path / "run") == {1: 1, 2: 1, 3: 1, 4: 1}
-    assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).attempts == {1: 1, 2: 2, 3: 3, 4: 2}
+    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 3, 4: 2}
 
 
 def test_the_state_is_asked_for_and_is_that_of_the_aggregator(tmp_path, aggregators):
@@ -182,7 +182,7 @@ def test_ids_that_cannot_be_written_leave_nothing_behind(tmp_path):
         for wrong in ([None], ["a", None]):
             with pytest.raises(TypeError, match="clients has None"):
                 guarded.begin(wrong)
-        with pytest.raises(ValueError, match="no form in UTF-8"):
+        with pytest.raises(ValueError, match="cannot be encoded in UTF-8"):
             guarded.begin(["a", "\ud800"])
         assert (tmp_path / "run" / "participation.csv").read_bytes() == before
         assert guarded.begin(["a", "b"]) == 1
@@ -221,7 +221,7 @@ def test_a_run_goes_on_with_what_it_was_started_with(tmp_path, more):
         with opened(tmp_path, **begun):
             pass
     with (
-        pytest.raises(ValueError, match=f"{next(iter(more))}=.* is not that of the run"),
+        pytest.raises(ValueError, match=f"{next(iter(more))}=.* is not the setting that the run"),
         opened(tmp_path, **{**begun, **more}),
     ):
         pass
@@ -234,11 +234,11 @@ def test_a_folder_of_a_run_that_ended_is_not_opened_again(tmp_path):
         for number, _ in guarded.cohorts(COHORTS):
             guarded.released(number)
         guarded.end()
-    lines = (folder / ledger.LEDGER).read_bytes().splitlines(keepends=True)
-    (folder / ledger.LEDGER).write_bytes(b"".join(lines[:-1]))
+    lines = (folder / names.LEDGER).read_bytes().splitlines(keepends=True)
+    (folder / names.LEDGER).write_bytes(b"".join(lines[:-1]))
     with pytest.raises(ValueError, match="has ended"), opened(folder):
         pass
-    (folder / ledger.LEDGER).unlink()
+    (folder / names.LEDGER).unlink()
     (folder / "participation.csv").unlink()
     with pytest.raises(ValueError, match="has ended"), opened(folder):
         pass
@@ -250,7 +250,7 @@ def test_what_is_left_of_a_run_without_a_ledger_is_no_new_run(tmp_path, name, em
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     if emptied:
-        (tmp_path / ledger.LEDGER).write_text('{"kind": "op')
+        (tmp_path / names.LEDGER).write_text('{"kind": "op')
     with pytest.raises(ValueError, match=rf"holds {name.split('/')[0]} of a run"), opened(tmp_path):
         pass
 
@@ -262,13 +262,13 @@ def test_an_aggregator_that_clips_adaptively_is_opened_with_its_counts(tmp_path,
     process = Process(aggregators, restart_every=2, adaptive_clipping=clipping)
     for more in ({}, {"restart_every": 2}, {"restart_every": 2, "adaptive_count_stddev": 30.0}):
         with (
-            pytest.raises(ValueError, match=r"pass adaptive_count_stddev=3\.0"),
+            pytest.raises(ValueError, match=r"must be 3\.0, the standard deviation"),
             opened(tmp_path / "other", aggregator=process.aggregator, **more),
         ):
             pass
     for more in ({}, {"restart_every": 3}):
         with (
-            pytest.raises(ValueError, match="another noise than the plan"),
+            pytest.raises(ValueError, match="does not have the noise of the plan"),
             opened(tmp_path / "other", aggregator=process.aggregator, adaptive_count_stddev=3.0, **more),
         ):
             pass
@@ -342,7 +342,7 @@ def test_a_program_that_skips_a_round_saves_and_releases_nothing(tmp_path, aggre
         async def rounds():
             await checkpoints.save((process.state(0), iterator), 0)
             iterator.select(2)
-            with pytest.raises(ValueError, match="the newest program state that was saved is of round 0"):
+            with pytest.raises(ValueError, match="the newest saved program state is that of round 0"):
                 await manager.release("model", 1)
             await checkpoints.save((process.state(1), iterator), 1)
             await manager.release("model", 1)
@@ -366,15 +366,15 @@ def test_two_iterators_do_not_draw_in_turn(tmp_path, aggregators, parts):
         source, _, _ = parts(guarded, checkpoints)
         first, second = source.iterator(), source.iterator()
         second.select(2)
-        with pytest.raises(ValueError, match="another one of the run"):
+        with pytest.raises(ValueError, match="another iterator of the run"):
             first.select(2)
         again, _, _ = parts(guarded, checkpoints)
         third = again.iterator()
         third.select(2)
-        with pytest.raises(ValueError, match="another one of the run"):
+        with pytest.raises(ValueError, match="another iterator of the run"):
             second.select(2)
         loaded = type(third).from_bytes(third.to_bytes())
-        with pytest.raises(ValueError, match="another one of the run"):
+        with pytest.raises(ValueError, match="another iterator of the run"):
             third.select(2)
         loaded.select(2)
-    assert ledger.read_ledger(tmp_path / "run" / ledger.LEDGER).attempts == {1: 1, 2: 1, 3: 1}
+    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 1, 3: 1}

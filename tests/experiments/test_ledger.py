@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_goes_on_after_what_it_released(new):
         with pytest.raises(tff_mf.InputError, match="round 6 was begun out of order"):
             begin(book, 6)
         begin(book, 3, ("c", "d"))
-        with pytest.raises(tff_mf.InputError, match="round 4 was released by an attempt that was given up"):
+        with pytest.raises(tff_mf.InputError, match="round 4 was released by an abandoned attempt"):
             book.released_until(4)
         begin(book, 4)
         book.released_until(4)
@@ -143,7 +143,7 @@ def released(number, attempt=1):
         ((begun(1), released(2)), "released and never begun"),
         ((begun(1), begun(2), released(2)), "round 2 was released before round 1"),
         ((begun(1), begun(1, 2), released(1, 1)), "attempt 1 of round 1 was released, and attempt 2 was begun last"),
-        ((begun(1), begun(2), begun(1, 2), released(1, 2), released(2)), "by an attempt that was given up"),
+        ((begun(1), begun(2), begun(1, 2), released(1, 2), released(2)), "by an abandoned attempt"),
         ((begun(2),), "out of order"),
         ((begun(1, 2),), "attempt 2 of round 1 follows 0 attempts"),
         ((begun(1), {"kind": "ended", "rounds": 1}, begun(2)), "follows the end"),
@@ -153,7 +153,7 @@ def released(number, attempt=1):
 def test_impossible_sequences_are_named(tmp_path, entries, reason):
     record = forged(tmp_path / "ledger.jsonl", *entries)
     if reason is None:
-        assert record.problems == ["line 2 is none that this release knows"]
+        assert record.problems == ["line 2 has an entry that this release does not know"]
         return
     assert record.problems == []
     assert any(reason in text for text in record.impossible)
@@ -200,7 +200,7 @@ def _sound(sequence):
 def test_a_ledger_is_bound_to_its_configuration(path, tmp_path):
     assert read_ledger(path).configuration is not None
     path.with_name("run.json").write_text('{"other": 1}')
-    with pytest.raises(tff_mf.InputError, match=r"not of run\.json as it is now"), open_ledger(path):
+    with pytest.raises(tff_mf.InputError, match=r"run\.json was changed since the run began"), open_ledger(path):
         pass
     (tmp_path / "bare").mkdir()
     with pytest.raises(tff_mf.InputError, match=r"run\.json.*missing"), open_ledger(tmp_path / "bare" / "ledger.jsonl"):
@@ -247,7 +247,7 @@ def test_a_changed_line_breaks_the_chain(path, line):
     record = read_ledger(path)
     assert f"line {line + 1} does not follow" in record.problems[0]
     assert 7 not in record.attempts
-    with pytest.raises(tff_mf.InputError, match="cannot go on"), open_ledger(path):
+    with pytest.raises(tff_mf.InputError, match="cannot be continued"), open_ledger(path):
         pass
 
 

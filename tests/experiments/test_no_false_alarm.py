@@ -173,7 +173,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     # Answers by hand: the report of before is older, and nothing else.
     (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
     assert alarms(run) == []
-    assert warnings(run) == {"report.json is older than answers.json: tff-mf report writes it anew"}
+    assert warnings(run) == {"report.json is older than answers.json: tff-mf report rewrites it"}
     done = invoke("report", run)
     digest = done.stderr.split()[-1]
     assert "\n\n**Simulated: client-level zero-out DP, central: ρ=" in done.stdout
@@ -214,8 +214,8 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
     if answered:
         # Whoever kept the digest of before the audit is told that this is all that changed.
         assert alarms(run, held=before) == [
-            "critical, digest: the digest that was held is of the report before audit.json was there; all else is as "
-            "it was: hold the digest that tff-mf audit printed"
+            "critical, digest: the digest that was kept is that of the report before audit.json was written, and "
+            "nothing else changed: keep the digest that tff-mf audit printed"
         ]
 
 
@@ -225,17 +225,17 @@ def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
     reports.write_anew(run)
     (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600, "clients_of_one_person": 3}))
     assert alarms(run)[0] == (
-        "critical, report: report.json has another answer to clients_of_one_person than answers.json has now: "
-        "tff-mf report writes it anew"
+        "critical, report: report.json and answers.json answer clients_of_one_person differently: tff-mf report "
+        "rewrites it"
     )
-    with pytest.raises(tff_mf.InputError, match="another answer to clients_of_one_person"):
+    with pytest.raises(tff_mf.InputError, match="answer clients_of_one_person differently"):
         _trained.check_report(run)
     reports.write_anew(run)
     assert alarms(run) == []
     report = json.loads((run / "report.json").read_text())
     report["accountant"]["realised"]["epsilon"] /= 2
     (run / "report.json").write_text(json.dumps(report))
-    assert any("says another accountant" in each for each in alarms(run))
+    assert any("`accountant` in report.json" in each for each in alarms(run))
     with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
         _trained.check_report(run)
 
@@ -250,14 +250,15 @@ def test_a_model_is_not_published_with_a_report_that_lacks_what_is_known(run):
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0.dev240+g699c5e88f0c3.dirty", "0.1.0.dev0+unknown"])
 def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
-    """Whoever installs another version, or commits, has edited nothing; only the page is worded anew."""
+    """Whoever installs another version, or commits, has edited nothing; only the page has other words."""
     with monkeypatch.context() as patch:
         patch.setattr(tff_mf, "__version__", version)
         digest = reports.write_anew(run)["digest"]
     assert (alarms(run, held=digest), warnings(run)) == ([], set())
     for name in ("report.md", "planned.md"):
         (run / name).write_text((run / name).read_text().replace("Every figure", "Each figure"))
-        assert any(f"{name} was worded by tff-mf {version}, and cannot be checked" in each for each in alarms(run))
+        text = f"{name} was written by tff-mf {version}, in words that this release cannot check"
+        assert any(text in each for each in alarms(run))
     digest = reports.write_anew(run)["digest"]
     assert alarms(run, held=digest) == []
 

@@ -20,7 +20,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import plan_privacy
-from tff_mf.experiments.run_folder import folders
+from tff_mf.experiments.run_folder import folders, names
 from tff_mf.experiments.training import checkpoints, results
 from tff_mf.experiments.training import program as training_program
 
@@ -77,11 +77,11 @@ def assert_same(found, found_in, expected, expected_in):
 def assert_same_files(found_in, expected_in):
     """All but the time that rounds took, and the attempts that were given up."""
     who = [
-        {(int(row["round"]), row["client"]) for row in rows(each / training_program.PARTICIPATION)}
+        {(int(row["round"]), row["client"]) for row in rows(each / names.PARTICIPATION)}
         for each in (found_in, expected_in)
     ]
     assert who[0] == who[1]
-    found, expected = (rows(folder / training_program.METRICS) for folder in (found_in, expected_in))
+    found, expected = (rows(folder / names.METRICS) for folder in (found_in, expected_in))
     assert [row["round"] for row in found] == [str(number) for number in range(1, ROUNDS + 1)]
     assert [{**row, "seconds": None} for row in found] == [{**row, "seconds": None} for row in expected]
 
@@ -127,7 +127,7 @@ def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small
     result = run(small_data, out, resume=True)
     assert_same(result, out, *whole)
     # Its newest checkpoint was of round 6: round 7 was begun twice, and both times are on record.
-    found = [(row["round"], row["attempt"]) for row in rows(out / training_program.PARTICIPATION)]
+    found = [(row["round"], row["attempt"]) for row in rows(out / names.PARTICIPATION)]
     assert {("6", "1"), ("7", "1"), ("7", "2"), ("8", "1"), ("8", "2"), ("9", "1")} <= set(found)
     assert [each for each in reports.check(out) if each.field in ("log", "one release a round")] == []
 
@@ -263,7 +263,7 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     command = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(out)]
     with (tmp_path / "log").open("w") as log:
         process = forks.start(COMMAND, command, stdout=log.fileno(), stderr=log.fileno())
-    metrics = out / training_program.METRICS
+    metrics = out / names.METRICS
     deadline = time.monotonic() + 120
     while (not metrics.exists() or len(rows(metrics)) < 5) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -271,7 +271,7 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=30)
     assert json.loads((out / "checkpoints" / "run.json").read_text())["rounds"] == ROUNDS
-    assert not (out / training_program.SUMMARY).exists()
+    assert not (out / names.SUMMARY).exists()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
     finished = click.testing.CliRunner().invoke(cli, [*command, "--resume"])

@@ -17,7 +17,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output.digits import rounded_up
-from tff_mf.experiments.reports._schema import SCHEMA as JSON_SCHEMA
+from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -208,7 +208,7 @@ def test_no_noise_states_nothing(tmp_path):
 def test_reports_are_as_their_schema_says(good):
     assert list(reports.problems(good[1])) == []
     assert list(reports.problems({**good[1], "kind": "guessed"})) == [
-        "report.kind='guessed' is none of ['planned', 'realised']"
+        "report.kind='guessed' is not one of ['planned', 'realised']"
     ]
     assert list(reports.problems({**good[1], "more": 1})) == ["report has more, which is unknown"]
     assert "report has no noise" in list(reports.problems({k: v for k, v in good[1].items() if k != "noise"}))
@@ -317,7 +317,7 @@ def test_the_page_in_the_docs_is_what_the_command_prints(tmp_path):
 @pytest.mark.parametrize(
     ("answers", "text"),
     [
-        ({"populaton": 3}, "no question"),
+        ({"populaton": 3}, "not a question"),
         ({"population": "many"}, "population='many'"),
         ({"clients_of_one_person": 0}, "clients_of_one_person=0"),
         ({"state_is_secret": "yes"}, "state_is_secret='yes'"),
@@ -331,7 +331,7 @@ def test_answers_that_are_none_are_named(tmp_path, answers, text):
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(tff_mf.InputError, match="no folder of a run"):
+    with pytest.raises(tff_mf.InputError, match="is not a run folder"):
         reports.build(tmp_path, realised=True)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(tff_mf.InputError, match="damaged"):

@@ -18,7 +18,7 @@ from tff_mf.experiments.configuration import learning_rates
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy import amplification, plan_privacy
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
 
@@ -229,7 +229,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_model(small_data, tmp_path, k
     resumed = train(small_data, tmp_path / "stopped", settings, privacy, resume=True)
     for one, other in zip(resumed.weights, whole.weights, strict=True):
         np.testing.assert_array_equal(one, other)
-    books = [ledger.read_ledger(tmp_path / name / ledger.LEDGER) for name in ("whole", "stopped")]
+    books = [ledger.read_ledger(tmp_path / name / names.LEDGER) for name in ("whole", "stopped")]
     last = [{each.round_number: each.clip_norm for each in book.begun} for book in books]
     assert last[0] == last[1]
     assert [book.restarts for book in books] == [[5, 9], [5, 9]]
@@ -312,13 +312,13 @@ def test_a_summary_without_its_restarts_is_found_out(by_command, tmp_path):
 
 def test_curves_have_the_clip_norm_of_each_round(by_command):
     found = {}
-    for path in sorted((by_command.out / program.TENSORBOARD).glob("**/*tfevents*")):
+    for path in sorted((by_command.out / names.TENSORBOARD).glob("**/*tfevents*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
-    begun = {each.round_number: each.clip_norm for each in ledger.read_ledger(by_command.out / ledger.LEDGER).begun}
+    begun = {each.round_number: each.clip_norm for each in ledger.read_ledger(by_command.out / names.LEDGER).begun}
     assert found["clip_norm"] == pytest.approx(begun)
-    with (by_command.out / program.METRICS).open(newline="") as file:
+    with (by_command.out / names.METRICS).open(newline="") as file:
         assert "clip_norm" not in next(csv.reader(file))
 
 

@@ -54,10 +54,10 @@ NOT_IN_THE_REPORT = (files.broken_by_another_plan, files.broken_by_a_plan_alone,
         (logs.broken_log, "log", "participation.csv"),
         (logs.broken_both_logs, "log", "did not end|does not say that the run ended"),
         (logs.broken_ledger_line, "log", "does not follow"),
-        (logs.broken_configuration, "log", "run.json is another"),
+        (logs.broken_configuration, "log", "run.json was edited"),
         (logs.broken_report, "report", "edited"),
-        (logs.broken_report_with_its_digest, "report", "another headline"),
-        (logs.broken_markdown, "report", "report.md says something else"),
+        (logs.broken_report_with_its_digest, "report", "`headline` in"),
+        (logs.broken_markdown, "report", "report.md does not match"),
         (logs.broken_by_a_second_release, "one release a round", "round 4 was released more than once"),
         (logs.broken_by_a_release_of_nothing, "one release a round", "round 10 was released and never begun"),
         (logs.broken_by_order, "one release a round", "released before round 1|out of order"),
@@ -68,24 +68,24 @@ NOT_IN_THE_REPORT = (files.broken_by_another_plan, files.broken_by_a_plan_alone,
         (logs.broken_by_a_log_of_format_1, "log", "other clients than ledger.jsonl in round 5"),
         (logs.broken_by_clients_of_an_attempt_that_was_given_up, "participation", "too soon"),
         (logs.broken_by_a_client_twice, "participation", "listed twice in round 4"),
-        (files.broken_by_another_plan, "report", "planned.json says another"),
+        (files.broken_by_another_plan, "report", "in planned.json does not match"),
         (files.broken_by_a_plan_alone, "report", "planned.json is missing"),
         (files.broken_by_the_summary, "summary", "epsilon=0.1"),
         (files.broken_by_the_statement_of_the_summary, "summary", "statement="),
         (files.broken_by_a_field_of_the_summary, "summary", "epsilon_after_amplification"),
         (files.broken_by_the_accuracy_of_the_summary, "summary", "loss=0.25"),
-        (files.broken_by_a_forged_audit, "audit", "no audit of this run"),
+        (files.broken_by_a_forged_audit, "audit", "not an audit of this run"),
         (files.broken_by_the_audit_of_another_run, "audit", "does not name the hash"),
         (files.broken_by_an_audit_of_more_noise, "audit", "noise_multiplier=50.0"),
         (files.broken_by_an_audit_that_had_failed, "audit", "its test repeats says that it passed"),
         (files.broken_by_an_audit_with_a_test_less, "audit", "it has the tests"),
         (files.broken_by_better_canaries, "audit", "its canaries have epsilon_gaussian"),
-        (files.broken_by_another_model, "model", "another than the one"),
-        (logs.broken_by_a_ledger_of_nothing, "log", "does not name the run.json"),
+        (files.broken_by_another_model, "model", "its hash is not the one"),
+        (logs.broken_by_a_ledger_of_nothing, "log", "does not contain the hash"),
         (files.broken_by_what_is_gone, "report", "report.json is missing"),
         (logs.broken_by_more_reports_than_clients, "one release a round", "counts 3 reports of 2 clients"),
-        (logs.broken_by_counts_that_do_not_add_up, "log", "none that this release knows"),
-        (logs.broken_by_a_reason_that_is_a_text, "log", "none that this release knows"),
+        (logs.broken_by_counts_that_do_not_add_up, "log", "an entry that this release does not know"),
+        (logs.broken_by_a_reason_that_is_a_text, "log", "an entry that this release does not know"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -181,7 +181,7 @@ def test_a_plan_that_is_older_than_the_answers_is_checked_with_its_own(tmp_path)
     (folder / "answers.json").write_text(json.dumps({**run_folders.ANSWERS, "clients_of_one_person": 3}))
     reports.write(folder, realised=False)
     (folder / "answers.json").write_text(json.dumps(run_folders.ANSWERS))
-    assert "another answer to clients_of_one_person" in " ".join(each.text for each in reports.check(folder))
+    assert "answer clients_of_one_person differently" in " ".join(each.text for each in reports.check(folder))
 
 
 FIXED = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -208,11 +208,11 @@ def test_a_stopped_run_never_states_less_than_it_realised(tmp_path):
     ("break_it", "field", "text"),
     [
         (files.broken_by_a_cohort_that_never_was, "cohort", "only a simulation"),
-        (logs.broken_by_metrics_of_what_was_not_released, "log", "the model of round 9"),
+        (logs.broken_by_metrics_of_what_was_not_released, "log", "an evaluation of round 9"),
         (files.broken_by_two_headlines, "report", "'headline' is twice"),
         (files.broken_by_spaces, "report", "in other bytes"),
-        (files.broken_by_a_plan_for_a_report, "report", "of another kind"),
-        (logs.broken_by_true, "log", "none that this release knows"),
+        (files.broken_by_a_plan_for_a_report, "report", "the wrong kind"),
+        (logs.broken_by_true, "log", "an entry that this release does not know"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

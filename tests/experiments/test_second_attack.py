@@ -12,7 +12,8 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.guard import run_guard
+from tff_mf.experiments.guard import opening
+from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.run_folder.ledger import read_ledger
 from tff_mf.experiments.run_folder.participation_log import read_entries
 
@@ -45,7 +46,7 @@ def invoke(*arguments):
 def guarded(folder):
     folder.mkdir(exist_ok=True)
     (folder / "answers.json").write_text(json.dumps(ANSWERS))
-    return run_guard.open_guard(folder, plan(rounds=6, participation=PAIRS), clip_norm=1.0, sampler="by hand")
+    return opening.open_guard(folder, plan(rounds=6, participation=PAIRS), clip_norm=1.0, sampler="by hand")
 
 
 def listed(folder):
@@ -169,7 +170,7 @@ def test_a_plan_says_that_it_is_one(good, tmp_path):
         if name not in ("run.json", "mechanism.safetensors", "answers.json", "planned.json", "planned.md"):
             (folder / name).unlink()
     assert json.loads((folder / "planned.json").read_text())["headline"].startswith("Planned: ")
-    assert "nothing ran here, by its files" in " ".join(each.text for each in reports.check(folder))
+    assert "no file of a run that began is here" in " ".join(each.text for each in reports.check(folder))
     assert critical(folder, held=good[1]["digest"])
     for name in ("planned.json", "planned.md"):
         (folder / name).unlink()
@@ -192,7 +193,7 @@ def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released)
     assert critical(tmp_path / "run") == []
     planned = report["accountant"]["planned"]
     assert planned["epsilon"] > report["accountant"]["realised"]["epsilon"]
-    assert f"(μ={reports._markdown.upwards(planned['mu'])})" in report["headline"]
+    assert f"(μ={rounded_up(planned['mu'])})" in report["headline"]
     assert "stopped after 2 of 6" in " ".join(each["text"] for each in report["findings"])
 
 
@@ -236,7 +237,7 @@ def test_delta_is_held_against_the_population_that_a_simulation_stands_for(tmp_p
     folder.mkdir()
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, "population": 12}))
     privacy = plan(rounds=6, participation=PAIRS, cohort=1000, delta=delta)
-    with run_guard.open_guard(folder, privacy, clip_norm=1.0, sampler="by hand", simulation=True) as guards:
+    with opening.open_guard(folder, privacy, clip_norm=1.0, sampler="by hand", simulation=True) as guards:
         for number, _ in guards.cohorts([[f"c{index}", f"d{index}"] for index in range(6)]):
             guards.released(number)
         report = guards.end()

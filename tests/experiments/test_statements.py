@@ -55,7 +55,11 @@ def stated(claim):
         ({"delta": 0.5}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
         ({"delta": 0.5, "violations": ["log: cut"]}, "NO ε CAN BE STATED: log: cut (and 1 more)"),
         ({"violations": ["participation: too soon"]}, "NO ε CAN BE STATED: participation: too soon"),
-        ({"unanswered": ["unit"]}, "NO ε IS STATED until these are answered in answers.json: unit."),
+        ({"unanswered": ["unit"]}, "NO ε IS STATED until these are answered: unit."),
+        (
+            {"unanswered": ["unit"], "answers_file": "a.json"},
+            "NO ε IS STATED until these are answered in a.json: unit.",
+        ),
         ({"guarantee": None, "amplified": math.inf}, "NO ε CAN BE STATED: noise: "),
         ({"guarantee": None, "amplified": 0.5, "delta": 0.5}, "NO ε CAN BE STATED: delta: "),
     ],

@@ -54,7 +54,7 @@ def stop_at(number):
 def scalars(folder):
     """The values of each curve by round; of one that was released twice, the last."""
     found = {}
-    for events in sorted((folder / program.TENSORBOARD).iterdir()):
+    for events in sorted((folder / names.TENSORBOARD).iterdir()):
         for event in tf.compat.v1.train.summary_iterator(str(events)):
             for value in event.summary.value:
                 found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))

@@ -53,25 +53,25 @@ def forge(folder, change, *, realised=True):
 def test_the_hash_of_an_older_answer_is_a_hash(run, hashed, realised):
     reports.write(run, realised=realised)
     forge(run, lambda report: report["files"].update({"answers.json": hashed}), realised=realised)
-    assert any("says another files than" in each for each in critical(run))
+    assert any("`files` in" in each for each in critical(run))
 
 
 def test_a_report_of_other_bytes_of_the_same_answers_is_older_than_they_are(run):
     change_json(run / "answers.json", lambda found: dict(reversed(found.items())))
     texts = [each.text for each in reports.check(run) if each.field == "report"]
-    assert texts == ["report.json is older than answers.json: tff-mf report writes it anew"]
+    assert texts == ["report.json is older than answers.json: tff-mf report rewrites it"]
     assert not critical(run)
 
 
 @pytest.mark.parametrize("version", ["tff-mf ١.٠", "tff-mf 1.0\n", "tff-mf 1.0+gabcdef0123 (ε≤0.001)", "tff-mf １.０"])
 def test_a_version_is_of_plain_digits(run, version):
     forge(run, lambda report: report["accountant"].update(version=version))
-    assert any("another accountant" in each for each in critical(run))
+    assert any("`accountant` in report.json" in each for each in critical(run))
 
 
 def test_a_report_without_an_audit_has_no_hash_of_one(run):
     forge(run, lambda report: report["files"].update({"audit.json": "0" * 64}))
-    assert any("says another files than" in each for each in critical(run))
+    assert any("`files` in" in each for each in critical(run))
 
 
 @pytest.mark.parametrize("answer", ["us <!--", "us <script>", "us &#8238;", "us &lt;b", "us </p>", "us <?x"])

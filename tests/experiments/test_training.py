@@ -24,6 +24,7 @@ from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.run_folder.participation_log import read_observed
 from tff_mf.experiments.training import learning_process, models, program, task
 
@@ -145,7 +146,7 @@ def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
     result = program.run(settings, privacy(), data=small_data, out=tmp_path)
     assert result.summary["algorithm"] == "fed_sgd"
     assert reports.read_configuration(tmp_path).settings["algorithm"] == "fed_sgd"
-    assert json.loads((tmp_path / program.SUMMARY).read_text())["algorithm"] == "fed_sgd"
+    assert json.loads((tmp_path / names.SUMMARY).read_text())["algorithm"] == "fed_sgd"
     assert [finding for finding in reports.check(tmp_path) if finding.severity == "critical"] == []
 
 
@@ -157,18 +158,18 @@ def test_what_fed_sgd_has_no_use_for_is_refused(name):
 
 def test_files_of_a_run(finished):
     result, out, seen = finished
-    metrics = rows(out / program.METRICS)
+    metrics = rows(out / names.METRICS)
     assert [int(row["round"]) for row in metrics] == [1, 2, 3, 4, 5]
     evaluated = [int(row["round"]) for row in metrics if row["loss"]]
     assert evaluated == [row["round"] for row in result.history] == [2, 4, 5]
     assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
-    assert json.loads((out / program.SUMMARY).read_text()) == result.summary
-    log = rows(out / program.PARTICIPATION)
+    assert json.loads((out / names.SUMMARY).read_text()) == result.summary
+    log = rows(out / names.PARTICIPATION)
     assert len(log) == 15
-    model = safetensors.numpy.load_file(out / program.MODEL)
+    model = safetensors.numpy.load_file(out / names.MODEL)
     for index, weight in enumerate(result.weights):
         np.testing.assert_array_equal(model[str(index)], weight)
-    assert len(json.loads((out / program.VOCABULARY).read_text())) == SMALL.model.vocab_size
+    assert len(json.loads((out / names.VOCABULARY).read_text())) == SMALL.model.vocab_size
 
 
 def test_every_file_of_a_run_passes_the_check(finished):
@@ -184,7 +185,7 @@ def test_summary_and_statement_say_what_ran(finished):
     assert summary["epsilon"] == tff_mf.epsilon(
         tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6
     )
-    observed = read_observed(out / program.PARTICIPATION)
+    observed = read_observed(out / names.PARTICIPATION)
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
     assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in result.statement
@@ -210,7 +211,7 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
     (tmp_path / "again").mkdir()
     again = program.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again")
-    assert rows(tmp_path / "again" / program.PARTICIPATION) == rows(finished[1] / program.PARTICIPATION)
+    assert rows(tmp_path / "again" / names.PARTICIPATION) == rows(finished[1] / names.PARTICIPATION)
     assert again.summary["loss"] != finished[0].summary["loss"]
     # What the report refuses, since δ is above 1 / population, nothing else states.
     report = json.loads((tmp_path / "again" / "report.json").read_text())

@@ -31,8 +31,8 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.run_folder import ledger, participation_log
-from tff_mf.experiments.training import checkpoints, learning_process, preparation, program
+from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log
+from tff_mf.experiments.training import checkpoints, learning_process, preparation
 from tff_mf.experiments.training import task as training_task
 
 _NOBODY = 65534
@@ -179,8 +179,8 @@ class Resumption:
             "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
             "round": self._loaded.round_number,
             "history": [sorted(row.items()) for row in self._loaded.history],
-            "participation": list(participation_log.read_entries(folder / program.PARTICIPATION)),
-            "released": ledger.read_ledger(folder / ledger.LEDGER).released,
+            "participation": list(participation_log.read_entries(folder / names.PARTICIPATION)),
+            "released": ledger.read_ledger(folder / names.LEDGER).released,
             "metrics": _metrics(folder),
             "configuration": _plain(folder / "run.json"),
             "mechanism": tff_mf.load(folder / "mechanism.safetensors"),
@@ -205,7 +205,7 @@ class _NoData:
 
 def _metrics(folder: pathlib.Path) -> list[str]:
     # How long rounds took differs from run to run, and is nothing that anything is computed from.
-    rows = participation_log.csv.DictReader((folder / program.METRICS).open(newline=""))
+    rows = metrics.read_metrics(folder / names.METRICS).rows
     return [str(sorted((name, value) for name, value in row.items() if name != "seconds")) for row in rows]
 
 

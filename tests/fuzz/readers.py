@@ -26,7 +26,7 @@ from tff_mf.experiments.bundles import names as bundle_names
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
-from tff_mf.experiments.reports import _schema, questions
+from tff_mf.experiments.reports import problems, questions
 from tff_mf.experiments.run_folder import ledger, participation_log
 
 
@@ -351,7 +351,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
             stored = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if next(_schema.problems(stored), None) is None:
+        if next(problems(stored), None) is None:
             return reports.markdown(stored), hashlib.sha256(json.dumps(stored).encode())
         return None
 

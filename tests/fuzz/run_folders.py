@@ -154,7 +154,7 @@ def begun(
 
 def read_entries(folder: pathlib.Path) -> list[Entry]:
     """Returns the entries of a ledger without their hashes."""
-    lines = (folder / ledger.LEDGER).read_text().splitlines()
+    lines = (folder / names.LEDGER).read_text().splitlines()
     return [{name: value for name, value in json.loads(line).items() if name != "chain"} for line in lines]
 
 
@@ -164,7 +164,7 @@ def write_ledger(folder: pathlib.Path, entries: Iterable[Entry]) -> None:
     for entry in entries:
         line, head = _ledger_lines.chained(head, entry)
         lines.append(line)
-    (folder / ledger.LEDGER).write_text("".join(lines))
+    (folder / names.LEDGER).write_text("".join(lines))
 
 
 def read_log(folder: pathlib.Path) -> list[tuple[int, int, str]]:
@@ -202,7 +202,7 @@ def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
         folder: The run's folder.
         planned: Whether the planned report too.
     """
-    if (folder / ledger.LEDGER).exists():
+    if (folder / names.LEDGER).exists():
         entries = read_entries(folder)
         if entries and entries[0]["kind"] == "opened":
             entries[0]["configuration"] = files.file_hash(folder / names.RUN_JSON)

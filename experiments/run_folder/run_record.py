@@ -1,8 +1,7 @@
-"""What a run was set to do, in one file that is written before it starts."""
+"""`run.json`: everything that the guarantee of a run follows from, written before its first round."""
 
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,17 +12,18 @@ from tff_mf.errors import InputValueError
 
 from ..output import files, strict_json
 from ..output.files import file_hash
-from . import field_types
+from . import field_types, same_settings
+from .folders import readable_folder
 from .names import MECHANISM, RUN_JSON
 
 _VERSION = 1
-# What a run that goes on must still be set to.
-_SET = (
+# A resumed run must have the same.
+_SETTINGS = (
     *("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clients_per_round"),
     *("cohort", "clip_norm", "mechanism_sha256", "restart_every", "adaptive_count_stddev", "divisor", "insecure_seed"),
     *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
 )
-# What a plan leaves open; all else follows from it.
+# Fields that a privacy plan does not determine.
 _OPEN = (
     *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
     *("released_without_noise", "evaluation_columns", "settings", "command", "versions"),
@@ -32,8 +32,8 @@ _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """Everything that the guarantee of a run follows from. Pipelines other than `tff-mf train` can write it too.
+class RunRecord:
+    """The content of `run.json`. Pipelines other than `tff-mf train` can write it too.
 
     Attributes:
         rounds: Number of rounds n.
@@ -44,22 +44,22 @@ class Configuration:
         delta: δ.
         clients_per_round: Clients that train in a round.
         cohort: Clients that a round stands for.
-        clip_norm: Clip norm ζ; the first one, if it adapts.
-        mechanism_sha256: Hash of the mechanism's artifact, which lies beside this file.
+        clip_norm: Clip norm ζ; if it adapts, that of the first round.
+        mechanism_sha256: Hash of the mechanism's artifact, which is in the same folder.
         restart_every: Rounds after which noise starts anew, or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if ζ is fixed.
-        divisor: What noised sums are divided by; a constant.
+        divisor: The constant by which noised sums are divided.
         insecure_seed: Seed of repeatable noise: TEST ONLY; or `None`.
         adjacency: "zero-out" or "replace-one".
-        cohorts: Hash of each round's planned cohort; empty if nobody planned them.
-        sampler: What draws cohorts.
+        cohorts: Hash of each round's planned cohort; empty if cohorts are not planned.
+        sampler: Name of what draws the cohorts.
         simulation: Whether clients are simulated.
-        population: Number of clients, if known.
-        released_without_noise: What is released without noise, each with whose data it is computed on.
+        population: Number of clients that can take part, if known.
+        released_without_noise: Each release without noise, with the clients on whose data it is computed.
         evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
-        settings: Everything else, for the record.
+        settings: All other settings of the run.
         command: The command line.
-        versions: Of the packages that the run depends on.
+        versions: Versions of the packages that the run depends on.
     """
 
     rounds: int
@@ -104,23 +104,28 @@ class Configuration:
         schema = self.schema
         for name, value in (("min_sep", schema.min_sep), ("max_participations", schema.max_participations)):
             if getattr(self, name) != value:
-                raise InputValueError(f"{name}={getattr(self, name)!r} is not that of {self.participation}: {value}.")
+                raise InputValueError(f"{name}={getattr(self, name)!r} must be {value} for {self.participation}.")
         schema.check(self.rounds)
 
     @property
     def schema(self) -> tff_mf.Participation:
-        """The participation schema that is claimed."""
+        """The participation schema of the claim."""
         if self.participation == "SingleParticipation":
             return tff_mf.SingleParticipation()
         return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
 
+    @property
+    def divisor_or_default(self) -> float:
+        """The divisor of noised sums; `clients_per_round` if none is named."""
+        return self.divisor or self.clients_per_round
+
     def restarts_in(self, round_number: int) -> bool:
-        """Returns whether noise starts anew in a round, counted from 1."""
+        """Returns whether the noise starts anew in a round, counted from 1."""
         return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0
 
 
 def check_fields(names: Iterable[str]) -> None:
-    """Raises if a field is not for a pipeline to name: the plan determines it, or there is none.
+    """Raises if a field is given that follows from the privacy plan, or that does not exist.
 
     Raises:
         InputValueError: If there is such a field.
@@ -128,21 +133,21 @@ def check_fields(names: Iterable[str]) -> None:
     for name in names:
         if name not in _OPEN:
             raise InputValueError(
-                f"{name}= cannot be given: what the guarantee follows from is the plan's. Make another plan; what it "
-                f"leaves open is {', '.join(_OPEN)}."
+                f"{name}= cannot be given: it follows from the privacy plan, or does not exist. Change the plan, or "
+                f"give one of {', '.join(_OPEN)}."
             )
 
 
-def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str, Any]) -> Configuration:
+def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str, Any]) -> RunRecord:
     """Writes `run.json` and the mechanism's artifact to a run's folder, and returns the content of `run.json`.
 
-    A run that is resumed finds both there. They are left as they are, so that cohorts, noise and command are those it
-    was started with.
+    If the run is resumed, both files exist and stay as they are, so that the run keeps the cohorts, noise and command
+    that it began with.
 
     Args:
         folder: The run's folder.
         mechanism: The mechanism.
-        fields: Fields of `Configuration` but the hash of the artifact.
+        fields: Fields of `RunRecord` but the hash of the artifact.
 
     Raises:
         InputValueError: If the folder holds a run with another mechanism or other settings.
@@ -151,62 +156,43 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
         tff_mf.save(mechanism, folder / MECHANISM)
     elif tff_mf.load(folder / MECHANISM) != mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
-    given: dict[str, Any] = {**fields, "mechanism_sha256": file_hash(folder / MECHANISM)}
-    configuration = Configuration(**given)
+    record = RunRecord(**fields, mechanism_sha256=file_hash(folder / MECHANISM))
     if (folder / RUN_JSON).exists():
-        begun = read_configuration(folder)
-        for name in _SET:
-            # Tuples that were written come back as lists.
-            if _plain(getattr(begun, name)) != _plain(getattr(configuration, name)):
-                raise InputValueError(
-                    f"{name}={getattr(configuration, name)!r} is not that of the run in out={str(folder)!r}, "
-                    f"{getattr(begun, name)!r}: go on with what it was started with, or name another folder."
-                )
+        begun = read_record(folder)
+        same_settings.check_same(_settings(record), _settings(begun), run=str(folder))
         return begun
-    text = json.dumps({"version": _VERSION, **dataclasses.asdict(configuration)}, indent=1)
+    text = json.dumps({"version": _VERSION, **dataclasses.asdict(record)}, indent=1)
     files.write_atomically(folder / RUN_JSON, text + "\n")
-    return configuration
+    return record
 
 
-def run_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns a path that is the folder of something.
-
-    Raises:
-        InputValueError: If it is none, or cannot be read.
-    """
-    try:
-        if path.is_dir():
-            os.listdir(path)
-            return path
-        there = os.path.lexists(path)
-    except OSError as error:
-        raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
-    what = f"is a file: name the folder of the run, which holds {RUN_JSON}" if there else "does not exist"
-    raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
-
-
-def read_configuration(folder: pathlib.Path) -> Configuration:
-    """Returns what a run was set to do.
+def read_record(folder: pathlib.Path) -> RunRecord:
+    """Returns the content of `run.json`.
 
     Raises:
-        InputValueError: If the folder has no such file, or the file says something else.
+        InputValueError: If the folder has no such file, or the file is damaged or of another version.
     """
-    path = run_folder(folder) / RUN_JSON
+    path = readable_folder(folder) / RUN_JSON
     try:
         given = strict_json.loads(path.read_text(encoding="utf-8"))
-        if given.pop("version") != _VERSION:
-            raise InputValueError(f"run={str(path)!r} is of another version of this package.")
-        field_types.check(given)
-        return Configuration(**given)
+        version = given.pop("version")
+        if version == _VERSION:
+            field_types.check(given)
+            return RunRecord(**given)
     except FileNotFoundError as error:
-        raise InputValueError(f"run={str(folder)!r} has no {RUN_JSON}: it is no folder of a run.") from error
+        raise InputValueError(f"run={str(folder)!r} is not a run folder: {RUN_JSON} is missing.") from error
     except KeyError as error:
         raise InputValueError(f"run={str(path)!r} is damaged: it has no {error}.") from error
     except OSError as error:
         raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputValueError(f"run={str(path)!r} is damaged: {error}.") from error
+    raise InputValueError(
+        f"run={str(path)!r} has version {version!r:.80}, and this release reads version {_VERSION}: read it with the "
+        "release of tff-mf that wrote it."
+    )
 
 
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+def _settings(record: RunRecord) -> dict[str, Any]:
+    """Returns the settings that a resumed run must share, as JSON has them."""
+    return json.loads(json.dumps({name: getattr(record, name) for name in _SETTINGS}))

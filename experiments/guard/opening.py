@@ -1,0 +1,78 @@
+"""Opens the guard of a run: checks the folder and the aggregator, and writes or reads the files of the run."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tff_mf import _validate
+
+from .. import reports
+from ..output import locks
+from ..privacy.plan import PrivacyPlan
+from ..run_folder import run_log, versions
+from ..run_folder.names import LEDGER
+from . import _checks
+from .run_guard import RunGuard
+
+if TYPE_CHECKING:
+    from ...aggregators import MFAggregationFactory
+
+
+@contextlib.contextmanager
+def open_guard(
+    folder: pathlib.Path | str,
+    plan: PrivacyPlan,
+    *,
+    clip_norm: float,
+    sampler: str,
+    aggregator: "MFAggregationFactory | None" = None,
+    **more: Any,
+) -> Iterator[RunGuard]:
+    """Yields the guard of a run, a new one or one that is resumed.
+
+    Writes the files that the guarantee follows from (`run.json`, `mechanism.safetensors`) and the planned report before
+    the first round. One process at a time can use the folder.
+
+    Args:
+        folder: The run's folder, which is made if it does not exist.
+        plan: The mechanism, its noise and the participation schema: `plan_privacy(...)`.
+        clip_norm: Clip norm ζ of the aggregator.
+        sampler: Name of what draws the cohorts, for the report.
+        aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
+            each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
+        more: Fields of `reports.Configuration` that the plan does not determine, such as `population`,
+            `restart_every`, `adaptive_count_stddev` or `evaluation_columns`: see `reports.write_configuration`.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
+            or the aggregator does not have the noise of the plan.
+
+    Example:
+        >>> import tempfile
+        >>> import tff_mf
+        >>> from tff_mf.experiments.privacy import plan_privacy
+        >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=4, delta=1e-6, clients_per_round=2,
+        ...                     participation=tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=8.0)
+        >>> with tempfile.TemporaryDirectory() as out, open_guard(out, plan, clip_norm=1.0, sampler="by hand") as guard:
+        ...     guard.begin(["ann", "bob"])
+        ...     guard.allowed(["ann", "carol"])
+        1
+        ['carol']
+    """
+    _validate.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
+    _validate.instance("sampler", sampler, str, "name what draws the cohorts")
+    folder = pathlib.Path(folder)
+    if aggregator is not None:
+        _checks.check_aggregator(aggregator, plan, clip_norm, more)
+    reports.check_fields(more)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locks.alone(folder):
+        _checks.check_folder(folder)
+        more.setdefault("versions", versions.versions())
+        record = reports.write_configuration(folder, plan, clip_norm=clip_norm, sampler=sampler, **more)
+        if not (folder / LEDGER).exists():
+            reports.write(folder, realised=False)
+        with run_log.open_run_log(folder) as log:
+            yield RunGuard(folder, record, log, None if aggregator is None else aggregator.fingerprint)

@@ -1,0 +1,147 @@
+"""Sections of a report that follow from the files of the run and the judgement on them."""
+
+import json
+import math
+import pathlib
+from typing import Any
+
+import tff_mf
+
+from ..privacy import statements
+from ..run_folder.names import METRICS, SUMMARY
+from ..run_folder.run_record import RunRecord
+from . import _figures, _verdict
+from ._case import Case
+from ._judgement import Judgement
+from ._texts import NOT_COVERED
+
+
+def accountant(case: Case, found: Judgement) -> dict[str, Any]:
+    """Returns the figures of the plan and of the run, in each privacy measure."""
+    record, answers = case.record, case.answers
+    claim, several = found.claim, answers["clients_of_one_person"]
+    bounded = claim.guarantee is not None and not math.isinf(claim.guarantee.mu)
+    return {
+        "name": "one Gaussian release, closed form (Balle and Wang 2018, theorem 8)",
+        "version": f"tff-mf {tff_mf.__version__}",
+        "conditional": "these figures suppose that every assumption holds",
+        "planned": None if found.planned is None else _figures.measures(found.planned.guarantee, record.delta),
+        "realised": None if found.seen is None else _figures.measures(found.seen.guarantee, record.delta),
+        "tier": statements.tier(claim, clients_of_one_person=several or 1),
+        "epsilon_as_run": _figures.finite(claim.epsilon_as_run) if bounded else None,
+        "epsilon_of_a_person": _figures.finite(claim.epsilon_of(several)) if bounded and several is not None else None,
+    }
+
+
+def setting(case: Case) -> dict[str, Any]:
+    """Returns who is trusted, and how many clients there are."""
+    record = case.record
+    return {
+        "model": "central",
+        "trusted": case.answers["trusted"],
+        "simulation": record.simulation,
+        "cohort": record.cohort,
+        "clients_per_round": record.clients_per_round,
+        "population": _verdict.population(case),
+    }
+
+
+def covered(case: Case) -> dict[str, Any]:
+    """Returns what the guarantee covers, and what it does not."""
+    answers = case.answers
+    return {
+        "covered": ["this one run: every noised sum, every intermediate model and the final model"],
+        "not_covered": [
+            *NOT_COVERED,
+            _tuning(answers["tuning_runs"]),
+        ],
+        "pretraining": answers["pretraining"],
+        "released_without_noise": list(case.record.released_without_noise),
+        "other_releases": answers["other_releases"],
+    }
+
+
+def participation(case: Case) -> dict[str, Any]:
+    """Returns the participation schema of the claim and the observed participation."""
+    record, evidence, realised = case.record, case.evidence, case.realised
+    return {
+        "schema": record.participation,
+        "rounds": record.rounds,
+        "min_sep": record.min_sep,
+        "max_participations": record.max_participations,
+        "observed_rounds": evidence.rounds if realised else None,
+        "observed_min_sep": evidence.min_sep if realised else None,
+        "observed_max_participations": evidence.max_participations if realised else None,
+        "sampler": record.sampler,
+        "enforcement": case.answers["enforcement"],
+    }
+
+
+def noise(record: RunRecord, figures: _figures.Figures | None) -> dict[str, Any]:
+    """Returns the scale of the noise and the sensitivity."""
+    sensitivity = None if figures is None else figures.sensitivity
+    return {
+        "noise_multiplier": record.noise_multiplier,
+        "sensitivity": None if sensitivity is None else sensitivity.value,
+        "sensitivity_exact": None if sensitivity is None else sensitivity.exact,
+        "sensitivity_rule": None if sensitivity is None else sensitivity.rule,
+        **_scales(record),
+    }
+
+
+def mechanism(case: Case) -> dict[str, Any]:
+    """Returns the mechanism of the artifact."""
+    record, mechanism = case.record, case.evidence.mechanism
+    optimized_for = None if mechanism is None else mechanism.optimized_for
+    return {
+        "kind": None if mechanism is None else mechanism.kind,
+        "sha256": record.mechanism_sha256,
+        "made_for": None if optimized_for is None else repr(optimized_for),
+        "rounds_at_most": None if mechanism is None else mechanism.max_rounds,
+    }
+
+
+def clipping(record: RunRecord) -> dict[str, Any]:
+    """Returns the clip norm, and whether it adapts."""
+    return {name: getattr(record, name) for name in ("clip_norm", "adaptive_count_stddev", "restart_every")}
+
+
+def _scales(record: RunRecord) -> dict[str, float | None]:
+    run = record.noise_multiplier * record.clients_per_round / record.cohort
+    stddev = run * record.clip_norm
+    return {
+        "noise_multiplier_as_run": run,
+        "stddev_of_z_in_the_sum": stddev,
+        "stddev_of_z_in_the_mean": None if not record.divisor else stddev / record.divisor,
+    }
+
+
+def rounds(case: Case) -> dict[str, Any]:
+    """Returns how many rounds ran, and the sizes of their cohorts."""
+    record, ledger = case.record, case.evidence.ledger
+    sizes = list(_verdict.sizes(case.evidence).values())
+    return {
+        "planned": record.rounds,
+        "released": len(ledger.released) if ledger else None,
+        "computed_again": sum(times > 1 for times in ledger.attempts.values()) if ledger else None,
+        "released_again": sum(times > 1 for times in ledger.released.values()) if ledger else None,
+        "smallest_cohort": min(sizes, default=None),
+        "largest_cohort": max(sizes, default=None),
+        "divisor": record.divisor,
+        "ended": ledger.ended if ledger else None,
+        "not_finite": "updates that are not finite count as zero" if case.realised else None,
+    }
+
+
+def utility(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the quality of the model as the summary states it, if it does."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        of = f"claimed by {SUMMARY}, as {METRICS} has it: nothing here can evaluate the model again"
+        return {**{name: summary[name] for name in ("accuracy", "loss")}, "source": of}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _tuning(runs: int | None) -> str:
+    return "an unknown number of earlier runs" if runs is None else f"{runs} earlier runs, which chose the settings"

@@ -1,0 +1,141 @@
+"""`metrics.csv`: a row for each released round, with what was computed from its model if it was evaluated."""
+
+import csv
+import dataclasses
+import io
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from tff_mf.errors import InputValueError
+
+from ..output import files
+
+ROUND, SECONDS = "round", "seconds"
+LOSS, ACCURACY = "loss", "accuracy_without_out_of_vocab_or_end_of_sentence"
+# Columns that contain nothing about anybody's data.
+HARMLESS = frozenset({ROUND, SECONDS})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """The content of `metrics.csv`.
+
+    Attributes:
+        columns: Names of the columns.
+        rows: The rows that belong to a round, each with its cells by column; a cell at the end may be missing.
+        problems: What is wrong with the file; the first problem first.
+    """
+
+    columns: Sequence[str] = ()
+    rows: Sequence[Mapping[str, str]] = ()
+    problems: Sequence[str] = ()
+
+    @property
+    def last_round(self) -> int:
+        """The last round that has a row, 0 if there is none."""
+        return max((int(row[ROUND]) for row in self.rows), default=0)
+
+    @property
+    def evaluated(self) -> list[Mapping[str, str]]:
+        """The rows with more than the duration of the round: with something that was computed from its model."""
+        return [row for row in self.rows if any(text for name, text in row.items() if name not in HARMLESS)]
+
+    @property
+    def last_evaluated(self) -> int:
+        """The last round that was evaluated, 0 if there is none."""
+        return max((int(row[ROUND]) for row in self.evaluated), default=0)
+
+
+def read_metrics(path: pathlib.Path) -> Metrics:
+    r"""Returns the content of `metrics.csv`, as far as it is intact, and what is wrong with the rest.
+
+    Formal guarantee: if there is no problem, each cell that is not empty belongs to a round and to a column with a
+    unique name: the names of the columns describe everything that the file can contain. A problem in one row hides no
+    other row.
+
+    Args:
+        path: The file; a file that does not exist has no columns.
+
+    Raises:
+        InputValueError: If the file exists and cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "metrics.csv"
+        ...     _ = path.write_text("round,seconds,loss\n1,0.5,\n2,0.9,6.25\n")
+        ...     found = read_metrics(path)
+        >>> found.last_round, found.last_evaluated, found.evaluated[0]["loss"]
+        (2, 2, '6.25')
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Metrics()
+    except OSError as error:
+        raise InputValueError(f"metrics={str(path)!r} cannot be read: {error.strerror or error}.") from error
+    problems = []
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        problems.append(str(error))
+        text = content.decode(errors="replace")
+    lines = _lines(text, problems)
+    columns = next(iter(lines), [])
+    problems += _column_problems(columns)
+    rows = []
+    for number, line in enumerate(filter(None, lines[1:]), start=1):
+        row, problem = _row(columns, line)
+        problems += [f"row {number} {problem}"] if problem else []
+        rows += [] if row is None else [row]
+    return Metrics(columns=columns, rows=rows, problems=problems)
+
+
+def write_metrics(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Writes `metrics.csv` anew, atomically.
+
+    Args:
+        path: The file.
+        rows: The rows, each with its round; a cell that a row lacks stays empty.
+    """
+    rows = list(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(dict.fromkeys([ROUND, SECONDS, *(name for row in rows for name in row)])))
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write_atomically(path, text.getvalue())
+
+
+def _lines(text: str, problems: list[str]) -> list[list[str]]:
+    """Returns the lines that are CSV; the others are problems."""
+    reader, found = csv.reader(io.StringIO(text, newline=""), strict=True), []
+    while True:
+        try:
+            found.append(next(reader))
+        except StopIteration:
+            return found
+        except csv.Error as error:
+            problems.append(str(error))
+
+
+def _column_problems(columns: Sequence[str]) -> list[str]:
+    if ROUND not in columns:
+        return [f"it has no column {ROUND!r}"]
+    if not all(columns) or len(set(columns)) < len(columns):
+        return [f"every column needs a name of its own, and they are {columns}"]
+    return []
+
+
+def _row(columns: Sequence[str], line: Sequence[str]) -> tuple[dict[str, str] | None, str]:
+    """Returns the cells of a row by column, `None` if they belong to no round, and what is wrong with the row."""
+    if len(line) > len(columns):
+        return None, f"has {len(line)} cells, and there are {len(columns)} columns"
+    cells = dict(zip(columns, line, strict=False))
+    number = cells.get(ROUND, "")
+    if not number.isdecimal():
+        return None, f"has the round {number!r}, which is no whole number"
+    try:
+        float(cells.get(SECONDS) or 0)
+    except ValueError as error:
+        return cells, f"is damaged: {error}"
+    return cells, ""

@@ -1,0 +1,126 @@
+"""The files of a run folder: one name, one reader and one writer each, and one question about settings."""
+
+import ast
+import csv
+import json
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+from tff_mf import experiments
+from tff_mf.experiments.run_folder import metrics, names, run_record
+from tff_mf.experiments.run_folder.same_settings import check_same
+
+PACKAGE = pathlib.Path(experiments.__file__).parent
+# runner.py is copied into bundles and imports nothing of this project.
+ALONE = "bundles/runner.py"
+FILES = {value for name, value in vars(names).items() if name.isupper() and "." in value and "/" not in value}
+
+
+def test_each_file_name_stands_in_one_place():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in FILES:
+                found.setdefault(node.value, []).append(str(path.relative_to(PACKAGE)))
+    found = {name: [each for each in where if each != ALONE] for name, where in found.items()}
+    assert found == {name: ["run_folder/names.py"] for name in FILES}
+
+
+def test_only_the_run_folder_parses_its_tables():
+    parsing = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if "csv"
+        in {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+    }
+    assert parsing == {"run_folder/metrics.py", "run_folder/participation_log.py"}
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.one_of(st.none(), st.floats(0, 9))), max_size=6))
+def test_metrics_are_read_as_they_were_written(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("metrics") / names.METRICS
+    written = [
+        {"round": number, "seconds": seconds, **({} if loss is None else {"loss": loss})}
+        for number, (seconds, loss) in enumerate(rows, start=1)
+    ]
+    metrics.write_metrics(path, written)
+    found = metrics.read_metrics(path)
+    assert found.problems == []
+    assert found.last_round == len(rows)
+    evaluated = [row["round"] for row in written if "loss" in row]
+    assert [int(row["round"]) for row in found.evaluated] == evaluated
+    assert found.last_evaluated == max(evaluated, default=0)
+    with path.open(newline="") as file:
+        assert [dict(row) for row in csv.DictReader(file)] == list(found.rows)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("3,0.5,0.1,7", "row 2 has 4 cells"),
+        ("x,0.5,0.1", "row 2 has the round 'x'"),
+        ("2,soon,0.1", "row 2 is damaged"),
+        ('2,"0.5"5,0.1', "expected after"),
+        ("2,0.5,\xff", "can't decode"),
+    ],
+)
+def test_a_damaged_row_hides_no_other_row(tmp_path, damage, problem):
+    path = tmp_path / names.METRICS
+    path.write_bytes(f"round,seconds,loss\n1,0.5,0.1\n{damage}\n4,0.5,0.2\n".encode("latin-1"))
+    found = metrics.read_metrics(path)
+    assert problem in found.problems[0]
+    assert (found.last_round, found.last_evaluated) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("a,b\n1,2\n", "no column 'round'"), ("round,,x\n", "a name of its own")]
+)
+def test_columns_without_a_name_are_a_problem(tmp_path, text, problem):
+    (tmp_path / names.METRICS).write_text(text)
+    assert problem in metrics.read_metrics(tmp_path / names.METRICS).problems[0]
+
+
+def test_missing_metrics_are_empty(tmp_path):
+    assert metrics.read_metrics(tmp_path / names.METRICS) == metrics.Metrics()
+
+
+@pytest.mark.parametrize(("given", "begun"), [({"a": 1}, {"a": 2}), ({"a": 1}, {}), ({}, {"a": 2})])
+def test_another_setting_is_named_with_both_values_and_the_remedy(given, begun):
+    with pytest.raises(tff_mf.InputError) as caught:
+        check_same({"same": 3, **given}, {"same": 3, **begun}, run="out")
+    text = str(caught.value)
+    assert text.startswith(f"a={given.get('a')!r} is not the setting")
+    assert f"'out' began with, {begun.get('a')!r}: resume it with the same settings" in text
+
+
+def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
+    (tmp_path / names.RUN_JSON).write_text(json.dumps({"version": 2}))
+    with pytest.raises(tff_mf.InputError, match="has version 2, and this release reads version 1"):
+        run_record.read_record(tmp_path)
+
+
+def test_noise_restarts_after_every_so_many_rounds():
+    record = run_record.RunRecord(
+        rounds=9,
+        participation="SingleParticipation",
+        min_sep=1,
+        max_participations=1,
+        noise_multiplier=1.0,
+        delta=1e-6,
+        clients_per_round=2,
+        cohort=2,
+        clip_norm=1.0,
+        mechanism_sha256="0" * 64,
+        restart_every=3,
+    )
+    assert [number for number in range(1, 10) if record.restarts_in(number)] == [4, 7]
+    assert record.divisor_or_default == 2
