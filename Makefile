@@ -15,6 +15,7 @@ export PYTHONDONTWRITEBYTECODE =
 export ASKED ?= $(MAKECMDGOALS)
 
 # What floor 1 is installed from: a copy, so that what setuptools leaves behind is neither used again nor in the tree.
+# Without bytecode, which the tests that run at the same time are writing.
 DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE $(wildcard MANIFEST.in CITATION.cff)
 DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
@@ -51,7 +52,7 @@ $(READY): $(STARTED) pyproject.toml
 $(FLOOR1_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	rm -rf $(FLOOR1) build/floor1
 	mkdir -p build/floor1
-	cp -r $(DISTRIBUTED) build/floor1
+	tar --exclude=__pycache__ -c $(DISTRIBUTED) | tar -x -C build/floor1
 	"$(PYTHON)" -m venv $(FLOOR1)
 	$(FLOOR1)/bin/python $(PIP) "./build/floor1[test]"
 	@touch $@
