@@ -130,7 +130,7 @@ class Fleet:
             report = Report(device=device, round_number=round_number, update=self._work(self._examples[device], sent))
             is_late = fate < self._settings.dropout + self._settings.late
             (self._late if is_late else arrived).append(report)
-        return (sent for report in arrived for sent in self._sent(report))
+        return [sent for report in arrived for sent in self._sent(report)]
 
     def _sent(self, report: Report) -> Iterable[Report]:
         """Returns the messages that a device sends for its report: the report, unless the device is hostile."""

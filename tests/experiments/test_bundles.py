@@ -224,7 +224,7 @@ def test_verify_by_command(bundle, tmp_path):
     program += "sys.modules['tensorflow'] = None\nfrom tff_mf.experiments.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no manifest.json" in done.stderr
+    assert "manifest.json is missing" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

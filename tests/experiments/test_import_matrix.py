@@ -70,7 +70,7 @@ def test_any_shape_comes_back(shape, seed):
 
 
 def test_other_types_are_refused():
-    with pytest.raises(InputValueError, match="dtype is 1 where 2, float64"):
+    with pytest.raises(InputValueError, match="dtype is 1, and must be 2, float64"):
         _tensor_proto.parse(FLOAT32)
 
 
