@@ -36,12 +36,8 @@ class Claim:
         simulation: Whether clients are simulated.
         test_only: Whether the noise is repeatable.
         violations: What voids the guarantee: a field and a text, with a colon between them.
-    <<<<<<< HEAD
         unanswered: Questions of the report that are not answered yet.
-    =======
-        unanswered: Questions of the report that nobody has answered.
-        answers_file: The file in which they are to be answered.
-    >>>>>>> wt-folder
+        answers_file: The file for their answers.
         amplified: ε with amplification by sampling, which has no μ, in place of the guarantee's.
     """
 
