@@ -180,7 +180,7 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
 
 
 def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(small_data, tmp_path, monkeypatch, whole):
-    def stopped(*given):
+    def stopped(*given, **named):
         raise StoppedError
 
     def no_more_files(number, metrics):
