@@ -7,6 +7,7 @@ import pathlib
 import sys
 from typing import Any, TextIO
 
+from tff_mf import registry
 from tff_mf.errors import InputError
 
 from ... import aggregators
@@ -33,6 +34,7 @@ def main() -> None:
     with open(writer, "w", encoding="utf-8") as to:
         logging.getLogger("tff_mf").addHandler(_Warnings(to))
         try:
+            registry.import_plugins()
             _say(to, "exported", _write(folder, to))
         except InputError as error:
             _say(to, "refused", str(error))

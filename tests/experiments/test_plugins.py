@@ -85,3 +85,21 @@ def test_a_model_is_trained_and_its_report_checked(folder, small_data):
     assert "geometric" in (folder / "run" / "report.json").read_text()
     tff_mf(folder, "report", "run", "--check", status=1)
     assert "kind='geometric' is none of the registered kinds" in " ".join((folder / "out").read_text().split())
+
+
+@pytest.mark.long
+def test_a_deployment_is_exported(folder, small_data):
+    """Graphs are built in a process of their own, which imports the plugin too."""
+    optimum = SMALL.replace("min_sep=2, max_participations=2", "min_sep=10, max_participations=12")
+    optimum = optimum.replace("rounds=4", "rounds=200").replace('"geometric.safetensors"', '"deployed.safetensors"')
+    subprocess.run([sys.executable, "-c", optimum], cwd=folder, check=True)
+    (folder / "settings.toml").write_text(
+        f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "deployed.safetensors"\nrounds = 200\n'
+        "clients_per_round = 2\ncohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\n"
+        'noise_multiplier = 8.0\nmodel = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\n'
+        "max_examples = 4\n"
+    )
+    bundle = ("--out", "bundle", "--round-minutes", 15, "--population", 80, "--json")
+    exported = json.loads(tff_mf(folder, "--plugin", "geometric.py", "export", "settings.toml", *bundle))
+    assert exported["epsilon"] > 0
+    assert (folder / "bundle" / "mechanism.safetensors").is_file()

@@ -203,7 +203,7 @@ def test_tensorflow_privacys_optimizers_refuse_other_queries():
 def test_variables_are_for_one_optimizer_and_made_outside_of_graphs():
     kept = queries.VariableQuery(build())
     begun = kept.initial_global_state()
-    with pytest.raises(tff_mf.InputError, match="begun already"):
+    with pytest.raises(tff_mf.InputError, match="in use already"):
         kept.initial_global_state()
     step(kept, begun)
     with pytest.raises(Exception, match="outside"):

@@ -11,6 +11,7 @@ from tff_mf.registry._kinds import register_mechanism as register_mechanism
 from tff_mf.registry._kinds import registered as registered
 from tff_mf.registry._matrices import check_matrices as check_matrices
 from tff_mf.registry._plugins import import_plugin as import_plugin
+from tff_mf.registry._plugins import import_plugins as import_plugins
 from tff_mf.registry._record import MechanismKind as MechanismKind
 from tff_mf.registry._record import Search as Search
 from tff_mf.registry._tensors import mechanism_of as mechanism_of

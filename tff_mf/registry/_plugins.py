@@ -5,9 +5,32 @@ import importlib.util
 import os
 import pathlib
 import sys
+from collections.abc import Iterable
 
 from tff_mf import _validate
 from tff_mf.errors import InputValueError
+
+# Separated as in PATH.
+VARIABLE = "TFF_MF_PLUGINS"
+
+
+def import_plugins(names: Iterable[str] = ()) -> None:
+    """Imports the plugins that the environment variable `TFF_MF_PLUGINS` names, and then `names`.
+
+    Processes that this one starts find all of them in the variable, also from another folder.
+
+    Args:
+        names: As for `import_plugin`.
+
+    Raises:
+        InputValueError: If there is no such file or module, or its name is that of another module.
+    """
+    found = [*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *names]
+    for name in found:
+        import_plugin(name)
+    if found:
+        absolute = [os.path.abspath(name) if name.endswith(".py") else name for name in found]
+        os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys(absolute))
 
 
 def import_plugin(name: str) -> None:
