@@ -3,8 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STARTED := .venv/.started
 READY := .venv/.ready
-FLOOR1 := .venv-floor1
-FLOOR1_READY := $(FLOOR1)/.ready
+CORE := .venv-core
+CORE_READY := $(CORE)/.ready
 RESULTS := build/results
 CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
@@ -14,18 +14,18 @@ export PYTHONDONTWRITEBYTECODE =
 # What was typed, also where `check` calls make itself.
 export ASKED ?= $(MAKECMDGOALS)
 
-# What floor 1 is installed from: a copy, so that what setuptools leaves behind is neither used again nor in the tree.
+# What the tff_mf layer is installed from: a copy, so that what setuptools leaves behind is neither used again nor in the tree.
 # Without bytecode, which the tests that run at the same time are writing.
 DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE $(wildcard MANIFEST.in CITATION.cff)
 DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv demo test test-floor1 test-main test-interpreters lint faults faults-short fuzz check check-long format clean
+.PHONY: help venv demo test test-core test-main test-interpreters lint faults faults-short fuzz check check-long format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
-	@echo "make test        run the tests that CI runs; test-floor1: those of an environment without TensorFlow alone"
+	@echo "make test        run the tests that CI runs; test-core: those of an environment without TensorFlow alone"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
@@ -48,34 +48,34 @@ $(READY): $(STARTED) pyproject.toml
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Floor 1 as a user without TensorFlow has it: a wheel, plain pip, the newest release of everything it needs.
-$(FLOOR1_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
-	rm -rf $(FLOOR1) build/floor1
-	mkdir -p build/floor1
-	tar --exclude=__pycache__ -c $(DISTRIBUTED) | tar -x -C build/floor1
-	"$(PYTHON)" -m venv $(FLOOR1)
-	$(FLOOR1)/bin/python $(PIP) "./build/floor1[test]"
+# The tff_mf layer as a user without TensorFlow has it: a wheel, plain pip, the newest release of everything it needs.
+$(CORE_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
+	rm -rf $(CORE) build/core
+	mkdir -p build/core
+	tar --exclude=__pycache__ -c $(DISTRIBUTED) | tar -x -C build/core
+	"$(PYTHON)" -m venv $(CORE)
+	$(CORE)/bin/python $(PIP) "./build/core[test]"
 	@touch $@
 
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-TESTED := test test-floor1 test-main faults faults-short fuzz check check-long
+TESTED := test test-core test-main faults faults-short fuzz check check-long
 $(TESTED): export OPENBLAS_NUM_THREADS = 1
 $(TESTED): export OMP_NUM_THREADS = 1
 # What tests download or make stays in the checkout.
 $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
-test: test-floor1 test-main
+test: test-core test-main
 
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
 
-test-floor1: $(FLOOR1_READY)
-	cd tests && ../$(FLOOR1)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/floor1.xml tff_mf
+test-core: $(CORE_READY)
+	cd tests && ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
 
-# Floor 1 on the other versions of Python that are installed here.
+# The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)
 	$(BIN)/python tests/installation.py $(if $(LONG),--with-tff,--quick)
 
@@ -101,7 +101,7 @@ lint: $(READY)
 # All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
 # longest is first.
 check:
-	$(MAKE) -j3 --output-sync test-main test-floor1 lint faults-short
+	$(MAKE) -j3 --output-sync test-main test-core lint faults-short
 
 check-long:
 	$(MAKE) LONG=--long lint test test-interpreters
@@ -113,4 +113,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(FLOOR1) build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) build .pytest_cache .ruff_cache .hypothesis

@@ -28,7 +28,6 @@ from tff_mf.experiments.bundles import building
 from tff_mf.experiments.bundles._source import deployed_again
 from tff_mf.experiments.datasets.pydoc import write_pydoc
 from tff_mf.experiments.training import learning_process
-from tff_mf.noise import _keys
 
 SHOWN = (1, 10, 30)
 _AS_EXPORTED = {"disable_meta_optimizer": True}
@@ -97,11 +96,10 @@ def agreement(bundle: pathlib.Path, run: pathlib.Path, examples: np.ndarray) -> 
     settings, privacy, vocabulary = deployed_again(bundle)
     found: dict[str, object] = {}
     equal = total = 0
-    with _keys.repeated(keys):
-        task = learning_process.build_task(settings, vocabulary)
-        process, _ = learning_process.build_process(
-            settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True
-        )
+    task = learning_process.build_task(settings, vocabulary)
+    process, _ = learning_process.build_process(
+        settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True, repeated_keys=keys
+    )
     with aggregators.resident_context():
         state = process.set_model_weights(process.initialize(), task.initial_weights)
         for number in range(1, rounds + 1):

@@ -1,4 +1,4 @@
-"""Settings, mechanisms and the sample of all tests. Imports no TensorFlow, so that floor 1 is tested without it."""
+"""Settings, mechanisms and the sample of all tests. Imports no TensorFlow: the tff_mf layer is tested without it."""
 
 import collections
 import contextlib
@@ -23,7 +23,7 @@ import tff_mf
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests write into the checkout, never into the cache of whoever runs them.
+# Tests write into the checkout, never into a user's cache.
 os.environ["TFF_MF_CACHE"] = str(pathlib.Path(__file__).parents[1] / ".cache" / "tff-mf")
 
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=50)
@@ -160,7 +160,7 @@ def forks():
 
 @pytest.fixture
 def processes_left(monkeypatch):
-    """A function that returns what still runs of what this test started, whoever its parent is by then."""
+    """A function that returns what still runs of what this test started, also with another parent by then."""
     mark = f"TFF_MF_TEST={uuid.uuid4()}"
     monkeypatch.setenv(*mark.split("="))
 

@@ -41,7 +41,12 @@ FORMER_NAMES = (
     "tff_mf/queries/__init__.py",
     "tff_mf/optimize/former_results.py",
     "tests/tff_mf/test_public_names.py",
+    "tests/tff_mf/test_former_names.py",
+    "experiments/reports/_wording.py",
+    "tests/experiments/test_earlier_reports.py",
 )
+# The page of a report is compared byte by byte, also with those of earlier releases.
+TEMPLATES = ("docs/report.md", "experiments/reports/_appendix.py", "experiments/reports/_run_text.py")
 WORDS = {
     "floor": Word(pattern=r"\bfloors?\s?[0-9]|\b(?:this|that|each|a|the) floor(?:'s)?\b", instead="layer"),
     "room": Word(pattern=r"\brooms\b|\brooms? of (?:floor|layer)|\bin its room\b", instead="package"),
@@ -57,11 +62,11 @@ WORDS = {
     "separation, limit": Word(
         pattern=r"\b(?:participation|schema)\.(?:separation|limit)\b", instead="min_sep, max_participations"
     ),
-    "whoever": Word(pattern=r"\bwho(?:m)?ever\b", instead="anyone who, or name the person"),
+    "whoever": Word(pattern=r"\bwho(?:m)?ever\b", instead="anyone who, or name the person", allowed=TEMPLATES),
     "what counts": Word(pattern=r"\bwhat counts\b", instead="name what is meant"),
     "nobody searched": Word(pattern=r"\bnobody searched\b", instead="was not optimized"),
     "no artifact": Word(pattern=r"\bis no artifact to rely on\b", instead="is not a valid artifact"),
-    "held against": Word(pattern=r"\b(?:is|are) held against\b", instead="is compared with"),
+    "held against": Word(pattern=r"\b(?:is|are) held against\b", instead="is compared with", allowed=TEMPLATES),
     "says another": Word(pattern=r"\bsays? another\b", instead="does not match"),
     "goes on with": Word(pattern=r"\bgo(?:es)? on with\b", instead="continues with"),
     "said of": Word(pattern=r"\b(?:is|are) said of\b", instead="about"),

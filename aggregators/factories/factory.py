@@ -1,7 +1,9 @@
 """The aggregator of a mechanism, for the `model_aggregator=` argument of TFF's learning algorithms."""
 
+import copy
 import dataclasses
 import os
+from typing import Self
 
 import dp_accounting
 import numpy as np
@@ -66,6 +68,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None
     rounds: int | None = None
 
+    _repeated_keys = None
+
     def __post_init__(self) -> None:
         if self.record_aggregation_factory is not None:
             record_sums.check(self.record_aggregation_factory)
@@ -79,7 +83,23 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     @property
     def insecure(self) -> bool:
         """Whether the noise is repeatable, and the aggregator therefore for tests only."""
-        return self.insecure_seed is not None
+        return self.insecure_seed is not None or self._repeated_keys is not None
+
+    def repeating(self, keys: np.ndarray) -> Self:
+        """Returns the same aggregator with the keys of past rounds, to verify by computing these rounds again.
+
+        Nothing that it computes may be released: it is `insecure`.
+
+        Args:
+            keys: Keys that were drawn, int64 `[rounds, 2]`, as recorded in the state.
+
+        Raises:
+            InputValueError: If they are of another shape or type.
+        """
+        repeating = copy.copy(self)
+        object.__setattr__(repeating, "_repeated_keys", keys)
+        repeating._query(_ONE_NUMBER)
+        return repeating
 
     def dp_event(self, rounds: int, participation: tff_mf.Participation) -> dp_accounting.DpEvent:
         """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
@@ -171,6 +191,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def _query(self, record_specs: object) -> _Query:
         query = self._query_of_a_stream(record_specs)
+        if self._repeated_keys is not None:
+            query = query.repeating(self._repeated_keys)
         if self.restart_every is not None:
             return queries.RestartedQuery(query, restart_every=self.restart_every, rounds=self.rounds)
         return query if self.rounds is None else query.limited_to(self.rounds)

@@ -11,8 +11,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.noise import _keys
-
 from ... import aggregators
 from ..output import progress
 from ..training import learning_process
@@ -75,11 +73,10 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
             Refusal(file=manifest.stages["update"]["path"], reason="draws the same key twice: the noise is not secret")
         ]
     progress.step("rounds in TFF")
-    with _keys.repeated(keys):
-        language_task = learning_process.build_task(settings, vocabulary)
-        process, _ = learning_process.build_process(
-            settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True
-        )
+    language_task = learning_process.build_task(settings, vocabulary)
+    process, _ = learning_process.build_process(
+        settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True, repeated_keys=keys
+    )
     if not _starts_from(states[0], language_task.initial_weights):
         return [Refusal(file=INITIAL, reason="does not match the initial model generated from the seed in run.json")]
     reason = _compared(manifest, states, _original(process, states[0], data, manifest))

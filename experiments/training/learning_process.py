@@ -43,6 +43,7 @@ def build_process(
     *,
     loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
     limited: bool = False,
+    repeated_keys: np.ndarray | None = None,
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
     """Returns the learning process of a run, and the aggregator in it that adds the noise.
 
@@ -57,6 +58,8 @@ def build_process(
             Both give the same model to the bit.
         limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for graphs
             that run without this package, whose training program counts the rounds.
+        repeated_keys: Keys of past rounds, int64 `[rounds, 2]`, to verify by computing these rounds again; the noise of
+            such a process is not secret.
 
     Raises:
         InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
@@ -71,6 +74,8 @@ def build_process(
         insecure_seed=privacy.insecure_seed,
         rounds=privacy.rounds if limited else None,
     )
+    if repeated_keys is not None:
+        mean = mean.repeating(repeated_keys)
     shared = {
         "server_optimizer_fn": _server_optimizer(settings, privacy),
         "metrics_aggregator": aggregators.withhold_metrics,

@@ -42,7 +42,7 @@ class Client:
     Args:
         phase_stats: Whether it writes the index where it looks for it, as clients do with the flag that is needed.
         days: How long it keeps its history.
-        opens: Whether its history can be opened; else it goes on with an empty one that begins in 1970.
+        opens: Whether its history can be opened; otherwise it continues with an empty one that begins in 1970.
     """
 
     def __init__(self, *, phase_stats: bool = True, days: int = 30, opens: bool = True) -> None:

@@ -67,7 +67,7 @@ class Terminal:
             cwd=folder,
             env=ENVIRONMENT,
             start_new_session=True,
-            # Ctrl-C is for whoever has the terminal.
+            # Ctrl-C reaches the processes of the terminal.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(other)

@@ -111,7 +111,7 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     named = [each["text"] for each in report["findings"] if each["field"] == "participation"]
     assert "rounds 1, 9, which the schema does not allow" in named[0]
     assert report["headline"].startswith("NO ε CAN BE STATED")
-    # Whoever looks for the figures finds the larger ones.
+    # A reader of the figures finds the larger ones.
     larger = max(report["accountant"][name]["mu"] for name in ("planned", "realised"))
     assert report["noise"]["sensitivity"] == pytest.approx(larger * 5.0, rel=1e-9)
 
@@ -132,7 +132,7 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
 
 
 def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch):
-    """Of a long run only b and k are looked at. Whoever comes b rounds apart anywhere moves more than fixed epochs."""
+    """Of a long run only b and k are looked at. A client with rounds b apart anywhere moves more than fixed epochs."""
     schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
     rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
     privacy = test_reports.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))

@@ -212,7 +212,7 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
         _trained.check_report(run)
     assert "Passed: 8 tests of the noise" in (run / "report.md").read_text()
     if answered:
-        # Whoever kept the digest of before the audit is told that this is all that changed.
+        # Someone who kept the digest from before the audit is told that nothing else changed.
         assert alarms(run, held=before) == [
             "critical, digest: the digest that was kept is that of the report before audit.json was written, and "
             "nothing else changed: keep the digest that tff-mf audit printed"
@@ -250,7 +250,7 @@ def test_a_model_is_not_published_with_a_report_that_lacks_what_is_known(run):
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0.dev240+g699c5e88f0c3.dirty", "0.1.0.dev0+unknown"])
 def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
-    """Whoever installs another version, or commits, has edited nothing; only the page has other words."""
+    """Another installed version, or a commit, is not an edit; only the wording of the page differs."""
     with monkeypatch.context() as patch:
         patch.setattr(tff_mf, "__version__", version)
         digest = reports.write_anew(run)["digest"]

@@ -123,16 +123,14 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     from tff_mf import aggregators
     from tff_mf.experiments.bundles._source import deployed_again
     from tff_mf.experiments.training import learning_process
-    from tff_mf.noise import _keys
 
     folder, examples, _ = ran
     keys = safetensors.numpy.load_file(folder / "state" / f"{ROUNDS:06d}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle.folder)
-    with _keys.repeated(keys):
-        task = learning_process.build_task(settings, vocabulary)
-        process, _ = learning_process.build_process(
-            settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True
-        )
+    task = learning_process.build_task(settings, vocabulary)
+    process, _ = learning_process.build_process(
+        settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True, repeated_keys=keys
+    )
     with aggregators.resident_context():
         state = process.set_model_weights(process.initialize(), task.initial_weights)
         for number in range(ROUNDS):

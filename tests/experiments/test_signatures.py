@@ -356,7 +356,7 @@ def test_the_first_line_says_what_protects_the_bundle(bundle, signed_bundle, mon
     both = shown(folder, *trusted, *digest)[0]
     assert both.startswith(f"protected by the digest that was given and by a signature of {NAME}")
     assert shown(folder, *trusted)[-1] == f"digest: {bundle.digest}"
-    # Neither is said of what is refused.
+    # A refused bundle gets neither line.
     assert shown(bundle.folder, "--files-only", "--digest", 64 * "0", status=1)[0].startswith(
         "refused: manifest.json: "
     )

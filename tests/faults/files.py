@@ -130,7 +130,7 @@ class _Process:
 
 
 class Resumption:
-    """Goes on with runs, up to the first round."""
+    """Resumes runs, up to the first round."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs, self._process = runs, _Process(runs.data)
@@ -219,7 +219,7 @@ def _names(message: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
 
 
 def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
-    """Damages each file of a stopped run, and goes on with it."""
+    """Damages each file of a stopped run, and resumes it."""
     resumption = Resumption(runs)
     folder = work / "damaged"
 

@@ -249,7 +249,7 @@ def clock_set_back(generator: random.Random) -> Callable[[], None]:
 
 
 def started_twice(target: Target) -> Iterator[Outcome]:
-    """A second process in the folder of a run, to go on with it and to start anew."""
+    """A second process in the folder of a run, to resume it and to start again."""
     folder = target.folder("twice")
     first = small_run.Child(target.command.arguments(target.data, folder), target.work / "first.log")
     while not (folder / "run" / "ledger.jsonl").exists() and not first.ended():

@@ -21,7 +21,7 @@ class Outcome:
         target: What was hit: a command, or a file.
         fault: What was done to it.
         result: One of the constants above.
-        about: What was seen, for whoever looks for the reason.
+        about: What was seen, for those who look for the reason.
     """
 
     target: str

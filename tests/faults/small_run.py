@@ -115,7 +115,7 @@ def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]
         with contextlib.suppress(OSError):
             traceback.print_exc()
     finally:
-        # Nothing gets past this point, whatever fails: a fork must never go on with what its parent does.
+        # Nothing gets past this point, whatever fails: a fork must never continue what its parent does.
         try:
             # As Python ends: TFF's worker is ended by what was registered for it.
             atexit._run_exitfuncs()

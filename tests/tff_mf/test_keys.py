@@ -41,15 +41,14 @@ def test_folding_a_second_time_gives_another_key():
     assert not np.any(first.numpy() == second.numpy())
 
 
-def test_keys_are_repeated_inside_of_the_block_and_nowhere_else():
+def test_a_repeating_stream_takes_the_given_keys_and_the_stream_itself_draws_fresh_ones():
     import tff_mf
     from tff_mf.noise import build_stream
 
     stream = build_stream(tff_mf.BLT.production("b400"), dimension=3, stddev=1.0)
     drawn = stream.next(stream.next(stream.init())[1])[1]
-    with _keys.repeated(drawn.past_keys.numpy()):
-        compiled = tf.function(lambda: stream.next(stream.next(stream.init())[1])[1])
-        again = compiled()
+    repeating = stream.repeating(drawn.past_keys.numpy())
+    again = tf.function(lambda: repeating.next(repeating.next(repeating.init())[1])[1])()
     np.testing.assert_array_equal(again.keys, drawn.keys)
     for row, other in zip(again.rows, drawn.rows, strict=True):
         np.testing.assert_allclose(row, other, rtol=1e-5, atol=1e-6)

@@ -9,8 +9,8 @@ class SensitivityResult:
 
     Attributes:
         value: sens_Π(C) for clip norm 1.
-        exact: Whether some client in Π attains `value`, up to the rounding of float64; otherwise it is an upper bound,
-            which is proven unless `rule` says that it is claimed.
+        exact: Whether some client in Π attains `value`, up to the rounding of float64; otherwise it is a proven upper
+            bound.
         rule: Name of the rule, with its source.
     """
 

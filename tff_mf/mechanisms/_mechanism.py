@@ -59,7 +59,7 @@ class Mechanism(abc.ABC):
 
     def __post_init__(self) -> None:
         if self.optimized_for is not None:
-            _validate.instance("made_for", self.optimized_for, OptimizedFor, "pass tff_mf.MadeFor or None")
+            _validate.instance("optimized_for", self.optimized_for, OptimizedFor, "pass tff_mf.OptimizedFor or None")
             self.check(self.optimized_for.rounds)
 
     @property

@@ -1,10 +1,5 @@
 """Keys of the noise: 128 bits from the operating system, drawn in the graph when the round runs."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
-
-import numpy as np
 import tensorflow as tf
 
 KEY_WORDS = 2
@@ -13,7 +8,6 @@ _KEY_BYTES = 16
 # A line of random bytes ends with probability 1/256 at each byte, so eight lines have fewer than sixteen bytes once in
 # 10¹³ rounds; that round fails instead of using a short key.
 _LINES = 8
-_REPEATED: contextvars.ContextVar[np.ndarray | None] = contextvars.ContextVar("keys that are repeated", default=None)
 
 
 def system_key() -> tf.Tensor:
@@ -38,29 +32,6 @@ def system_key() -> tf.Tensor:
     with tf.control_dependencies([enough]):
         key = tf.io.decode_raw(tf.strings.substr(random_bytes, 0, _KEY_BYTES), tf.int64)
     return tf.ensure_shape(key, [KEY_WORDS])
-
-
-@contextlib.contextmanager
-def repeated(keys: np.ndarray) -> Iterator[None]:
-    """Lets every graph that is traced in the block take the key of round t from `keys[t]`: verification only.
-
-    What has run once can be computed again in it, and compared. Nothing that such a graph gives may be released: it
-    is the noise of the keys, which whoever has them can take off.
-
-    Args:
-        keys: Keys that were drawn, int64 `[rounds, 2]`.
-    """
-    token = _REPEATED.set(np.asarray(keys, np.int64))
-    try:
-        yield
-    finally:
-        _REPEATED.reset(token)
-
-
-def repeated_key(step: tf.Tensor) -> tf.Tensor | None:
-    """Returns the key of round `step` in a block of `repeated`, int64 `[2]`; `None` outside of any."""
-    keys = _REPEATED.get()
-    return None if keys is None else tf.gather(tf.constant(keys), step)
 
 
 def insecure_key(insecure_seed: int, step: tf.Tensor) -> tf.Tensor:

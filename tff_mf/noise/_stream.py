@@ -123,7 +123,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
         """Returns the same stream, whose graphs take the key of round t from `keys[t]`: for verification only.
 
         What has run once can be computed again with it, and compared. Nothing that such a graph gives may be released:
-        whoever has the keys can subtract the noise.
+        anyone who has the keys can subtract the noise.
 
         Args:
             keys: Keys that were drawn, int64 `[rounds, 2]`.
@@ -275,9 +275,6 @@ class NoiseStream(abc.ABC, Generic[_M]):
     def _key(self, step: tf.Tensor) -> tf.Tensor:
         if self._repeated is not None:
             return tf.gather(tf.constant(self._repeated), step)
-        repeated = _keys.repeated_key(step)
-        if repeated is not None:
-            return repeated
         if self._insecure_seed is None:
             with tf.control_dependencies([step]):
                 return _keys.system_key()

@@ -31,10 +31,9 @@ def register_mechanism(
     The mechanisms of this package register with the same call. `docs/adding-a-mechanism.md` goes through an example.
 
     Formal guarantee: nothing that a class from outside of this package says of itself is trusted.
-        Sensitivity: its closed form never gives less than what some client attains: all patterns and signs at up to 7
-        rounds, and concrete patterns at the rounds asked for; it is refused if it does. It never gives more than the
-        bound for any C, and where that bound is exact it is the result. Between the two the claim is used, and
-        `explain_sensitivity` says so: there a wrong closed form is not noticed.
+        Sensitivity: always that of this package's rules for the structure of C, exact or a proven upper bound. A closed
+        form is compared with what clients attain: all patterns and signs at up to 7 rounds, and concrete patterns at
+        the given rounds; if it is below, it is refused.
         Matrices: `encoder` and `inverse` must be finite, lower-triangular, each other's inverse, and what
         `coefficients` or `diagonals` say; see `check_matrices`.
         Noise: the first 32 rows of the stream must be C⁻¹z for the z of the keys it drew; checked whenever a stream is
@@ -46,7 +45,8 @@ def register_mechanism(
         mechanism: The class, a frozen dataclass with a `kind` of its own: lower-case letters, digits and underscores.
         codec: How parameters are written; by default `Codec.of_fields(mechanism)`.
         sensitivity: Closed form: a function of mechanism, rounds and participation that returns a float, or `None`
-            where it knows none. By default the rules for Toeplitz, banded or any matrices.
+            where it knows none. In this package it is the sensitivity; from outside it is checked, and the rules for
+            Toeplitz, banded or any matrices are used.
         stream: A function of the mechanism, and of `dimension`, `stddev` and `insecure_seed` by name, that returns a
             `tff_mf.noise.NoiseStream`, such as a subclass of it; or its name as "package.module:function", imported
             when the first stream is built. By default the rows of C⁻¹, with as many draws in a round as rounds so far.
@@ -120,7 +120,7 @@ def find(mechanism: Mechanism) -> MechanismKind | None:
         'identity'
 
     Raises:
-        InputValueError: If the mechanism says another kind of itself than was registered.
+        InputValueError: If the `kind` of the mechanism differs from the registered one.
     """
     record = next((each for each in _KINDS.values() if each.mechanism is type(mechanism)), None)
     if record is not None and mechanism.kind != record.kind:
