@@ -4,9 +4,9 @@ Packages, lowest first: `computations` and `workers`; `factories` and `resident`
 `export`. Users import the names below.
 """
 
-from tff_mf import _requires
+from tff_mf import required_packages
 
-_requires.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
 from .checkpoints.manager import CheckpointManager as CheckpointManager  # noqa: E402
 from .checkpoints.write_ahead import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402

@@ -12,7 +12,7 @@ import math
 import sys
 import typing
 
-from tff_mf import _validate, gaussian
+from tff_mf import gaussian, validation
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import ADJACENCIES, Guarantee, guarantee, released_sensitivity
 from tff_mf.mechanisms import Mechanism
@@ -46,7 +46,7 @@ def effective_noise_multiplier(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     return sigma / released_sensitivity(mechanism, rounds, participation)
 
 
@@ -114,9 +114,9 @@ def epsilon(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    _validate.nonnegative("noise_multiplier", noise_multiplier)
+    validation.nonnegative("noise_multiplier", noise_multiplier)
     # Checked before the sensitivity, which may take seconds.
-    _validate.open_unit("delta", delta)
+    validation.open_unit("delta", delta)
     return guarantee(mechanism, rounds, participation, noise_multiplier=noise_multiplier).epsilon(delta)
 
 
@@ -153,9 +153,9 @@ def calibrate_noise_multiplier(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or no finite noise is enough.
     """
-    target = _validate.positive("epsilon", epsilon)
-    delta = _validate.open_unit("delta", delta)
-    _validate.one_of("adjacency", adjacency, ADJACENCIES)
+    target = validation.positive("epsilon", epsilon)
+    delta = validation.open_unit("delta", delta)
+    validation.one_of("adjacency", adjacency, ADJACENCIES)
     sens = released_sensitivity(mechanism, rounds, participation, restart_every=restart_every)
     # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
     sens *= 2 if adjacency == "replace-one" else 1

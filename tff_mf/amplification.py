@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from tff_mf import _validate, gaussian, registry
+from tff_mf import gaussian, registry, validation
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
@@ -68,7 +68,7 @@ def amplified_dp_event(
     # Imported here: it takes a second, and no other function needs it.
     import dp_accounting
 
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
+    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
     one_release = Guarantee.of_gaussian(norm, sigma).dp_event()
     # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
@@ -113,8 +113,8 @@ def amplified_epsilon(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or C has more bands than there are clients.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    delta = _validate.tail_delta(delta)
+    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+    delta = validation.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
     return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta)
 
@@ -146,7 +146,7 @@ def calibrate_amplified_noise_multiplier(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or C has more bands than there are clients.
     """
-    target, delta = _validate.positive("epsilon", epsilon), _validate.tail_delta(delta)
+    target, delta = validation.positive("epsilon", epsilon), validation.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
     return _calibrate(queries, probability, norm, target, delta)
 
@@ -196,10 +196,10 @@ def _by_pld(queries: int, probability: float, mu: float, delta: float, step: flo
 
 def _queries(mechanism: Mechanism, rounds: int, population: int, clients_per_round: float) -> tuple[int, float, float]:
     """Returns the number of queries on a group, and of each the sampling probability and the sensitivity."""
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
     bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
-    group = _validate.whole("population", population) // bands
-    size = _validate.positive("clients_per_round", clients_per_round)
+    group = validation.whole("population", population) // bands
+    size = validation.positive("clients_per_round", clients_per_round)
     if group < 1:
         raise InputValueError(
             f"population={population} is less than the {bands} bands of C, each of which needs a group of clients: "
@@ -223,16 +223,16 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
     """
     registry.check_matrices(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
-        diagonals = np.array(mechanism.diagonals(_validate.listable(rounds))[:rounds])
+        diagonals = np.array(mechanism.diagonals(validation.listable(rounds))[:rounds])
         for offset, diagonal in enumerate(diagonals):
             diagonal[rounds - offset :] = 0
         used = np.flatnonzero(np.any(diagonals, axis=1))
         squares = np.sum(np.square(diagonals), axis=0)
     elif isinstance(mechanism, ToeplitzMechanism):
-        column = mechanism.coefficients(_validate.listable(rounds))
+        column = mechanism.coefficients(validation.listable(rounds))
         used, squares = np.flatnonzero(column), np.sum(np.square(column), keepdims=True)
     else:
-        matrix = mechanism.encoder(_validate.dense(rounds))
+        matrix = mechanism.encoder(validation.dense(rounds))
         used = np.subtract(*np.nonzero(matrix))
         squares = np.sum(np.square(matrix), axis=0)
     return 1 + int(np.max(used, initial=0)), float(np.sqrt(np.max(squares)))

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.amplification import calibrate_amplified_noise_multiplier
 from tff_mf.errors import InputValueError
 from tff_mf.losses import rms_error
@@ -63,9 +63,9 @@ def amplified_bands(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or no number of bands is possible.
     """
-    rounds = _validate.whole("rounds", rounds)
+    rounds = validation.whole("rounds", rounds)
     most = min(
-        rounds, _validate.whole("population", population) // _validate.whole("clients_per_round", clients_per_round)
+        rounds, validation.whole("population", population) // validation.whole("clients_per_round", clients_per_round)
     )
     if most < 1:
         raise InputValueError(

@@ -10,7 +10,7 @@ import math
 import typing
 from typing import Self
 
-from tff_mf import _validate, gaussian
+from tff_mf import gaussian, validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
@@ -58,8 +58,8 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if self.mu != math.inf:
-            object.__setattr__(self, "mu", _validate.nonnegative("mu", self.mu))
-        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+            object.__setattr__(self, "mu", validation.nonnegative("mu", self.mu))
+        validation.one_of("adjacency", self.adjacency, ADJACENCIES)
 
     @classmethod
     def of_gaussian(cls, sensitivity: float, noise_multiplier: float) -> Self:
@@ -87,11 +87,11 @@ class Guarantee:
 
     def epsilon(self, delta: float) -> float:
         """Returns ε for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""
-        return gaussian.epsilon_from_delta(_validate.open_unit("delta", delta), self.mu)
+        return gaussian.epsilon_from_delta(validation.open_unit("delta", delta), self.mu)
 
     def delta(self, epsilon: float) -> float:
         """Returns δ for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""
-        return gaussian.delta_from_epsilon(_validate.nonnegative("epsilon", epsilon), self.mu)
+        return gaussian.delta_from_epsilon(validation.nonnegative("epsilon", epsilon), self.mu)
 
     def epsilon_by_pld(self, delta: float) -> float:
         """Returns ε by dp-accounting's accountant of privacy loss distributions, for comparison with `epsilon`.
@@ -99,7 +99,7 @@ class Guarantee:
         The privacy loss is discretized in steps of ε/1000 and rounded up. Infinite where ε is above 10⁵, at which
         that accountant overflows.
         """
-        delta = _validate.open_unit("delta", delta)
+        delta = validation.open_unit("delta", delta)
         exact = self.epsilon(delta)
         if self.mu == 0 or exact in (0.0, math.inf):
             return exact
@@ -120,7 +120,7 @@ class Guarantee:
 
         Source: Canonne, Kamath and Steinke (2020), proposition 12, for Rényi divergence ρα.
         """
-        log_delta = math.log(_validate.open_unit("delta", delta))
+        log_delta = math.log(validation.open_unit("delta", delta))
         rho = self.zcdp_rho
         if rho in (0.0, math.inf):
             return rho
@@ -143,7 +143,7 @@ class Guarantee:
 
     def under(self, adjacency: str) -> "Guarantee":
         """Returns this zero-out guarantee for an adjacency, "zero-out" or "replace-one"."""
-        _validate.one_of("adjacency", adjacency, ADJACENCIES)
+        validation.one_of("adjacency", adjacency, ADJACENCIES)
         return self.replace_one() if adjacency == "replace-one" else self
 
     def dp_event(self) -> "dp_accounting.GaussianDpEvent":
@@ -192,8 +192,8 @@ def guarantee(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    sigma = _validate.nonnegative("noise_multiplier", noise_multiplier)
-    _validate.one_of("adjacency", adjacency, ADJACENCIES)
+    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+    validation.one_of("adjacency", adjacency, ADJACENCIES)
     sens = released_sensitivity(mechanism, rounds, participation, restart_every=restart_every)
     return Guarantee.of_gaussian(sens, sigma).under(adjacency)
 
@@ -218,7 +218,7 @@ def released_sensitivity(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
     return restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
 
@@ -259,10 +259,10 @@ def adaptive_clipping_guarantee(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    _validate.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
+    validation.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
     participation.check(rounds)
-    _validate.one_of("adjacency", adjacency, ADJACENCIES)
-    stddev = _validate.nonnegative("count_stddev", count_stddev)
+    validation.one_of("adjacency", adjacency, ADJACENCIES)
+    stddev = validation.nonnegative("count_stddev", count_stddev)
     zero_out = Guarantee.of_gaussian(math.sqrt(participation.max_participations), stddev)
     return dataclasses.replace(zero_out, adjacency=adjacency)
 
@@ -292,7 +292,7 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
         InputValueError: If there is none, or their adjacencies differ.
     """
     for each in guarantees:
-        _validate.instance("guarantees", each, Guarantee, "make one with tff_mf.guarantee")
+        validation.instance("guarantees", each, Guarantee, "make one with tff_mf.guarantee")
     adjacencies = sorted({each.adjacency for each in guarantees})
     if len(adjacencies) != 1:
         raise InputValueError(

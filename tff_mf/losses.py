@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf._sensitivity import sensitivity
 from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism, blt_sums
 from tff_mf.participation import Participation
@@ -123,9 +123,9 @@ def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) 
         if isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload):
             # Row i of a Toeplitz B holds its first i + 1 coefficients, so that the i-th is in n − i rows. These sums,
             # unlike running sums, are pairwise, and accurate to the last digits.
-            squares = np.square(workload.applied_to(mechanism.inverse_coefficients(_validate.listable(rounds))))
+            squares = np.square(workload.applied_to(mechanism.inverse_coefficients(validation.listable(rounds))))
             return _roots(float(np.sum(squares * np.arange(rounds, 0, -1)) / rounds), float(np.sum(squares)))
-        variances = np.sum(np.square(workload.applied_to(mechanism.inverse(_validate.dense(rounds)))), axis=1)
+        variances = np.sum(np.square(workload.applied_to(mechanism.inverse(validation.dense(rounds)))), axis=1)
         return _roots(float(np.mean(variances)), float(np.max(variances)))
 
 
@@ -152,17 +152,17 @@ def restart_errors(
         InputValueError: If an argument is out of range, or C has fewer rounds than a restart.
     """
     workload = _checked(mechanism, workload)
-    rounds, every = workload.check(rounds), _validate.whole("restart_every", restart_every)
+    rounds, every = workload.check(rounds), validation.whole("restart_every", restart_every)
     if every >= rounds:
         return errors(mechanism, rounds, workload)
     mechanism.check(every)
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(workload, PrefixSum):
             own = _prefix_sum_variances(mechanism, every)
-            index = np.arange(_validate.listable(rounds))
+            index = np.arange(validation.listable(rounds))
             variances = index // every * own[-1] + own[index % every]
         else:
-            matrix, inverse = workload.matrix(_validate.dense(rounds)), mechanism.inverse(every)
+            matrix, inverse = workload.matrix(validation.dense(rounds)), mechanism.inverse(every)
             variances = np.zeros(rounds)
             for begin in range(0, rounds, every):
                 width = min(every, rounds - begin)
@@ -174,8 +174,8 @@ def restart_errors(
 def _prefix_sum_variances(mechanism: Mechanism, rounds: int) -> np.ndarray:
     """Returns the squared norm of each row of B = A·C⁻¹ for prefix sums A, float64 `[rounds]`."""
     if isinstance(mechanism, ToeplitzMechanism):
-        return np.cumsum(np.square(np.cumsum(mechanism.inverse_coefficients(_validate.listable(rounds)))))
-    return np.sum(np.square(np.cumsum(mechanism.inverse(_validate.dense(rounds)), axis=0)), axis=1)
+        return np.cumsum(np.square(np.cumsum(mechanism.inverse_coefficients(validation.listable(rounds)))))
+    return np.sum(np.square(np.cumsum(mechanism.inverse(validation.dense(rounds)), axis=0)), axis=1)
 
 
 def takes_matrices(mechanism: Mechanism, workload: Workload) -> bool:
@@ -184,9 +184,9 @@ def takes_matrices(mechanism: Mechanism, workload: Workload) -> bool:
 
 
 def _checked(mechanism: Mechanism, workload: Workload | None) -> Workload:
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     workload = PrefixSum() if workload is None else workload
-    _validate.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
+    validation.instance("workload", workload, Workload, "pass a workload such as tff_mf.Momentum, or None")
     return workload
 
 

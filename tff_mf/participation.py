@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 
@@ -42,7 +42,7 @@ class Participation(abc.ABC):  # noqa: B024
         Raises:
             InputValueError: If `rounds` is too small; the message says how many participations would fit.
         """
-        rounds = _validate.whole("rounds", rounds)
+        rounds = validation.whole("rounds", rounds)
         needed = (self.max_participations - 1) * self.min_sep + 1
         if needed > rounds:
             fits = (rounds - 1) // self.min_sep + 1
@@ -70,8 +70,8 @@ class Participation(abc.ABC):  # noqa: B024
             InputTypeError: If a round is not a whole number.
             InputValueError: If a round is negative.
         """
-        _validate.instance("pattern", pattern, Iterable, "the rounds of one client")
-        return self._has(sorted(_validate.whole("round", each, at_least=0) for each in pattern))
+        validation.instance("pattern", pattern, Iterable, "the rounds of one client")
+        return self._has(sorted(validation.whole("round", each, at_least=0) for each in pattern))
 
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
         """Yields every pattern within `rounds`, the empty one first. Takes exponential time: for small n only."""
@@ -93,7 +93,7 @@ class _Spaced(Participation):
 
     def __post_init__(self) -> None:
         for name in ("min_sep", "max_participations"):
-            object.__setattr__(self, name, _validate.whole(name, getattr(self, name)))
+            object.__setattr__(self, name, validation.whole(name, getattr(self, name)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

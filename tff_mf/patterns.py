@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tff_mf import _validate, registry
+from tff_mf import registry, validation
 from tff_mf._sensitivity import SensitivityResult
 from tff_mf._sensitivity.scale import scaled
 from tff_mf.errors import InputValueError
@@ -50,11 +50,11 @@ def pattern_sensitivity(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If a pattern has a round twice or outside the run, or C is defined for fewer rounds.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    rounds = _validate.whole("rounds", rounds)
-    every = rounds if restart_every is None else min(rounds, _validate.whole("restart_every", restart_every))
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    rounds = validation.whole("rounds", rounds)
+    every = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
     registry.check_matrices(mechanism, every)
-    encoder, scale = scaled(mechanism, mechanism.encoder(_validate.dense(mechanism.check(every))))
+    encoder, scale = scaled(mechanism, mechanism.encoder(validation.dense(mechanism.check(every))))
     grams = _grams(encoder, rest=rounds % every)
     largest = reached = 0.0
     for indices in _by_length(patterns, rounds):
@@ -90,11 +90,11 @@ def _grams(encoder: np.ndarray, *, rest: int) -> np.ndarray:
 
 def _by_length(patterns: Iterable[Sequence[int]], rounds: int) -> list[np.ndarray]:
     """Returns the distinct patterns, one int64 array `[patterns, length]` for each length that occurs."""
-    _validate.instance("patterns", patterns, Iterable, "the rounds of each client")
+    validation.instance("patterns", patterns, Iterable, "the rounds of each client")
     groups: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for pattern in patterns:
-        _validate.instance("pattern", pattern, Iterable, "the rounds of one client")
-        each = tuple(sorted(_validate.whole("round", index, at_least=0) for index in pattern))
+        validation.instance("pattern", pattern, Iterable, "the rounds of one client")
+        each = tuple(sorted(validation.whole("round", index, at_least=0) for index in pattern))
         if not each:
             continue
         if each[-1] >= rounds:

@@ -6,7 +6,7 @@ Gaussian release, and ‖Cu‖² is the sum over restarts i of ‖C_r u_i‖² f
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.tree import Tree
@@ -55,10 +55,10 @@ def restart_sensitivity(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the participations do not fit in `rounds`, or C is defined for fewer rounds than a restart.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    _validate.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
-    rounds = _validate.whole("rounds", rounds)
-    every = _validate.whole("restart_every", restart_every)
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
+    rounds = validation.whole("rounds", rounds)
+    every = validation.whole("restart_every", restart_every)
     if every >= rounds:
         return explain_sensitivity(mechanism, rounds, participation)
     participation.check(rounds)

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.amplification import bands_and_norm
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
@@ -62,8 +62,8 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or C has more bands than rounds.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-    sigma, delta = _validate.nonnegative("noise_multiplier", noise_multiplier), _validate.tail_delta(delta)
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
+    sigma, delta = validation.nonnegative("noise_multiplier", noise_multiplier), validation.tail_delta(delta)
     bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
     one = Guarantee.of_gaussian(norm, sigma)
     plain = one.epsilon(delta)

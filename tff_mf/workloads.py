@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tff_mf import _matrices, _validate
+from tff_mf import _matrices, validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 
@@ -27,7 +27,7 @@ class Workload(abc.ABC):
             InputTypeError: If `rounds` is not a whole number.
             InputValueError: If `rounds` is below 1, or exceeds the number of rounds A is defined for.
         """
-        return _validate.whole("rounds", rounds)
+        return validation.whole("rounds", rounds)
 
     @abc.abstractmethod
     def matrix(self, rounds: int) -> np.ndarray:
@@ -47,7 +47,7 @@ class ToeplitzWorkload(Workload):
         """Returns the first column of A, float64 `[rounds]`."""
 
     def matrix(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.coefficients(_validate.dense(self.check(rounds))))
+        return _matrices.lower_toeplitz(self.coefficients(validation.dense(self.check(rounds))))
 
     def applied_to(self, values: np.ndarray) -> np.ndarray:
         if values.ndim == 1:
@@ -69,7 +69,7 @@ class PrefixSum(ToeplitzWorkload):
     kind: ClassVar[str] = "prefix_sum"
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        return np.ones(_validate.listable(self.check(rounds)))
+        return np.ones(validation.listable(self.check(rounds)))
 
     def applied_to(self, values: np.ndarray) -> np.ndarray:
         return np.cumsum(values, axis=0)
@@ -98,7 +98,7 @@ class Momentum(ToeplitzWorkload):
         object.__setattr__(self, "momentum", _momentum(self.momentum))
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        return self.applied_to(np.eye(1, _validate.listable(self.check(rounds)))[0])
+        return self.applied_to(np.eye(1, validation.listable(self.check(rounds)))[0])
 
     def applied_to(self, values: np.ndarray) -> np.ndarray:
         return np.cumsum(_decayed_sums(values, self.momentum), axis=0)
@@ -133,13 +133,13 @@ class LinearSchedule:
 
     def __post_init__(self) -> None:
         for name in ("warmup_rounds", "cooldown_rounds"):
-            object.__setattr__(self, name, _validate.whole(name, getattr(self, name), at_least=0))
+            object.__setattr__(self, name, validation.whole(name, getattr(self, name), at_least=0))
         for name in ("warmup_from", "cooldown_to"):
-            object.__setattr__(self, name, _validate.nonnegative(name, getattr(self, name)))
+            object.__setattr__(self, name, validation.nonnegative(name, getattr(self, name)))
 
     def check(self, rounds: int) -> int:
         """Returns `rounds` if warmup and cooldown fit into them, else raises `InputValueError`."""
-        rounds = _validate.whole("rounds", rounds)
+        rounds = validation.whole("rounds", rounds)
         if self.warmup_rounds + self.cooldown_rounds > rounds:
             raise InputValueError(
                 f"warmup_rounds={self.warmup_rounds} and cooldown_rounds={self.cooldown_rounds} together exceed "
@@ -149,7 +149,7 @@ class LinearSchedule:
 
     def rates(self, rounds: int) -> np.ndarray:
         """Returns the learning rates, float64 `[rounds]`."""
-        rates = np.ones(_validate.listable(self.check(rounds)))
+        rates = np.ones(validation.listable(self.check(rounds)))
         rates[: self.warmup_rounds] = np.linspace(self.warmup_from, 1, self.warmup_rounds)
         rates[rounds - self.cooldown_rounds :] = np.linspace(1, self.cooldown_to, self.cooldown_rounds)
         return rates
@@ -196,7 +196,7 @@ class LearningRates(Workload):
         return np.array(self.rates[:rounds])
 
     def matrix(self, rounds: int) -> np.ndarray:
-        return self.applied_to(np.eye(_validate.dense(self.check(rounds))))
+        return self.applied_to(np.eye(validation.dense(self.check(rounds))))
 
     def applied_to(self, values: np.ndarray) -> np.ndarray:
         rates = self.listed(len(values))
@@ -234,7 +234,7 @@ class MomentumWithRates(LearningRates):
 
 
 def _momentum(value: object) -> float:
-    momentum = _validate.nonnegative("momentum", value)
+    momentum = validation.nonnegative("momentum", value)
     if momentum >= 1:
         raise InputValueError(f"momentum={value!r} must be below 1.")
     return momentum
@@ -247,8 +247,8 @@ def _rates(values: object) -> tuple[float, ...]:
         )
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
         raise InputValueError(f"rates={values!r} must hold one number per round, and at least one.")
-    _validate.dense(len(values))
-    return tuple(_validate.nonnegative(f"rates[{index}]", value) for index, value in enumerate(values))
+    validation.dense(len(values))
+    return tuple(validation.nonnegative(f"rates[{index}]", value) for index, value in enumerate(values))
 
 
 def _decayed_sums(values: np.ndarray, decay: float) -> np.ndarray:

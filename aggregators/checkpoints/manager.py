@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.noise import NoiseState
 
@@ -57,10 +57,10 @@ class CheckpointManager(tff.program.ProgramStateManager):
         keep: int = 2,
     ) -> None:
         if aggregator is not None:
-            _validate.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
+            validation.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
         self._aggregator = aggregator
-        self._replays = _validate.one_of("rows", rows, _ROWS) == "replay" and aggregator is not None
-        self._keep = _validate.whole("keep", keep)
+        self._replays = validation.one_of("rows", rows, _ROWS) == "replay" and aggregator is not None
+        self._keep = validation.whole("keep", keep)
         self._folder = pathlib.Path(root_dir)
         checkpoint_file.make_private(self._folder)
         self._saving: set[asyncio.Task[None]] = set()

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from tff_mf import validation
 
 from .manager import CheckpointManager
 
@@ -31,8 +31,8 @@ class WriteAheadReleaseManager(tff.program.ReleaseManager):
     """
 
     def __init__(self, release_manager: tff.program.ReleaseManager, checkpoints: CheckpointManager) -> None:
-        _validate.instance("release_manager", release_manager, tff.program.ReleaseManager, "such as one for CSV files")
-        _validate.instance("checkpoints", checkpoints, CheckpointManager, "the one that saves the program's state")
+        validation.instance("release_manager", release_manager, tff.program.ReleaseManager, "such as one for CSV files")
+        validation.instance("checkpoints", checkpoints, CheckpointManager, "the one that saves the program's state")
         self._release_manager = release_manager
         self._checkpoints = checkpoints
 

@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..checkpoints import checkpoint_file
@@ -81,12 +81,12 @@ def export_process(
         InputValueError: If the first dimension of the model's batches is fixed, sums are secure or do not clip, clients
             are sent something computed from noise, or `aggregator` is not that of the process.
     """
-    _validate.instance("process", process, tff.learning.templates.LearningProcess, "such as federated averaging's")
-    batch_size = _validate.whole("batch_size", batch_size)
-    client_epochs = _validate.whole("client_epochs", client_epochs)
-    max_examples = None if max_examples is None else _validate.whole("max_examples", max_examples)
+    validation.instance("process", process, tff.learning.templates.LearningProcess, "such as federated averaging's")
+    batch_size = validation.whole("batch_size", batch_size)
+    client_epochs = validation.whole("client_epochs", client_epochs)
+    max_examples = None if max_examples is None else validation.whole("max_examples", max_examples)
     if aggregator is not None:
-        _validate.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
+        validation.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
     folder = pathlib.Path(folder)
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(process.next, tff_forms.as_written())
     if form.securely_aggregates_tensors:

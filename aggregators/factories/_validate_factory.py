@@ -2,7 +2,7 @@
 
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from tff_mf import validation
 
 
 def unweighted(aggregator: object, remedy: str) -> None:
@@ -11,4 +11,4 @@ def unweighted(aggregator: object, remedy: str) -> None:
     Raises:
         InputTypeError: If it is anything else; the message ends with `remedy`.
     """
-    _validate.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)
+    validation.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
@@ -96,11 +96,11 @@ def build_dp_ftrl(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    learning_rate = _validate.nonnegative("learning_rate", learning_rate)
-    momentum = _validate.nonnegative("momentum", momentum)
+    learning_rate = validation.nonnegative("learning_rate", learning_rate)
+    momentum = validation.nonnegative("momentum", momentum)
     if momentum >= 1:
         raise InputValueError(f"momentum={momentum!r} must be less than 1: with 1 or more, the steps would not decay.")
-    _validate.instance("nesterov", nesterov, bool, "pass True or False")
+    validation.instance("nesterov", nesterov, bool, "pass True or False")
     if restart_every is not None:
-        restart_every = _validate.whole("restart_every", restart_every)
+        restart_every = validation.whole("restart_every", restart_every)
     return _DPFTRL(learning_rate, momentum, nesterov, restart_every)

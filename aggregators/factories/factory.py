@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 import tff_mf
-from tff_mf import _validate, noise, queries
+from tff_mf import noise, queries, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
@@ -73,7 +73,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     def __post_init__(self) -> None:
         if self.record_aggregation_factory is not None:
             record_sums.check(self.record_aggregation_factory)
-        divisor = _validate.positive("clients_per_round", self.clients_per_round)
+        divisor = validation.positive("clients_per_round", self.clients_per_round)
         object.__setattr__(self, "clients_per_round", divisor)
         if self.adaptive_clipping is not None and self.restart_every is None:
             raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes only at restarts.")
@@ -150,7 +150,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             'float32[3]'
         """
         # The keys are those since the last restart; nothing of the noise before it is left.
-        query = self._query(tf.TensorSpec([_validate.whole("dimension", dimension)], tf.float32))
+        query = self._query(tf.TensorSpec([validation.whole("dimension", dimension)], tf.float32))
         return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))
 
     def create(self, value_type: tff.Type, weight_type: tff.Type | None = None) -> tff.templates.AggregationProcess:

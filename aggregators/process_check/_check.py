@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..factories.factory import build_mf_aggregator
@@ -98,11 +98,11 @@ def check_process(
         raise InputTypeError(f"process={process!r} must be a LearningProcess, such as tff.learning.algorithms builds.")
     if isinstance(mechanism, str | os.PathLike):
         mechanism = tff_mf.load(mechanism)
-    _validate.instance("mechanism", mechanism, tff_mf.Mechanism, "pass the one given to build_mf_aggregator")
-    claimed = _validate.positive("clip_norm", clip_norm) / _validate.positive("clients_per_round", clients_per_round)
-    sigma = _validate.positive("noise_multiplier", noise_multiplier)
+    validation.instance("mechanism", mechanism, tff_mf.Mechanism, "pass the one given to build_mf_aggregator")
+    claimed = validation.positive("clip_norm", clip_norm) / validation.positive("clients_per_round", clients_per_round)
+    sigma = validation.positive("noise_multiplier", noise_multiplier)
     if server_learning_rate is not None:
-        server_learning_rate = _validate.positive("server_learning_rate", server_learning_rate)
+        server_learning_rate = validation.positive("server_learning_rate", server_learning_rate)
     if len(clients) < 2:
         raise InputValueError(f"clients has {len(clients)} clients: pass example data of two or more.")
     rounds = min([_ROUNDS, *(limit for limit in (mechanism.max_rounds, restart_every) if limit is not None)])

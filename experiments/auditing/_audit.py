@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from ..output import progress
 from ..output.digits import rounded_up
@@ -101,7 +101,7 @@ def audit(setting: Setting) -> Audit:
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
     """Returns the strategy matrix of a whole run, from that of the rounds between two restarts."""
-    blocks = -(-_validate.dense(rounds) // len(encoder))
+    blocks = -(-validation.dense(rounds) // len(encoder))
     return np.kron(np.eye(blocks), encoder)[:rounds, :rounds]
 
 
@@ -132,7 +132,7 @@ def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
     from . import _emitted
 
     assert setting.count_stddev is not None
-    stddev = _validate.positive("count_stddev", setting.count_stddev)
+    stddev = validation.positive("count_stddev", setting.count_stddev)
     rows, others = (
         setting.noise_scale
         * _emitted.emit(

@@ -3,7 +3,7 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 COUNTS = "counts: "
@@ -56,7 +56,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         if self.coordinates is not None:
-            _validate.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
+            validation.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
             if self.coordinates * self.rounds > _MOST_NUMBERS:
                 raise InputValueError(
                     f"coordinates={self.coordinates} times rounds={self.rounds} is more than {_MOST_NUMBERS} numbers: "

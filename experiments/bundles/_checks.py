@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
@@ -83,7 +83,7 @@ def checked_copy(
         InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     if digest is not None:
-        _validate.digest("digest", digest)
+        validation.digest("digest", digest)
     if not folder.is_dir():
         raise InputValueError(f"bundle={str(folder)!r} is not a folder: name the one that tff-mf export wrote.")
     if not os.path.lexists(folder / MANIFEST):

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ._policy import ParticipationPolicy
@@ -57,11 +57,11 @@ class DevicePolicy:
 
     def __post_init__(self) -> None:
         check_task_name(self.task_name)
-        _validate.whole("minimum_separation", self.minimum_separation, at_least=0)
+        validation.whole("minimum_separation", self.minimum_separation, at_least=0)
         for name in ("trust_seconds", "timer_seconds"):
-            _validate.whole(name, getattr(self, name))
+            validation.whole(name, getattr(self, name))
         for name in ("minimum_separation", "trust_seconds", "timer_seconds"):
-            limit = _validate.MAX_WHOLE if name == "minimum_separation" else _LONGEST_SECONDS
+            limit = validation.MAX_WHOLE if name == "minimum_separation" else _LONGEST_SECONDS
             if getattr(self, name) > limit:
                 raise InputValueError(
                     f"{name}={getattr(self, name)} is more than {limit}, the most that a client can store."
@@ -99,7 +99,7 @@ class DevicePolicy:
         Args:
             round_number: The round, counted from 1.
         """
-        index = _validate.whole("round_number", round_number)
+        index = validation.whole("round_number", round_number)
         min_sep = {
             "current_index": index,
             "minimum_separation": self.minimum_separation,
@@ -127,7 +127,7 @@ def separation_for(policy: ParticipationPolicy, rounds: int) -> int:
 
     Formal guarantee: of n rounds at least b' = max(b, ⌈n / k⌉) apart, there are at most ⌈n / b'⌉ ≤ k.
     """
-    rounds = _validate.whole("rounds", rounds)
+    rounds = validation.whole("rounds", rounds)
     return max(policy.min_sep, -(-rounds // policy.max_participations))
 
 

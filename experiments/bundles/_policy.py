@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputError, InputValueError
 
 from .names import POLICY
@@ -49,11 +49,11 @@ class ParticipationPolicy:
 
     def __post_init__(self) -> None:
         for name in ("min_sep", "max_participations"):
-            _validate.whole(name, getattr(self, name))
-        _validate.instance("fixed_epochs", self.fixed_epochs, bool, "pass True or False")
+            validation.whole(name, getattr(self, name))
+        validation.instance("fixed_epochs", self.fixed_epochs, bool, "pass True or False")
         for name in ("round_minutes", "timer_hours"):
-            _validate.positive(name, getattr(self, name))
-        needed = _validate.real("min_sep", self.min_sep) * self.round_minutes / _MINUTES
+            validation.positive(name, getattr(self, name))
+        needed = validation.real("min_sep", self.min_sep) * self.round_minutes / _MINUTES
         if self.timer_hours < needed:
             raise InputValueError(
                 f"timer_hours={self.timer_hours} is shorter than min_sep={self.min_sep} rounds of round_minutes="
@@ -63,12 +63,12 @@ class ParticipationPolicy:
     @classmethod
     def of(cls, participation: tff_mf.Participation, *, round_minutes: float) -> "ParticipationPolicy":
         """Returns the policy that enforces a schema, with a timer of `min_sep` rounds."""
-        minutes = _validate.positive("round_minutes", round_minutes)
+        minutes = validation.positive("round_minutes", round_minutes)
         return cls(
             min_sep=participation.min_sep,
             max_participations=participation.max_participations,
             round_minutes=minutes,
-            timer_hours=_validate.real("min_sep", participation.min_sep) * minutes / _MINUTES,
+            timer_hours=validation.real("min_sep", participation.min_sep) * minutes / _MINUTES,
             fixed_epochs=isinstance(participation, tff_mf.FixedEpoch),
         )
 

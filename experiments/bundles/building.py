@@ -9,7 +9,7 @@ import pathlib
 import stat
 from collections.abc import Mapping
 
-from tff_mf import _validate
+from tff_mf import validation
 
 from .. import reports
 from ..configuration import toml_file
@@ -51,7 +51,7 @@ def export(
     """
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
-        _validate.whole("population", population)
+        validation.whole("population", population)
     # A policy that no client can hold is refused before anything is built.
     DevicePolicy.of(policy, rounds=source.privacy.rounds, task_name="later" if task_name is None else task_name)
     with new_folder(out) as aside:

@@ -12,7 +12,7 @@ import shlex
 import stat
 import tempfile
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputError, InputValueError
 
 from ..output import files as output_files
@@ -70,8 +70,8 @@ class Trust:
     signature: pathlib.Path | None = None
 
     def __post_init__(self) -> None:
-        _validate.instance("signers", self.signers, pathlib.Path, "name OpenSSH's file of allowed signers")
-        _validate.instance("identity", self.identity, str, "give a name that is in the file of signers")
+        validation.instance("signers", self.signers, pathlib.Path, "name OpenSSH's file of allowed signers")
+        validation.instance("identity", self.identity, str, "give a name that is in the file of signers")
         if not self.identity.strip() or not self.identity.isprintable():
             raise InputValueError(f"identity={self.identity!r} is not a name: give one that is in the file of signers.")
 
@@ -256,6 +256,6 @@ def _read(name: str, path: pathlib.Path, at_most: int) -> bytes:
 
 def _stated_digest(manifest: bytes) -> str:
     try:
-        return _validate.digest("digest", json.loads(manifest)["digest"])
+        return validation.digest("digest", json.loads(manifest)["digest"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SignatureError(MANIFEST, "is not a manifest of tff-mf export, even if it is signed") from error

@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from tff_mf import _requires
+from tff_mf import required_packages
 from tff_mf.errors import InputError
 
 from .. import reports
@@ -57,7 +57,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     with checked_copy(folder, digest=digest) as (copy, found):
         if copy is None:
             return Verification(refused=found)
-        _requires.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+        required_packages.packages("Verifying", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
         progress.step("export again")
         with tempfile.TemporaryDirectory(prefix="tff-mf-export-") as again:
             try:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from tff_mf import _validate
+from tff_mf import validation
 
 _LONGEST = 4095
 _SHOWN = 60
@@ -48,8 +48,8 @@ def _check(value: Any, parameter: click.Parameter, context: click.Context) -> No
             refuse(f"has {len(value)} characters: paths and names have at most {_LONGEST}.")
         if any(unicodedata.category(each) in ("Cc", "Cs") or each in _REORDERING for each in value):
             refuse("has characters that are not text: leave them out, or rename the file.")
-    elif isinstance(value, int) and abs(value) > _validate.MAX_WHOLE:
-        refuse(f"does not fit in 64 bits: give a number of at most {_validate.MAX_WHOLE}.")
+    elif isinstance(value, int) and abs(value) > validation.MAX_WHOLE:
+        refuse(f"does not fit in 64 bits: give a number of at most {validation.MAX_WHOLE}.")
 
 
 def called(parameter: click.Parameter, context: click.Context) -> str:

@@ -8,7 +8,7 @@ import platform
 import re
 
 import tff_mf
-from tff_mf import _requires
+from tff_mf import required_packages
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
 _TRAINING = ("tensorflow", "tensorflow-privacy", "tensorflow-federated")
@@ -57,13 +57,13 @@ _LAYERS = (
         ("click", "dp_accounting", "numpy", "safetensors", "scipy"),
         "pip install tff-mf",
     ),
-    ("pictures", "--plot", ("matplotlib",), _requires.PLOT_COMMAND),
-    ("noise", "tff_mf.queries, audit", ("tensorflow", "tensorflow_privacy"), _requires.INSTALL_COMMAND),
+    ("pictures", "--plot", ("matplotlib",), required_packages.PLOT_COMMAND),
+    ("noise", "tff_mf.queries, audit", ("tensorflow", "tensorflow_privacy"), required_packages.INSTALL_COMMAND),
     (
         "training",
         "tff_mf.aggregators, train, compare, demo, export, verify",
         ("tensorflow", "tensorflow_privacy", "tensorflow_federated"),
-        _requires.INSTALL_COMMAND,
+        required_packages.INSTALL_COMMAND,
     ),
 )
 
@@ -74,7 +74,7 @@ def layers() -> list[Layer]:
         Layer(
             name=name,
             gives=gives,
-            missing=tuple(package for package in packages if not _requires.is_installed(package)),
+            missing=tuple(package for package in packages if not required_packages.is_installed(package)),
             remedy=_remedy(remedy),
         )
         for name, gives, packages, remedy in _LAYERS
@@ -82,8 +82,8 @@ def layers() -> list[Layer]:
 
 
 def _remedy(command: str) -> str:
-    if command == _requires.INSTALL_COMMAND and _requires.other_python():
-        return f"{_requires.other_python()}."
+    if command == required_packages.INSTALL_COMMAND and required_packages.other_python():
+        return f"{required_packages.other_python()}."
     return f"To have it, run: {command}"
 
 
@@ -109,16 +109,16 @@ def examine() -> list[Finding]:
     if not _any_of_tensorflow():
         return [*first, Finding(ok=True, text=f"Python {platform.python_version()}"), _working_folder()]
     # In another Python the pins cannot be installed, so that listing them would not help.
-    pinned = [] if _requires.other_python() else [*_packages(), _worker()]
+    pinned = [] if required_packages.other_python() else [*_packages(), _worker()]
     return [*first, _python(), _platform(), *pinned, _working_folder()]
 
 
 def _any_of_tensorflow() -> bool:
-    return any(_requires.is_installed(name.replace("-", "_")) for name in _TRAINING)
+    return any(required_packages.is_installed(name.replace("-", "_")) for name in _TRAINING)
 
 
 def _python() -> Finding:
-    other = _requires.other_python()
+    other = required_packages.other_python()
     return Finding(ok=not other, text=other or f"Python {platform.python_version()}")
 
 
@@ -150,14 +150,15 @@ def _packages() -> list[Finding]:
         findings.append(
             Finding(
                 ok=False,
-                text=f"not installed{training}: {', '.join(sorted(missing))}. Run: {_requires.INSTALL_COMMAND}",
+                text=f"not installed{training}: {', '.join(sorted(missing))}. Run: {required_packages.INSTALL_COMMAND}",
             )
         )
     if differing:
         findings.append(
             Finding(
                 ok=False,
-                text=f"not the pinned version: {', '.join(sorted(differing))}. Run: {_requires.INSTALL_COMMAND}",
+                text=f"not the pinned version: {', '.join(sorted(differing))}. "
+                f"Run: {required_packages.INSTALL_COMMAND}",
             )
         )
     if not findings:
@@ -169,10 +170,10 @@ def _worker() -> Finding:
     try:
         files = importlib.metadata.files("tensorflow-federated") or []
     except importlib.metadata.PackageNotFoundError:
-        return Finding(ok=False, text=f"TFF's worker is missing. Run: {_requires.INSTALL_COMMAND}")
+        return Finding(ok=False, text=f"TFF's worker is missing. Run: {required_packages.INSTALL_COMMAND}")
     workers = [pathlib.Path(str(file.locate())) for file in files if file.name == "worker_binary"]
     ok = any(os.access(worker, os.X_OK) for worker in workers)
-    remedy = "" if ok else f" cannot be run: {_requires.INSTALL_COMMAND}"
+    remedy = "" if ok else f" cannot be run: {required_packages.INSTALL_COMMAND}"
     return Finding(ok=ok, text=f"TFF's worker{remedy or ' can be run'}")
 
 

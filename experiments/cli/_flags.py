@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
@@ -66,11 +66,11 @@ class Flags:
         """Returns the workload of the flags, or None if none was named."""
         given = {name: getattr(self, name) for name in ("momentum", "warmup", "cooldown")}
         if self.workload is not None:
-            _validate.one_of("workload", self.workload, mechanism_names.WORKLOADS)
+            validation.one_of("workload", self.workload, mechanism_names.WORKLOADS)
         for name, kinds in (("momentum", _WITH_MOMENTUM), ("warmup", _WITH_RATES), ("cooldown", _WITH_RATES)):
             if given[name] is not None and self.workload not in kinds:
                 raise click.UsageError(f"--{name} goes with --workload {' or '.join(kinds)} only.")
-            if given[name] is not None and not _validate.nonnegative(name, given[name]) < 1:
+            if given[name] is not None and not validation.nonnegative(name, given[name]) < 1:
                 raise click.UsageError(f"--{name} {given[name]} must be below 1.")
         if self.workload in _WITH_MOMENTUM and self.momentum is None:
             raise click.UsageError(f"--momentum is missing: --workload {self.workload} needs it.")
@@ -81,7 +81,7 @@ class Flags:
         if self.workload is None:
             return None
         numbers = {name: value or 0.0 for name, value in given.items()}
-        return mechanism_names.workload(self.workload, rounds=_validate.whole("rounds", rounds), **numbers)
+        return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **numbers)
 
     def setting(
         self,
@@ -108,7 +108,7 @@ class Flags:
     def sampled(self) -> dict[str, Any] | None:
         """Returns population and cohort of --sampling, or None without it; refuses contradictory flags."""
         if self.population is not None:
-            _validate.whole("population", self.population)
+            validation.whole("population", self.population)
         if self.sampling is None:
             if self.clients_per_round is not None:
                 raise click.UsageError(
@@ -119,12 +119,12 @@ class Flags:
         for flag, value in (("--population", self.population), ("--clients-per-round", self.clients_per_round)):
             if value is None:
                 raise click.UsageError(f"{flag} is missing: --sampling {self.sampling} needs it.")
-        _validate.whole("clients_per_round", self.clients_per_round)
+        validation.whole("clients_per_round", self.clients_per_round)
         return {"kind": self.sampling, "population": self.population, "clients_per_round": self.clients_per_round}
 
     def check_sampling(self) -> None:
         """Refuses a sampling that no implemented theorem covers."""
-        _validate.one_of("sampling", self.sampling, amplification.KINDS)
+        validation.one_of("sampling", self.sampling, amplification.KINDS)
         if self.adjacency != "zero-out":
             raise click.UsageError(
                 f"--sampling {self.sampling} does not go with --adjacency {self.adjacency}: amplification is "
@@ -142,7 +142,7 @@ class Flags:
             return 1
         known = self.min_sep if self.min_sep is not None else self.bands
         if known is not None:
-            return _validate.whole("min_sep" if self.min_sep is not None else "bands", known)
+            return validation.whole("min_sep" if self.min_sep is not None else "bands", known)
         if file in mechanism_names.searched():
             raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has as many groups of clients.")
         assert self.rounds is not None

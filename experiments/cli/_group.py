@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tff_mf import _validate
+from tff_mf import validation
 
 from . import _boundary
 
@@ -70,7 +70,7 @@ class Group(click.Group):
         return found
 
     def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
-        meant = _validate.did_you_mean(name, self.list_commands(ctx))
+        meant = validation.did_you_mean(name, self.list_commands(ctx))
         see = f" See {ctx.command_path} --help." if meant == "." else ""
         raise click.UsageError(f"no such command {name!r}{meant}{see}", ctx)
 
@@ -92,7 +92,7 @@ def refusal(error: click.ClickException) -> str:
     """Returns the message of an error of click, with the nearest flag for a wrong one."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         flags = [flag for each in error.ctx.command.params for flag in each.opts if flag.startswith("--")]
-        return f"no such option {error.option_name!r}{_validate.did_you_mean(error.option_name, flags)}"
+        return f"no such option {error.option_name!r}{validation.did_you_mean(error.option_name, flags)}"
     return error.format_message()
 
 

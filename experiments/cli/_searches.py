@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
@@ -48,8 +48,8 @@ def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
     if (epsilon is None) != (delta is None):
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
     if epsilon is not None:
-        _validate.positive("epsilon", epsilon)
-        _validate.open_unit("delta", delta)
+        validation.positive("epsilon", epsilon)
+        validation.open_unit("delta", delta)
         if flags.sampling is None:
             flags.participation()
     if epsilon is None and flags.population is not None and flags.sampling is None:
@@ -150,9 +150,9 @@ def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Parti
         return flags.participation()
     if name != "banded":
         return tff_mf.SingleParticipation()
-    bands, rounds = _validate.whole("bands", _bands_given(own)), flags.rounds
+    bands, rounds = validation.whole("bands", _bands_given(own)), flags.rounds
     assert rounds is not None
-    return tff_mf.MinSep(min_sep=bands, max_participations=-(-_validate.whole("rounds", rounds) // bands))
+    return tff_mf.MinSep(min_sep=bands, max_participations=-(-validation.whole("rounds", rounds) // bands))
 
 
 def _bands_given(own: dict[str, Any]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.guarantees import ADJACENCIES
 
 from ..configuration import mechanism_names
@@ -32,7 +32,7 @@ class Words(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self._words:
             known = ", ".join(self._words)
-            self.fail(f"{value!r} is none of {known}{_validate.did_you_mean(str(value), self._words)}", param, ctx)
+            self.fail(f"{value!r} is none of {known}{validation.did_you_mean(str(value), self._words)}", param, ctx)
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

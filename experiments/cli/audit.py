@@ -42,15 +42,15 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
     `production:b100` and so on, or `identity`. Exit status 1 if a test fails.
     """
     import tff_mf
-    from tff_mf import _requires, _validate
+    from tff_mf import required_packages, validation
 
-    _requires.packages("Auditing", "tensorflow")
+    required_packages.packages("Auditing", "tensorflow")
     from .. import auditing, reports
     from ..output import files, progress
     from ..run_folder import names
 
     folder = pathlib.Path(what)
-    more = {"coordinates": coordinates, "noise_scale": _validate.positive("noise_scale", noise_scale)}
+    more = {"coordinates": coordinates, "noise_scale": validation.positive("noise_scale", noise_scale)}
     current = False
     if folder.is_dir():
         if any(value not in (None, False) for value in flags.values()):
@@ -89,7 +89,7 @@ def _of_artifact(
 ) -> dict[str, Any]:
     """Returns the claims for an artifact; options that were not given are those that it was optimized for."""
     import tff_mf
-    from tff_mf import _validate
+    from tff_mf import validation
 
     mechanism = _options.load_mechanism(what)
     optimized_for = mechanism.optimized_for
@@ -112,8 +112,8 @@ def _of_artifact(
         "mechanism": mechanism,
         "rounds": rounds,
         "participation": participation,
-        "noise_multiplier": _validate.positive("noise_multiplier", noise_multiplier),
-        "delta": _validate.open_unit("delta", 1e-6 if delta is None else delta),
+        "noise_multiplier": validation.positive("noise_multiplier", noise_multiplier),
+        "delta": validation.open_unit("delta", 1e-6 if delta is None else delta),
         "restart_every": restart_every,
         "adjacency": "zero-out" if adjacency is None else adjacency,
     }

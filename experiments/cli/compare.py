@@ -17,9 +17,9 @@ def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
 
     Finished runs are not repeated, so that an interrupted comparison continues. Exit status 1 if a run failed.
     """
-    from tff_mf import _requires
+    from tff_mf import required_packages
 
-    _requires.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
+    required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from .. import comparison
     from ..output import progress
 

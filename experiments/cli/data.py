@@ -24,9 +24,9 @@ def data() -> None:
 @_options.as_json
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     """Write docstrings as a data set: each module is a client, each English sentence an example."""
-    from tff_mf import _requires
+    from tff_mf import required_packages
 
-    _requires.packages("Writing a data set", "tensorflow_federated")
+    required_packages.packages("Writing a data set", "tensorflow_federated")
     from ..datasets.pydoc import write_pydoc
 
     names = [name.strip() for value in packages for name in value.split(",")]

@@ -21,9 +21,9 @@ def demo(out: str, as_json: bool) -> None:
 
     Writes summary.json, accuracy.png and both runs: about 4 minutes on 2 cores after installation.
     """
-    from tff_mf import _requires
+    from tff_mf import required_packages
 
-    _requires.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
+    required_packages.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from ..run_folder import folders
     from ..run_folder.names import SUMMARY
 

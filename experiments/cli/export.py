@@ -54,13 +54,13 @@ def export(
     the whole cohort and all of its noise. The printed digest identifies the whole bundle: keep it for `tff-mf verify`.
     With --sign, OpenSSH's ssh-keygen writes a signature of the bundle to manifest.json.sig in it.
     """
-    from tff_mf import _requires, _validate
+    from tff_mf import required_packages, validation
 
     # First, so that wrong values are refused before a data set is made.
-    _validate.positive("round_minutes", round_minutes)
+    validation.positive("round_minutes", round_minutes)
     if population is not None:
-        _validate.whole("population", population)
-    _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+        validation.whole("population", population)
+    required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles
     from ..bundles import signatures
     from ..output import progress

@@ -17,9 +17,9 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
     written.
     """
-    from tff_mf import _requires
+    from tff_mf import required_packages
 
-    _requires.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles
     from ..output import progress
 

@@ -43,9 +43,9 @@ def plan(
     cohorts are drawn at random and remain secret.
     """
     if plot is not None:
-        from tff_mf import _requires
+        from tff_mf import required_packages
 
-        _requires.packages("--plot", "matplotlib")
+        required_packages.packages("--plot", "matplotlib")
         from ..output import figures
 
         figures.checked_path(plot)

@@ -81,9 +81,9 @@ def train(
         _show(chosen, layer, as_json=as_json)
         return
     configuration = layers.configuration(layer)
-    from tff_mf import _requires
+    from tff_mf import required_packages
 
-    _requires.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..configuration import settings
     from ..datasets import named_data
     from ..output import progress

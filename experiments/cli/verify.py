@@ -57,14 +57,14 @@ def verify(
     The first line says what protects against a rewritten bundle: a digest from elsewhere, a signature, or nothing. Exit
     status 1 if the bundle must not be deployed; the wrong file is named.
     """
-    from tff_mf import _validate
+    from tff_mf import validation
 
     from .. import bundles
 
-    if _validate.whole("rounds", rounds) > _MOST_ROUNDS:
+    if validation.whole("rounds", rounds) > _MOST_ROUNDS:
         raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}; three rounds already run every graph.")
     if digest is not None:
-        _validate.digest("digest", digest)
+        validation.digest("digest", digest)
     folder = pathlib.Path(bundle)
     signed, found = _signed(folder, _trust(signers, identity, signature, revoked), digest)
     if found:

@@ -22,14 +22,14 @@ def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
     processes only. Other machines connect by an ssh tunnel or a TLS proxy of the same user: see docs/workers.md. With
     --public, everyone who reaches the port can connect.
     """
-    from tff_mf import _requires
+    from tff_mf import required_packages
     from tff_mf.errors import InputValueError
 
     if not 0 < port < 2**16:
         raise InputValueError(f"port={port} must lie between 1 and 65535.")
     if max_concurrent_clients >= 2**31:
         raise InputValueError(f"max_concurrent_clients={max_concurrent_clients} must be below 2^31.")
-    _requires.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    required_packages.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 
     with aggregators.running_worker(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from ..configuration import learning_rates
 from ..datasets import named_data
@@ -44,7 +44,7 @@ def run_comparison(
     Raises:
         InputError: If the specification or an argument is wrong; no run is started then.
     """
-    _validate.whole("jobs", jobs)
+    validation.whole("jobs", jobs)
     datasets = {run.configuration.dataset for run in _spec.read(spec)}
     folders.continued_folder(out)
     data_of = {dataset: named_data.data_file(dataset).absolute() for dataset in sorted(datasets)}

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputError, InputTypeError, InputValueError
 
 from .run import FIELDS, REQUIRED, RunConfiguration, checked_value
@@ -66,7 +66,7 @@ def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:
     known = list(known)
     for key in found:
         if key not in known:
-            meant = _validate.did_you_mean(key, known, always=True)
+            meant = validation.did_you_mean(key, known, always=True)
             raise InputValueError(f"{where}: {key!r} is not a known key{meant}")
 
 

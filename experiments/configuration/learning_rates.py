@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.losses import restart_errors
 
@@ -42,10 +42,10 @@ def effective_rmse(
     Raises:
         InputError: If an argument is of the wrong type or out of range.
     """
-    cohort = _validate.whole("cohort", cohort)
+    cohort = validation.whole("cohort", cohort)
     every = rounds if restart_every is None else restart_every
     error = restart_errors(mechanism, rounds, restart_every=every).rms
-    return error * _validate.nonnegative("noise_multiplier", noise_multiplier) / cohort
+    return error * validation.nonnegative("noise_multiplier", noise_multiplier) / cohort
 
 
 def rmse_of_plan(privacy: PrivacyPlan) -> float:
@@ -77,7 +77,7 @@ class Regression:
         Raises:
             InputValueError: If `rmse` is not above 0: the line is undefined without noise.
         """
-        return math.exp(self.slope * math.log(_validate.positive("effective_rmse", rmse)) + self.intercept)
+        return math.exp(self.slope * math.log(validation.positive("effective_rmse", rmse)) + self.intercept)
 
     def proposed(self, rmse: float, *, clip_norm: float = 1.0) -> float:
         """Returns the rate of the grid 1.7^i next to the line.
@@ -89,7 +89,7 @@ class Regression:
             >>> round(PAPER.proposed(0.333), 4)  # DP-SGD at ε = 1: table 4 has 0.0244
             0.0244
         """
-        rate = self.rate(rmse) / _validate.positive("clip_norm", clip_norm)
+        rate = self.rate(rmse) / validation.positive("clip_norm", clip_norm)
         return GRID_BASE ** round(math.log(rate, GRID_BASE))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate, registry
+from tff_mf import registry, validation
 from tff_mf.errors import InputValueError
 from tff_mf.workloads import ToeplitzWorkload
 
@@ -72,7 +72,7 @@ def load(name: str, rounds: int | None = None) -> tff_mf.Mechanism:
     if name in named:
         return named[name](rounds)
     if name.startswith(_PREFIX):
-        _validate.one_of("mechanism", name, production())
+        validation.one_of("mechanism", name, production())
     _check_exists(name, (*names(), *production()))
     return tff_mf.load(name)
 
@@ -99,7 +99,7 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
 
 def _check_exists(name: str, known: Sequence[str]) -> None:
     if "\0" not in name and not os.path.lexists(name):
-        meant = _validate.did_you_mean(name, known)
+        meant = validation.did_you_mean(name, known)
         raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(known)}{meant}")
 
 
@@ -122,7 +122,7 @@ def workload(
     Raises:
         InputValueError: If there is no workload of that name.
     """
-    _validate.one_of("workload", name, WORKLOADS)
+    validation.one_of("workload", name, WORKLOADS)
     rates = tff_mf.LinearSchedule(
         warmup_rounds=round(warmup * rounds),
         warmup_from=RAMP_FLOOR,
@@ -201,7 +201,7 @@ def search(name: str, *, rounds: int, participation: tff_mf.Participation | None
     if isinstance(given.get("workload"), tff_mf.PrefixSum):
         del given["workload"]
     if "objective" in given:
-        _validate.one_of("objective", given["objective"], ("rms", "max"))
+        validation.one_of("objective", given["objective"], ("rms", "max"))
         if "objective" not in kind.options and given["objective"] == kind.objective:
             del given["objective"]
     refuse_options(name, **given)

@@ -3,7 +3,7 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import ADJACENCIES
 from tff_mf.losses import Errors, restart_errors
@@ -45,8 +45,8 @@ class MechanismSetting:
     def __post_init__(self) -> None:
         self.participation.check(self.rounds)
         if self.restart_every is not None:
-            _validate.whole("restart_every", self.restart_every)
-        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+            validation.whole("restart_every", self.restart_every)
+        validation.one_of("adjacency", self.adjacency, ADJACENCIES)
         if self.workload is not None:
             self.workload.check(self.rounds)
 

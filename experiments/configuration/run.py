@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
@@ -113,7 +113,7 @@ class RunConfiguration:
         checked_cohort(self.clients_per_round, self.cohort)
         for name in ("buffers", "bands"):
             if getattr(self, name) is not None:
-                _validate.whole(name, getattr(self, name))
+                validation.whole(name, getattr(self, name))
         mechanism_names.check(
             self.mechanism,
             rounds=setting.searched_rounds,
@@ -181,7 +181,7 @@ class RunConfiguration:
         Raises:
             InputError: If a field is out of range.
         """
-        _validate.one_of("model", self.model, ARCHITECTURES)
+        validation.one_of("model", self.model, ARCHITECTURES)
         values = self._fields_of(TrainingSettings) | {
             "model": ModelConfig(architecture=self.model, **self._fields_of(ModelConfig)),
             "sampling": SamplingSettings(kind=self.sampling, **self._fields_of(SamplingSettings)),
@@ -254,8 +254,8 @@ def checked_value(name: str, value: Any, where: str) -> Any:
             checked = float(value) if number else value
         except OverflowError:
             raise InputValueError(f"{where}: {name} is a number of too many digits.") from None
-        if type(checked) is int and abs(checked) > _validate.MAX_WHOLE:
-            raise InputValueError(f"{where}: {name} is beyond 64 bits: give at most {_validate.MAX_WHOLE}.")
+        if type(checked) is int and abs(checked) > validation.MAX_WHOLE:
+            raise InputValueError(f"{where}: {name} is beyond 64 bits: give at most {validation.MAX_WHOLE}.")
         return checked
     words = {int: "a whole number", float: "a number", str: "a string"}
     raise InputTypeError(f"{where}: {name}={value!r} must be {' or '.join(words[kind] for kind in kinds)}.")

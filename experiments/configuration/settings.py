@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..sampling.settings import SamplingSettings
@@ -44,9 +44,9 @@ class ModelConfig:
     units: int = 670
 
     def __post_init__(self) -> None:
-        _validate.one_of("architecture", self.architecture, ARCHITECTURES)
+        validation.one_of("architecture", self.architecture, ARCHITECTURES)
         for name in ("vocab_size", "embedding_size", "units"):
-            _validate.whole(name, getattr(self, name))
+            validation.whole(name, getattr(self, name))
         largest = self.vocab_size * max(self.embedding_size, self.units if self.architecture == "conv" else 1)
         largest = max(largest, 4 * self.units * (self.embedding_size + self.units))
         if largest > _MOST_VALUES:
@@ -75,7 +75,7 @@ class ExecutionSettings:
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_every", "restarts"):
-            _validate.whole(name, getattr(self, name), at_least=0)
+            validation.whole(name, getattr(self, name), at_least=0)
         for address in self.workers:
             found = _ADDRESS.fullmatch(address)
             if found is None or not 0 < int(found[1] or 1) < 2**16:
@@ -146,21 +146,21 @@ class TrainingSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        _validate.one_of("algorithm", self.algorithm, ALGORITHMS)
-        _validate.one_of("server_optimizer", self.server_optimizer, SERVER_OPTIMIZERS)
-        _validate.clip_norm(self.clip_norm)
+        validation.one_of("algorithm", self.algorithm, ALGORITHMS)
+        validation.one_of("server_optimizer", self.server_optimizer, SERVER_OPTIMIZERS)
+        validation.clip_norm(self.clip_norm)
         for name in ("client_learning_rate", "server_learning_rate"):
-            _validate.positive(name, getattr(self, name))
+            validation.positive(name, getattr(self, name))
         for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
-            most = _MOST_EXAMPLES.get(name, _validate.MAX_WHOLE)
-            if _validate.whole(name, getattr(self, name)) > most:
+            most = _MOST_EXAMPLES.get(name, validation.MAX_WHOLE)
+            if validation.whole(name, getattr(self, name)) > most:
                 raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
-        if _validate.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
+        if validation.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
             raise InputValueError(f"seed={self.seed} must be at most {_LARGEST_SEED}.")
         if self.zeroing is not None:
-            _validate.positive("zeroing", self.zeroing)
+            validation.positive("zeroing", self.zeroing)
         for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
-            if not 0 <= _validate.real(name, getattr(self, name)) < 1:
+            if not 0 <= validation.real(name, getattr(self, name)) < 1:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
         if self.algorithm == "fed_sgd":
             self._check_a_single_gradient()
@@ -197,9 +197,9 @@ class TrainingSettings:
             raise InputValueError(f"run.json does not hold the settings of tff-mf train: {error}") from error
 
     def _check_adaptive_clipping(self) -> None:
-        _validate.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)
+        validation.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)
         if self.adaptive_clipping is not None:
-            _validate.open_unit("adaptive_clipping", self.adaptive_clipping)
+            validation.open_unit("adaptive_clipping", self.adaptive_clipping)
         elif self.adaptive_learning_rate != 1.0:
             raise InputValueError(
                 f"adaptive_learning_rate={self.adaptive_learning_rate!r} needs adaptive_clipping, the part of the "

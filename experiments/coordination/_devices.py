@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..bundles import ParticipationPolicy
@@ -41,9 +41,9 @@ class DeviceSettings:
 
     def __post_init__(self) -> None:
         for name in ("dropout", "late", "at_night", "by_day"):
-            if not 0 <= _validate.real(name, getattr(self, name)) <= 1:
+            if not 0 <= validation.real(name, getattr(self, name)) <= 1:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1].")
-        _validate.whole("seed", self.seed, at_least=0)
+        validation.whole("seed", self.seed, at_least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

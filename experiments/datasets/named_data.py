@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from . import _cache
@@ -44,7 +44,7 @@ def check_dataset(dataset: str) -> None:
     elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
             f"dataset={dataset!r} is neither `pydoc` nor `stackoverflow`, nor an existing file in StackOverflow's "
-            f"format{_validate.did_you_mean(dataset, _EMBEDDED)}"
+            f"format{validation.did_you_mean(dataset, _EMBEDDED)}"
         )
 
 

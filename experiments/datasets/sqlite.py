@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from . import _example_proto
@@ -81,7 +81,7 @@ def load_word_counts(path: str | os.PathLike, vocab_size: int | None = None) -> 
         InputTypeError: If `vocab_size` is not a whole number.
         InputValueError: If it is below 1, or the file is damaged.
     """
-    size = -1 if vocab_size is None else _validate.whole("vocab_size", vocab_size)
+    size = -1 if vocab_size is None else validation.whole("vocab_size", vocab_size)
     path = checked(path)
     query = "SELECT word, clients FROM word_counts ORDER BY clients DESC, word LIMIT ?"
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan
@@ -95,7 +95,7 @@ def check_aggregator(
     """Raises unless an aggregator adds the noise of the plan, and divides by its clients per round."""
     from ... import aggregators
 
-    _validate.instance(
+    validation.instance(
         "aggregator", aggregator, aggregators.MFAggregationFactory, "pass what build_mf_aggregator returns"
     )
     if aggregator.clients_per_round != plan.clients_per_round:

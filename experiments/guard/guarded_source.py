@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ... import aggregators
@@ -57,7 +57,7 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         draw: Draw,
         preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     ) -> None:
-        _validate.instance("guard", guard, RunGuard, "make one with open_guard")
+        validation.instance("guard", guard, RunGuard, "make one with open_guard")
         self._guard = guard
         self._datasets = ClientDatasets(client_data, preprocess_fn)
         self._draw = draw
@@ -192,7 +192,7 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
         guard: RunGuard,
         checkpoints: aggregators.CheckpointManager,
     ) -> None:
-        _validate.instance("guard", guard, RunGuard, "make one with open_guard")
+        validation.instance("guard", guard, RunGuard, "make one with open_guard")
         self._release_manager = aggregators.WriteAheadReleaseManager(release_manager, checkpoints)
         self._guard, self._checkpoints = guard, checkpoints
         self._seen = guard.last_round
@@ -212,7 +212,7 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
         """
         await self._checkpoints.saved()
         is_number = isinstance(key, int | np.integer) and not isinstance(key, bool)
-        number = _validate.whole("key", int(key)) if is_number else self._guard.last_round
+        number = validation.whole("key", int(key)) if is_number else self._guard.last_round
         if is_number:
             self._check_key(number)
         if number > 0:

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tff_mf import _validate
+from tff_mf import validation
 
 from .. import reports
 from ..output import locks
@@ -61,8 +61,8 @@ def open_guard(
         1
         ['carol']
     """
-    _validate.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
-    _validate.instance("sampler", sampler, str, "name what draws the cohorts")
+    validation.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
+    validation.instance("sampler", sampler, str, "name what draws the cohorts")
     folder = pathlib.Path(folder)
     if aggregator is not None:
         _checks.check_aggregator(aggregator, plan, clip_norm, more)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from .. import reports
@@ -114,7 +114,7 @@ class RunGuard:
             InputValueError: If the checkpoint belongs to another run, a later round was released, so that rounds would
                 be released twice, the round was never begun, or the state's noise is that of another number of rounds.
         """
-        number = _validate.whole("round_number", round_number, at_least=0)
+        number = validation.whole("round_number", round_number, at_least=0)
         _checks.check_run(run, self.run)
         with self._lock:
             _checks.check_drawn(state, self._noise, number, last_released=self._log.last_released)
@@ -126,7 +126,7 @@ class RunGuard:
         Raises:
             InputValueError: As `goes_on_after`, except for the state.
         """
-        number = _validate.whole("round_number", round_number, at_least=0)
+        number = validation.whole("round_number", round_number, at_least=0)
         if number < self._log.last_released:
             raise InputValueError(
                 f"round_number={number}: round {self._log.last_released} of the run in out={str(self._folder)!r} was "
@@ -145,7 +145,7 @@ class RunGuard:
         Raises:
             InputValueError: If the round was released or not begun, or is not far enough back.
         """
-        number = _validate.whole("round_number", round_number)
+        number = validation.whole("round_number", round_number)
         with self._lock:
             if not self._log.last_released < number <= self.next_round:
                 raise InputValueError(
@@ -194,7 +194,7 @@ class RunGuard:
             number,
             clients,
             divisor=self._record.divisor_or_default,
-            clip_norm=self._record.clip_norm if clip_norm is None else _validate.positive("clip_norm", clip_norm),
+            clip_norm=self._record.clip_norm if clip_norm is None else validation.positive("clip_norm", clip_norm),
             restarts=self._record.restarts_in(number),
         )
         self._last = number
@@ -231,7 +231,7 @@ class RunGuard:
             InputValueError: If the round was not begun, by this process or before its checkpoint, or the noise of the
                 state is that of another number of rounds: some round was begun and never computed.
         """
-        number = _validate.whole("round_number", round_number)
+        number = validation.whole("round_number", round_number)
         with self._lock:
             if state is not None and self.last_round != number:
                 raise InputValueError(

@@ -17,7 +17,7 @@ import matplotlib
 from matplotlib import figure, ticker
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from . import files
@@ -259,7 +259,7 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
         Traceback (most recent call last):
         tff_mf.errors.InputValueError: plot='losses.jpg' must end in .png, .svg or .pdf.
     """
-    _validate.instance(option, path, (str, os.PathLike), "pass the path of a picture")
+    validation.instance(option, path, (str, os.PathLike), "pass the path of a picture")
     path = pathlib.Path(path)
     if path.suffix.lower() not in ENDINGS:
         raise InputValueError(f"{option}={str(path)!r} must end in .png, .svg or .pdf.")

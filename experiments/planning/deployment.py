@@ -3,7 +3,7 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..configuration.mechanism_setting import MechanismSetting
@@ -49,14 +49,14 @@ class Deployment:
 
     def __post_init__(self) -> None:
         for name in ("population", "clients_per_round", "rounds"):
-            _validate.whole(name, getattr(self, name))
-        _validate.open_unit("delta", self.delta)
+            validation.whole(name, getattr(self, name))
+        validation.open_unit("delta", self.delta)
         widest = self.population // self.clients_per_round
         if widest < 1:
             raise InputValueError(
                 f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
             )
-        min_sep = widest if self.min_sep is None else _validate.whole("min_sep", self.min_sep)
+        min_sep = widest if self.min_sep is None else validation.whole("min_sep", self.min_sep)
         if min_sep > widest:
             raise InputValueError(
                 f"min_sep={min_sep} needs {min_sep * self.clients_per_round} clients, but population="
@@ -65,8 +65,8 @@ class Deployment:
         object.__setattr__(self, "min_sep", min(min_sep, self.rounds))
         most = participations(self.rounds, self.resolved_min_sep)
         limit = most if self.max_participations is None else self.max_participations
-        object.__setattr__(self, "max_participations", min(_validate.whole("max_participations", limit), most))
-        _validate.one_of("objective", self.objective, ("rms", "max"))
+        object.__setattr__(self, "max_participations", min(validation.whole("max_participations", limit), most))
+        validation.one_of("objective", self.objective, ("rms", "max"))
         # Checks the remaining fields.
         _ = self.setting
 

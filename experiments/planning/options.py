@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..configuration import mechanism_names
@@ -73,11 +73,11 @@ def options(
     if (epsilon is None) == (noise_multiplier is None):
         raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
     if epsilon is not None:
-        _validate.positive("epsilon", epsilon)
+        validation.positive("epsilon", epsilon)
     if noise_multiplier is not None:
-        _validate.nonnegative("noise_multiplier", noise_multiplier)
+        validation.nonnegative("noise_multiplier", noise_multiplier)
     if dimension is not None:
-        _validate.whole("dimension", dimension)
+        validation.whole("dimension", dimension)
     found = []
     searches = list(_searches(deployment))
     for name, rows, search, too_slow in progress.steps(searches, len(searches), "plan"):

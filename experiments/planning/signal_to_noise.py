@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..configuration import learning_rates
@@ -134,7 +134,7 @@ def of_plan(
     Raises:
         InputError: If the dimension is not a whole number above 0, or C has fewer rounds than the plan.
     """
-    _validate.whole("dimension", dimension)
+    validation.whole("dimension", dimension)
 
     def planned(sigma: float) -> float:
         return dataclasses.replace(privacy, noise_multiplier=sigma).epsilon

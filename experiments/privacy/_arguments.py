@@ -1,6 +1,6 @@
 """Checks of what a privacy plan is made from, before anything is computed."""
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 
@@ -13,11 +13,11 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
-    _validate.open_unit("delta", delta)
+    validation.open_unit("delta", delta)
     if epsilon is not None:
-        _validate.positive("epsilon", epsilon)
+        validation.positive("epsilon", epsilon)
     if noise_multiplier is not None:
-        _validate.nonnegative("noise_multiplier", noise_multiplier)
+        validation.nonnegative("noise_multiplier", noise_multiplier)
 
 
 def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
@@ -27,8 +27,8 @@ def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or the cohort is smaller than what simulates it.
     """
-    clients_per_round = _validate.whole("clients_per_round", clients_per_round)
-    cohort = clients_per_round if cohort is None else _validate.whole("cohort", cohort)
+    clients_per_round = validation.whole("clients_per_round", clients_per_round)
+    cohort = clients_per_round if cohort is None else validation.whole("cohort", cohort)
     if cohort < clients_per_round:
         raise InputValueError(
             f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
@@ -43,14 +43,14 @@ def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If one is out of range, or adaptive clipping has no restarts.
     """
-    if restart_every is not None and _validate.whole("restart_every", restart_every) >= rounds:
+    if restart_every is not None and validation.whole("restart_every", restart_every) >= rounds:
         raise InputValueError(
             f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "
             "it out."
         )
     if adaptive_count_stddev is None:
         return
-    _validate.positive("adaptive_count_stddev", adaptive_count_stddev)
+    validation.positive("adaptive_count_stddev", adaptive_count_stddev)
     if restart_every is None:
         raise InputValueError(
             f"adaptive_count_stddev={adaptive_count_stddev!r} needs restart_every: the clip norm adapts at restarts "

@@ -3,7 +3,7 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.amplification import bands_and_norm
 from tff_mf.errors import InputValueError
 
@@ -121,8 +121,8 @@ def bound_by(kind: str, groups: int, rounds: int) -> tff_mf.Participation:
     Raises:
         InputValueError: If an argument is out of range.
     """
-    _validate.one_of("sampling", kind, KINDS)
-    turns = -(-_validate.whole("rounds", rounds) // _validate.whole("groups", groups))
+    validation.one_of("sampling", kind, KINDS)
+    turns = -(-validation.whole("rounds", rounds) // validation.whole("groups", groups))
     schema = tff_mf.MinSep if kind == "poisson" else tff_mf.FixedEpoch
     return schema(min_sep=groups, max_participations=turns)
 

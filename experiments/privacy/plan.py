@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from .. import sampling
 from ..sampling import CohortPlan
@@ -248,7 +248,7 @@ def plan_privacy(
     check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
     cohort = checked_cohort(clients_per_round, cohort)
     if insecure_seed is not None:
-        _validate.whole("insecure_seed", insecure_seed, at_least=0)
+        validation.whole("insecure_seed", insecure_seed, at_least=0)
     check_restarts(participation.check(rounds), restart_every, adaptive_count_stddev)
     if noise_multiplier is None:
         assert epsilon is not None

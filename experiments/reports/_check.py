@@ -4,7 +4,7 @@ import os
 import pathlib
 from typing import Any
 
-from tff_mf import _validate
+from tff_mf import validation
 
 from ..output import strict_json
 from ..output.locks import FOLDER_LOCK
@@ -64,7 +64,7 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         InputValueError: If `run.json` is missing or damaged, `answers.json` is damaged, or the digest is not a digest.
     """
     if held is not None:
-        _validate.digest("digest", held)
+        validation.digest("digest", held)
     realised = has_begun(folder)
     recomputed = build(folder, realised=realised)
     found = [Finding(**each) for each in recomputed["findings"]]

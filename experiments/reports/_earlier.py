@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputError
 
 from ..run_folder.names import ANSWERS, AUDIT
@@ -117,7 +117,7 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
     Raises:
         InputValueError: If it is not a digest.
     """
-    _validate.digest("digest", held)
+    validation.digest("digest", held)
     has_it = isinstance(stored, dict) and _is_held(stored.get("digest"), held)
     if has_it and _has_digest(recomputed, stored, held):
         return []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..output import files, strict_json
@@ -89,18 +89,18 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "min_sep", "max_participations", "clients_per_round", "cohort"):
-            _validate.whole(name, getattr(self, name))
-        _validate.open_unit("delta", self.delta)
-        _validate.nonnegative("noise_multiplier", self.noise_multiplier)
-        _validate.positive("clip_norm", self.clip_norm)
+            validation.whole(name, getattr(self, name))
+        validation.open_unit("delta", self.delta)
+        validation.nonnegative("noise_multiplier", self.noise_multiplier)
+        validation.positive("clip_norm", self.clip_norm)
         for name in ("restart_every", "population"):
             if getattr(self, name) is not None:
-                _validate.whole(name, getattr(self, name))
+                validation.whole(name, getattr(self, name))
         for name in ("adaptive_count_stddev", "divisor"):
             if getattr(self, name) is not None:
-                _validate.positive(name, getattr(self, name))
-        _validate.one_of("participation", self.participation, (*_SCHEMAS, "SingleParticipation"))
-        _validate.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
+                validation.positive(name, getattr(self, name))
+        validation.one_of("participation", self.participation, (*_SCHEMAS, "SingleParticipation"))
+        validation.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
         schema = self.schema
         for name, value in (("min_sep", schema.min_sep), ("max_participations", schema.max_participations)):
             if getattr(self, name) != value:

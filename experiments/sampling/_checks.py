@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 # Schemas of nothing but how often, and how far apart, a client takes part.
@@ -38,7 +38,7 @@ def check_participation(participation: tff_mf.Participation) -> None:
 
 def generator(seed: int, stream: int = 0) -> np.random.Generator:
     """Returns a generator for cohorts, of a stream of its own for each use of one seed."""
-    seed = _validate.whole("seed", seed, at_least=0)
+    seed = validation.whole("seed", seed, at_least=0)
     # Stream 0 is the plain seed, of which the cohorts of earlier releases were drawn.
     entropy = seed if stream == 0 else np.random.SeedSequence(entropy=seed, spawn_key=(stream,))
     return np.random.Generator(np.random.PCG64(entropy))

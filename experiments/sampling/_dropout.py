@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from . import _checks
@@ -36,7 +36,7 @@ def without_dropped(plan: CohortPlan, dropout: float, *, seed: int) -> CohortPla
         InputTypeError: If `dropout` is not a number.
         InputValueError: If it is out of range.
     """
-    if not 0 <= _validate.real("dropout", dropout) < 1:
+    if not 0 <= validation.real("dropout", dropout) < 1:
         raise InputValueError(f"dropout={dropout!r} must lie in [0, 1).")
     if dropout == 0:
         return plan

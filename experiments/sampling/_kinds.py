@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from ._epochs import plan_fixed_epochs, plan_shuffled_epochs
 from ._min_sep import plan_cohorts
@@ -32,7 +32,7 @@ def planner_name(kind: str) -> str:
     Raises:
         InputError: If there is no such kind.
     """
-    return f"tff_mf.experiments.sampling.{_PLANNERS[_validate.one_of('sampling', kind, SAMPLING_KINDS)].__name__}"
+    return f"tff_mf.experiments.sampling.{_PLANNERS[validation.one_of('sampling', kind, SAMPLING_KINDS)].__name__}"
 
 
 def plan(
@@ -59,7 +59,7 @@ def plan(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the population cannot fill the cohorts.
     """
-    kind = _validate.one_of("sampling", settings.kind, SAMPLING_KINDS)
+    kind = validation.one_of("sampling", settings.kind, SAMPLING_KINDS)
     clock = {"timer_hours": settings.timer_hours, "round_minutes": settings.round_minutes} if kind == "timer" else {}
     return _PLANNERS[kind](
         client_ids=client_ids,

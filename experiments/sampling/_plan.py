@@ -8,7 +8,7 @@ import json
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from . import _checks
@@ -101,14 +101,14 @@ class CohortPlan:
         Raises:
             InputValueError: If the plan has no round `t`.
         """
-        t = _validate.whole("round", t, at_least=0)
+        t = validation.whole("round", t, at_least=0)
         if t >= self.rounds:
             raise InputValueError(f"round={t} is not planned: the plan has rounds={self.rounds}, counted from 0.")
         return tuple(self.client_ids[index] for index in self.indices[t] if index != NOBODY)
 
     def observed(self, rounds: int | None = None) -> ObservedParticipation:
         """Returns the participation in the first `rounds` cohorts as they are; None is all of them."""
-        indices = self.indices if rounds is None else self.indices[: _validate.whole("rounds", rounds)]
+        indices = self.indices if rounds is None else self.indices[: validation.whole("rounds", rounds)]
         when = np.repeat(np.arange(indices.shape[0]), indices.shape[1])
         who = indices.reshape(-1)
         when, who = when[who != NOBODY], who[who != NOBODY]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 
 from . import _checks
 from ._plan import CohortPlan
@@ -37,7 +37,7 @@ class CohortRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _checks.population(self.client_ids))
         for name in ("clients_per_round", "rounds"):
-            object.__setattr__(self, name, _validate.whole(name, getattr(self, name)))
+            object.__setattr__(self, name, validation.whole(name, getattr(self, name)))
         _checks.check_participation(self.participation)
         _checks.generator(self.seed)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ._min_sep import drawn
@@ -80,8 +80,8 @@ def plan_timer(
         indices = drawn(asked, generator, min_sep)
         kept = tff_mf.MinSep(min_sep=min_sep, max_participations=math.ceil(rounds / min_sep))
         return asked.planned(indices, kept)
-    minutes = _validate.positive("round_minutes", round_minutes)
-    wait = _validate.positive("timer_hours", timer_hours)
+    minutes = validation.positive("round_minutes", round_minutes)
+    wait = validation.positive("timer_hours", timer_hours)
     indices = _by_clock(asked, generator, wait, minutes / 60)
     everything = tff_mf.MinSep(min_sep=1, max_participations=rounds)
     observed = asked.planned(indices, everything).observed()

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from . import CohortPlan
@@ -59,7 +59,7 @@ class ClientDatasets:
         client_data: tff.simulation.datasets.ClientData,
         preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     ) -> None:
-        _validate.instance(
+        validation.instance(
             "client_data", client_data, tff.simulation.datasets.ClientData, "pass one of the splits of a data set"
         )
         self.client_ids = frozenset(client_data.client_ids)
@@ -102,7 +102,7 @@ class MinSepDataSource(tff.program.FederatedDataSource):
         preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     ):
         self._datasets = ClientDatasets(client_data, preprocess_fn)
-        _validate.instance("plan", plan, CohortPlan, "make one with plan_cohorts")
+        validation.instance("plan", plan, CohortPlan, "make one with plan_cohorts")
         missing = set(plan.client_ids).difference(self._datasets.client_ids)
         if missing:
             raise InputValueError(
@@ -139,7 +139,7 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
 
     def __init__(self, source: MinSepDataSource, next_round: int = 0):
         self._source = source
-        self._next_round = _validate.whole("first_round", next_round, at_least=0)
+        self._next_round = validation.whole("first_round", next_round, at_least=0)
         if self._next_round > source.plan.rounds:
             raise InputValueError(f"first_round={next_round} is beyond the plan's rounds={source.plan.rounds}.")
 
@@ -182,7 +182,7 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
             InputValueError: If `k` is another size, or all planned rounds were selected.
         """
         plan = self._source.plan
-        if k is not None and _validate.whole("k", k) != plan.clients_per_round:
+        if k is not None and validation.whole("k", k) != plan.clients_per_round:
             raise InputValueError(
                 f"k={k} is not the plan's clients_per_round={plan.clients_per_round}: the schema was checked for that."
             )

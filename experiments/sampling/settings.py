@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
@@ -23,7 +23,7 @@ class SamplingSettings:
     round_minutes: float | None = None
 
     def __post_init__(self) -> None:
-        _validate.one_of("sampling", self.kind, SAMPLING_KINDS)
+        validation.one_of("sampling", self.kind, SAMPLING_KINDS)
         clock = {"timer_hours": self.timer_hours, "round_minutes": self.round_minutes}
         given = {name: value for name, value in clock.items() if value is not None}
         if given and self.kind != "timer":
@@ -32,4 +32,4 @@ class SamplingSettings:
             missing = next(name for name in clock if name not in given)
             raise InputValueError(f"{next(iter(given))} needs {missing} too: a timer of hours needs to know rounds.")
         for name, value in given.items():
-            _validate.positive(name, value)
+            validation.positive(name, value)

@@ -1,6 +1,6 @@
 """`sensitivity` and `explain_sensitivity`: by the closed form that a mechanism registered, or by the structure of C."""
 
-from tff_mf import _validate, registry
+from tff_mf import registry, validation
 from tff_mf._sensitivity._claims import checked_claim
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf._sensitivity._structure import by_structure
@@ -57,8 +57,8 @@ def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Partic
         InputValueError: If the participations do not fit in `rounds`, C has fewer rounds, or its entries
             are too many or too large to compute with.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    _validate.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
     rounds = participation.check(mechanism.check(rounds))
     record = registry.find(mechanism)
     if record is not None and record.outside:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf._sensitivity import _fixed_epoch, _min_sep
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf._sensitivity.scale import scaled
@@ -23,7 +23,7 @@ def of_entries(mechanism: Mechanism, rounds: int, participation: Participation) 
         rounds: Number of rounds, checked by the mechanism and by `participation`.
         participation: The participation schema.
     """
-    encoder, scale = scaled(mechanism, mechanism.encoder(_validate.dense(rounds)))
+    encoder, scale = scaled(mechanism, mechanism.encoder(validation.dense(rounds)))
     result = of_matrix(encoder, participation)
     return dataclasses.replace(result, value=result.value * scale)
 

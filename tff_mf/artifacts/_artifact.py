@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from tff_mf import _validate, registry
+from tff_mf import registry, validation
 from tff_mf.artifacts import _file, _manifest
 from tff_mf.errors import ArtifactError, InputError, InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -37,8 +37,8 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
         InputValueError: If the file cannot be written, exists and may not be replaced, or the codec of a kind from
             outside loses something.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    _validate.instance("overwrite", overwrite, bool, "True or False")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("overwrite", overwrite, bool, "True or False")
     text = _file.path_of(path)
     # The hash and the writer of the file take memory as it lies, and `load` reads it row by row.
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in registry.tensors_of(mechanism).items()}

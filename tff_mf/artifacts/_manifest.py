@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tff_mf import _validate, _version, losses, registry
+from tff_mf import _version, losses, registry, validation
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
 from tff_mf.artifacts import _schemas
 from tff_mf.errors import InputTypeError, InputValueError
@@ -75,7 +75,7 @@ def kind_of(manifest: Any) -> registry.MechanismKind:
     if not isinstance(manifest, dict):
         raise InputTypeError("its manifest is not a JSON object")
     # First, because a newer format may have other keys.
-    version = _validate.whole("format_version", manifest.get("format_version"))
+    version = validation.whole("format_version", manifest.get("format_version"))
     if version > FORMAT_VERSION:
         raise InputValueError(
             f"its format_version={version} is newer than {FORMAT_VERSION}, the newest that tff-mf "
@@ -113,7 +113,7 @@ def _release(package: str) -> str:
 def _check_versions(versions: Any) -> None:
     _require_keys("versions", versions, set(_PACKAGES))
     for name, version in versions.items():
-        _validate.instance(f"versions.{name}", version, str, "the release that wrote the file")
+        validation.instance(f"versions.{name}", version, str, "the release that wrote the file")
 
 
 def _check_losses(claimed: Any, optimized_for: OptimizedFor | None) -> None:
@@ -128,7 +128,7 @@ def _check_losses(claimed: Any, optimized_for: OptimizedFor | None) -> None:
     _require_keys("losses", claimed, _LOSSES)
     for name, loss in claimed.items():
         if loss is not None:
-            _validate.positive(f"losses.{name}", loss)
+            validation.positive(f"losses.{name}", loss)
 
 
 def _losses(mechanism: Mechanism, optimized_for: OptimizedFor, sensitivity: float) -> dict[str, float | None]:
@@ -151,9 +151,9 @@ def _check_claim(claim: Any, mechanism: Mechanism) -> None:
             raise InputValueError("it states a sensitivity, but no setting that it is for")
         return
     _require_keys("sensitivity", claim, {"value", "exact", "rule"})
-    _validate.instance("sensitivity.exact", claim["exact"], bool, "true or false")
-    _validate.instance("sensitivity.rule", claim["rule"], str, "the name of a rule")
-    claimed = _validate.positive("sensitivity.value", claim["value"])
+    validation.instance("sensitivity.exact", claim["exact"], bool, "true or false")
+    validation.instance("sensitivity.rule", claim["rule"], str, "the name of a rule")
+    claimed = validation.positive("sensitivity.value", claim["value"])
     actual = _sensitivity(mechanism, mechanism.optimized_for).value
     # An older release may have stated a larger upper bound, which is valid.
     too_large = claimed > actual * (1 + _SENSITIVITY_TOLERANCE) and claim["exact"]
@@ -190,7 +190,7 @@ def _encode_fields(name: str, value: Any, kinds: Mapping[type, str]) -> dict[str
 
 
 def _decode_optimized_for(entry: Any) -> OptimizedFor:
-    _validate.instance("made_for", entry, dict, "an object")
+    validation.instance("made_for", entry, dict, "an object")
     present = {"workload", "duality_gap", "converged"} & set(entry)
     _require_keys("made_for", entry, {"rounds", "participation"} | present)
     optional: dict[str, Any] = {}
@@ -200,9 +200,9 @@ def _decode_optimized_for(entry: Any) -> OptimizedFor:
             fields = {**fields, "rates": _decode_schedule(fields["rates"])}
         optional["workload"] = _decode_fields("made_for.workload", fields, _schemas.WORKLOADS)
     if "duality_gap" in present:
-        optional["duality_gap"] = _validate.nonnegative("made_for.duality_gap", entry["duality_gap"])
+        optional["duality_gap"] = validation.nonnegative("made_for.duality_gap", entry["duality_gap"])
     if "converged" in present:
-        _validate.instance("made_for.converged", entry["converged"], bool, "true or false")
+        validation.instance("made_for.converged", entry["converged"], bool, "true or false")
         optional["converged"] = entry["converged"]
     participation = _decode_fields("made_for.participation", entry["participation"], _schemas.PARTICIPATIONS)
     return OptimizedFor(rounds=entry["rounds"], participation=participation, **optional)
@@ -214,15 +214,15 @@ def _decode_schedule(fields: Mapping[str, Any]) -> LinearSchedule:
 
 
 def _decode_fields(name: str, fields: Any, kinds: Mapping[str, type[Decoded]]) -> Decoded:
-    _validate.instance(name, fields, dict, "an object with its kind")
-    kind = _validate.one_of(f"{name}.kind", fields.get("kind"), tuple(kinds))
+    validation.instance(name, fields, dict, "an object with its kind")
+    kind = validation.one_of(f"{name}.kind", fields.get("kind"), tuple(kinds))
     names = {field.name for field in dataclasses.fields(kinds[kind])}
     _require_keys(name, fields, names | {"kind"})
     return kinds[kind](**{name: fields[name] for name in names})
 
 
 def _require_keys(name: str, entry: Any, keys: set[str]) -> None:
-    _validate.instance(name, entry, dict, "an object")
+    validation.instance(name, entry, dict, "an object")
     if set(entry) != keys:
         raise InputValueError(f"{name} has the keys {sorted(entry)} instead of {sorted(keys)}")
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _matrices, _validate
+from tff_mf import _matrices, validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms._search_status import SearchStatus
 from tff_mf.participation import Participation
@@ -37,13 +37,13 @@ class OptimizedFor:
 
     def __post_init__(self) -> None:
         remedy = "pass MinSep, FixedEpoch or SingleParticipation"
-        _validate.instance("participation", self.participation, Participation, remedy)
-        _validate.instance("workload", self.workload, Workload, "pass a workload such as tff_mf.Momentum")
+        validation.instance("participation", self.participation, Participation, remedy)
+        validation.instance("workload", self.workload, Workload, "pass a workload such as tff_mf.Momentum")
         object.__setattr__(self, "rounds", self.workload.check(self.participation.check(self.rounds)))
         if self.duality_gap is not None:
-            object.__setattr__(self, "duality_gap", _validate.nonnegative("duality_gap", self.duality_gap))
+            object.__setattr__(self, "duality_gap", validation.nonnegative("duality_gap", self.duality_gap))
         if self.converged is not None:
-            _validate.instance("converged", self.converged, bool, "True, False or None")
+            validation.instance("converged", self.converged, bool, "True, False or None")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Mechanism(abc.ABC):
 
     def __post_init__(self) -> None:
         if self.optimized_for is not None:
-            _validate.instance("optimized_for", self.optimized_for, OptimizedFor, "pass tff_mf.OptimizedFor or None")
+            validation.instance("optimized_for", self.optimized_for, OptimizedFor, "pass tff_mf.OptimizedFor or None")
             self.check(self.optimized_for.rounds)
 
     @property
@@ -74,7 +74,7 @@ class Mechanism(abc.ABC):
             InputTypeError: If `rounds` is not a whole number.
             InputValueError: If `rounds` is below 1 or above `max_rounds`.
         """
-        rounds = _validate.whole("rounds", rounds)
+        rounds = validation.whole("rounds", rounds)
         if self.max_rounds is not None and rounds > self.max_rounds:
             raise InputValueError(
                 f"rounds={rounds} is more than the {self.max_rounds} that this {self.kind} mechanism is defined for: "
@@ -112,10 +112,10 @@ class ToeplitzMechanism(Mechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
 
     def encoder(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.coefficients(_validate.dense(self.check(rounds))))
+        return _matrices.lower_toeplitz(self.coefficients(validation.dense(self.check(rounds))))
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.inverse_coefficients(_validate.dense(self.check(rounds))))
+        return _matrices.lower_toeplitz(self.inverse_coefficients(validation.dense(self.check(rounds))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class BandedMechanism(Mechanism):
         """
 
     def encoder(self, rounds: int) -> np.ndarray:
-        rounds = _validate.dense(self.check(rounds))
+        rounds = validation.dense(self.check(rounds))
         matrix = np.zeros((rounds, rounds))
         for offset, diagonal in enumerate(self.diagonals(rounds)[:rounds]):
             np.fill_diagonal(matrix[offset:], diagonal)

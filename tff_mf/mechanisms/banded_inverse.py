@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 
@@ -51,7 +51,7 @@ class BandedInverse(ToeplitzMechanism):
             InputTypeError: If `bands` is not a whole number.
             InputValueError: If `bands` is below 1.
         """
-        return cls(inverse_column=series.square_root(_validate.listable(bands, "bands")).tolist())
+        return cls(inverse_column=series.square_root(validation.listable(bands, "bands")).tolist())
 
     @property
     def bands(self) -> int:
@@ -60,11 +60,11 @@ class BandedInverse(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`, in O(rounds · bands)."""
-        return series.reciprocal(self.inverse_column, _validate.listable(rounds))
+        return series.reciprocal(self.inverse_column, validation.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
-        return series.padded(self.inverse_column, _validate.listable(rounds))
+        return series.padded(self.inverse_column, validation.listable(rounds))
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, inverse_column=series.float32(self.inverse_column))

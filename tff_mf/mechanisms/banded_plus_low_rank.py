@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
@@ -67,7 +67,7 @@ class BandedPlusLowRank(Mechanism):
 
     def decoder(self, rounds: int) -> np.ndarray:
         """Returns B, lower-triangular, float64 `[rounds, rounds]`."""
-        rounds = _validate.dense(self.check(rounds))
+        rounds = validation.dense(self.check(rounds))
         offsets = min(len(self.diagonals), rounds)
         decoder = np.tril(self.left[:rounds] @ self.right[:rounds].T, -offsets)
         for offset in range(offsets):

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 
@@ -54,7 +54,7 @@ class BandedToeplitz(ToeplitzMechanism):
             InputTypeError: If `bands` is not a whole number.
             InputValueError: If `bands` is below 1.
         """
-        return cls(column=series.inverse_square_root(_validate.listable(bands, "bands")).tolist())
+        return cls(column=series.inverse_square_root(validation.listable(bands, "bands")).tolist())
 
     @property
     def bands(self) -> int:
@@ -63,11 +63,11 @@ class BandedToeplitz(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`."""
-        return series.padded(self.column, _validate.listable(rounds))
+        return series.padded(self.column, validation.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C⁻¹, float64 `[rounds]`, in O(rounds · bands)."""
-        return series.reciprocal(self.column, _validate.listable(rounds))
+        return series.reciprocal(self.column, validation.listable(rounds))
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, column=series.float32(self.column))

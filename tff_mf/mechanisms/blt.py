@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import _production
 from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
@@ -77,7 +77,7 @@ class BLT(ToeplitzMechanism):
         Raises:
             InputValueError: If there is no such name.
         """
-        setting = _production.SETTINGS[_validate.one_of("name", name, cls.production_names())]
+        setting = _production.SETTINGS[validation.one_of("name", name, cls.production_names())]
         return cls(
             theta=setting.theta,
             omega=setting.omega,
@@ -129,11 +129,11 @@ def _numbers(name: str, values: object) -> tuple[float, ...]:
         raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per buffer.")
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
         raise InputValueError(f"{name}={values!r} must hold one number per buffer, and at least one.")
-    return tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
+    return tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
 
 
 def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
-    rounds = _validate.listable(rounds)
+    rounds = validation.listable(rounds)
     column = np.ones(rounds)
     powers = np.arange(rounds - 1)
     column[1:] = sum(

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
@@ -80,7 +80,7 @@ def _checked(matrix: object) -> np.ndarray:
         raise InputTypeError(f"matrix of type {given.dtype} must hold numbers.")
     if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
         raise InputValueError(f"matrix of shape {given.shape} must be square, with one row and one column per round.")
-    _validate.dense(len(given))
+    validation.dense(len(given))
     # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
     copy = given.astype(np.float64) + 0.0
     if not np.all(np.isfinite(copy)):

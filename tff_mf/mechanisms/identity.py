@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 
 
@@ -22,7 +22,7 @@ class Identity(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`."""
-        column = np.zeros(_validate.listable(rounds))
+        column = np.zeros(validation.listable(rounds))
         column[0] = 1.0
         return column
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 # Noise is computed in float32, where smaller numbers are 0 or lose digits, and larger ones are infinite.
@@ -20,7 +20,7 @@ def checked(name: str, values: object) -> tuple[float, ...]:
         raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per band.")
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
         raise InputValueError(f"{name}={values!r} must hold one number per band, and at least one.")
-    numbers = tuple(_validate.real(f"{name}[{index}]", value) for index, value in enumerate(values))
+    numbers = tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
     if not SMALLEST <= numbers[0] <= LARGEST:
         raise InputValueError(
             f"{name}[0]={numbers[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."

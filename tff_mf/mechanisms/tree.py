@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import tree_factors
 from tff_mf.mechanisms._mechanism import Mechanism
@@ -48,10 +48,10 @@ class Tree(Mechanism):
     variant: str = "full"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds))
+        object.__setattr__(self, "rounds", validation.whole("rounds", self.rounds))
         if self.rounds > _MOST_ROUNDS:
             raise InputValueError(f"rounds={self.rounds} exceeds the maximum of {_MOST_ROUNDS} rounds of a tree.")
-        _validate.one_of("variant", self.variant, ("full", "online"))
+        validation.one_of("variant", self.variant, ("full", "online"))
         super().__post_init__()
 
     @property
@@ -60,7 +60,7 @@ class Tree(Mechanism):
         return self.rounds
 
     def encoder(self, rounds: int) -> np.ndarray:
-        rounds = _validate.dense(self.check(rounds))
+        rounds = validation.dense(self.check(rounds))
         if self.variant == "full":
             return self._over_forest(tree_factors.full_encoder)[:rounds, :rounds]
         # Imported here: it takes a good part of the import time of the package.
@@ -69,7 +69,7 @@ class Tree(Mechanism):
         return solve_triangular(tree_factors.online_decoder(rounds), np.tri(rounds), lower=True)
 
     def inverse(self, rounds: int) -> np.ndarray:
-        rounds = _validate.dense(self.check(rounds))
+        rounds = validation.dense(self.check(rounds))
         if self.variant == "full":
             return self._over_forest(tree_factors.full_inverse)[:rounds, :rounds]
         return np.diff(tree_factors.online_decoder(rounds), axis=0, prepend=0.0)

@@ -3,9 +3,9 @@
 In `tff_mf` only `noise` and `queries` import TensorFlow.
 """
 
-from tff_mf import _requires
+from tff_mf import required_packages
 
-_requires.packages("Noise", "tensorflow")
+required_packages.packages("Noise", "tensorflow")
 
 from tff_mf.noise._stream import NoiseState as NoiseState  # noqa: E402
 from tff_mf.noise._stream import NoiseStream as NoiseStream  # noqa: E402

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _fingerprint, _keys, _past
@@ -82,10 +82,10 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def __init__(self, mechanism: _M, *, dimension: int, stddev: float, insecure_seed: int | None = None) -> None:
         self.mechanism = mechanism.cast_to_float32()
-        self._dimension = _validate.whole("dimension", dimension)
-        self._stddev = float32_at_least("stddev", _validate.nonnegative("stddev", stddev))
+        self._dimension = validation.whole("dimension", dimension)
+        self._stddev = float32_at_least("stddev", validation.nonnegative("stddev", stddev))
         if insecure_seed is not None:
-            insecure_seed = _validate.whole("insecure_seed", insecure_seed, at_least=0)
+            insecure_seed = validation.whole("insecure_seed", insecure_seed, at_least=0)
             if insecure_seed >= _INT64_LIMIT:
                 raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
         self._insecure_seed = insecure_seed
@@ -114,7 +114,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
             InputValueError: If it is below 1, or more than the stream is defined for.
         """
         limited = copy.copy(self)
-        limited._limit = self.mechanism.check(_validate.whole("rounds", rounds))
+        limited._limit = self.mechanism.check(validation.whole("rounds", rounds))
         if self._limit is not None and rounds > self._limit:
             raise InputValueError(f"rounds={rounds} is more than the {self._limit} that this stream is defined for.")
         return limited

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Banded, OptimizedFor
 from tff_mf.optimize._banded_levels import best_diagonals
@@ -61,7 +61,7 @@ def optimize_banded(
         InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
-    rounds = _validate.dense(_validate.whole("rounds", rounds))
+    rounds = validation.dense(validation.whole("rounds", rounds))
     bands = check_bands(bands, rounds)
     if participation is None:
         participation = MinSep(min_sep=bands, max_participations=(rounds - 1) // bands + 1)
@@ -71,7 +71,7 @@ def optimize_banded(
             f"bands={bands} exceeds min_sep={participation.min_sep}: columns that one client contributes to would "
             f"overlap. Take at most {participation.min_sep} bands."
         )
-    _validate.instance("unit_norms", unit_norms, bool, "True or False")
+    validation.instance("unit_norms", unit_norms, bool, "True or False")
     found = best_diagonals(
         optimized_for,
         bands,

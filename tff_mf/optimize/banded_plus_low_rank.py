@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedPlusLowRank, Mechanism
 from tff_mf.optimize._status import with_status
@@ -48,14 +48,14 @@ def optimize_banded_plus_low_rank(*, mechanism: Mechanism, diagonals: int, rank:
         InputValueError: If an argument is out of range, or the mechanism does not fit.
     """
     began = time.perf_counter()
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as a result of tff_mf.optimize_dense")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as a result of tff_mf.optimize_dense")
     optimized_for = mechanism.optimized_for
     if optimized_for is None or optimized_for.workload != PrefixSum():
         raise InputValueError(
             "mechanism must have an `optimized_for` whose workload is the prefix sum: pass one optimized for it."
         )
-    rounds = _validate.dense(optimized_for.rounds)
-    diagonals, rank = _validate.whole("diagonals", diagonals), _validate.whole("rank", rank)
+    rounds = validation.dense(optimized_for.rounds)
+    diagonals, rank = validation.whole("diagonals", diagonals), validation.whole("rank", rank)
     if diagonals + rank > rounds:
         raise InputValueError(f"diagonals={diagonals} and rank={rank} together exceed rounds={rounds}.")
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedToeplitz, OptimizedFor, series
 from tff_mf.optimize._descent import Descent, Value, descend, with_descent
@@ -72,16 +72,16 @@ def checked_arguments(
 ) -> Checked:
     """Returns the checked arguments of an optimizer of Toeplitz matrices."""
     workload = PrefixSum() if workload is None else workload
-    _validate.instance("workload", workload, ToeplitzWorkload, "take PrefixSum or Momentum, or optimize_banded")
-    optimized_for = OptimizedFor(rounds=_validate.listable(rounds), participation=participation, workload=workload)
+    validation.instance("workload", workload, ToeplitzWorkload, "take PrefixSum or Momentum, or optimize_banded")
+    optimized_for = OptimizedFor(rounds=validation.listable(rounds), participation=participation, workload=workload)
     bands = check_bands(bands, optimized_for.rounds)
-    _validate.one_of("objective", objective, ("rms", "max"))
+    validation.one_of("objective", objective, ("rms", "max"))
     return Checked(optimized_for, bands)
 
 
 def check_bands(bands: object, rounds: int) -> int:
     """Returns `bands` if a matrix over `rounds` rounds can have as many."""
-    bands = _validate.whole("bands", bands)
+    bands = validation.whole("bands", bands)
     if bands > rounds:
         raise InputValueError(f"bands={bands} exceeds rounds={rounds}: take at most one band per round.")
     return bands

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BLT, OptimizedFor
 from tff_mf.optimize._blt_loss import BLTLoss
@@ -77,8 +77,8 @@ def optimize_blt(
     """
     began = time.perf_counter()
     optimized_for = OptimizedFor(rounds=rounds, participation=participation)
-    wanted = None if buffers is None else _validate.whole("buffers", buffers)
-    objective = _validate.one_of("objective", objective, ("max", "rms"))
+    wanted = None if buffers is None else validation.whole("buffers", buffers)
+    objective = validation.one_of("objective", objective, ("max", "rms"))
     _check_size(optimized_for)
 
     optimum = _without_buffers(optimized_for, objective)

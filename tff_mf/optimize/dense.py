@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Dense, OptimizedFor
 from tff_mf.optimize import _dense_dual, _dense_search
@@ -65,7 +65,7 @@ def optimize_dense(
     began = time.perf_counter()
     workload = PrefixSum() if workload is None else workload
     optimized_for = OptimizedFor(rounds=rounds, participation=participation, workload=workload)
-    matrix = workload.matrix(_validate.dense(optimized_for.rounds))
+    matrix = workload.matrix(validation.dense(optimized_for.rounds))
     if not np.all(np.diagonal(matrix)):
         raise InputValueError(
             f"workload={workload!r} has a zero on its diagonal; every learning rate must be positive."

@@ -2,9 +2,9 @@
 
 from typing import Any as _Any
 
-from tff_mf import _renamed, _requires
+from tff_mf import _renamed, required_packages
 
-_requires.packages("A query", "tensorflow", "tensorflow_privacy")
+required_packages.packages("A query", "tensorflow", "tensorflow_privacy")
 
 from tff_mf.queries._adaptive_clipping import AdaptiveClipping as AdaptiveClipping  # noqa: E402
 from tff_mf.queries._adaptive_clipping import AdaptiveClippingQuery as AdaptiveClippingQuery  # noqa: E402

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import dp_accounting
 import tensorflow as tf
 
-from tff_mf import _validate, guarantees
+from tff_mf import guarantees, validation
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
@@ -34,9 +34,9 @@ class AdaptiveClipping:
     learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count_stddev", _validate.nonnegative("count_stddev", self.count_stddev))
-        object.__setattr__(self, "target_quantile", _validate.open_unit("target_quantile", self.target_quantile))
-        object.__setattr__(self, "learning_rate", _validate.nonnegative("learning_rate", self.learning_rate))
+        object.__setattr__(self, "count_stddev", validation.nonnegative("count_stddev", self.count_stddev))
+        object.__setattr__(self, "target_quantile", validation.open_unit("target_quantile", self.target_quantile))
+        object.__setattr__(self, "learning_rate", validation.nonnegative("learning_rate", self.learning_rate))
 
 
 class AdaptiveClippingState(NamedTuple):
@@ -114,9 +114,9 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
             insecure_seed=insecure_seed,
         )
         self._first_clip_norm = checked_clip_norm(clip_norm)
-        _validate.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
+        validation.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
         self._clipping = clipping
-        self._clients_per_round = _validate.positive("clients_per_round", clients_per_round)
+        self._clients_per_round = validation.positive("clients_per_round", clients_per_round)
         self._counts = build_stream(Identity(), dimension=1, stddev=clipping.count_stddev, insecure_seed=insecure_seed)
         self._stream = self._stream.bound_to(repr((float(self._first_clip_norm), clipping, self._clients_per_round)))
 
@@ -163,7 +163,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         below = 0.5 + tf.math.divide_no_nan(global_state.count, records)
         exponent = self._clipping.learning_rate * (self._clipping.target_quantile - tf.clip_by_value(below, 0.0, 1.0))
         clip_norm = global_state.clip_norm * tf.exp(exponent)
-        return self._begin(tf.clip_by_value(clip_norm, _validate.SMALLEST_CLIP_NORM, _validate.LARGEST_CLIP_NORM))
+        return self._begin(tf.clip_by_value(clip_norm, validation.SMALLEST_CLIP_NORM, validation.LARGEST_CLIP_NORM))
 
     def derive_metrics(self, global_state: AdaptiveClippingState) -> collections.OrderedDict[str, tf.Tensor]:
         """Returns the metrics of the base class and the clip norm, which is post-processing of what was released."""

@@ -10,7 +10,7 @@ import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import _validate, guarantees, registry
+from tff_mf import guarantees, registry, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import NoiseState, build_stream
@@ -80,7 +80,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
+        validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
         if not self.takes(mechanism):
             fields = "".join(f" with {name}={value!r}" for name, value in self._settings.items())
             raise InputTypeError(
@@ -91,7 +91,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         self._specs = record_specs
         self._leaves = _leaf_specs(record_specs)
         self._clip_norm = clipping.checked_clip_norm(clip_norm)
-        self._noise_multiplier = _validate.nonnegative("noise_multiplier", noise_multiplier)
+        self._noise_multiplier = validation.nonnegative("noise_multiplier", noise_multiplier)
         self._insecure = insecure_seed is not None
         self._stream = build_stream(
             mechanism,

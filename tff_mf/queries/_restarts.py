@@ -6,7 +6,7 @@ import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError
 from tff_mf.noise import NoiseState
 from tff_mf.participation import Participation
@@ -52,8 +52,8 @@ class RestartedQuery(tfp.RestartQuery):
             raise InputTypeError(
                 f"query={query!r} must be a query of tff_mf: restarts are accounted for by its mechanism."
             )
-        self._restart_every = query.mechanism.check(_validate.whole("restart_every", restart_every))
-        self._rounds = None if rounds is None else _validate.whole("rounds", rounds)
+        self._restart_every = query.mechanism.check(validation.whole("restart_every", restart_every))
+        self._rounds = None if rounds is None else validation.whole("rounds", rounds)
         query = query.bound_to(f"restart_every={self._restart_every}")
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
 

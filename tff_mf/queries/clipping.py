@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import _validate
+from tff_mf import validation
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
@@ -37,7 +37,7 @@ def checked_clip_norm(value: object) -> np.float32:
         InputTypeError: If it is not a number.
         InputValueError: If it is out of range.
     """
-    clip_norm = _validate.clip_norm(value)
+    clip_norm = validation.clip_norm(value)
     result = np.float32(clip_norm)
     return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
 

@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.registry._codec import Codec
@@ -102,7 +102,7 @@ def named(kind: str) -> MechanismKind:
         InputTypeError: If it is not text.
         UnknownKindError: If no such kind is registered: an `InputValueError`.
     """
-    _validate.instance("kind", kind, str, f"one of {', '.join(_KINDS)}")
+    validation.instance("kind", kind, str, f"one of {', '.join(_KINDS)}")
     if kind not in _KINDS:
         raise UnknownKindError(
             f"kind={kind!r} is none of the registered kinds {', '.join(_KINDS)}: import the module that registers it "
@@ -137,7 +137,7 @@ def registered(mechanism: Mechanism) -> MechanismKind:
     Raises:
         InputTypeError: If the exact class is not registered.
     """
-    _validate.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
     record = find(mechanism)
     if record is None:
         raise InputTypeError(
@@ -164,13 +164,13 @@ def _check_class(mechanism: type[Mechanism]) -> None:
 
 
 def _check_parts(record: MechanismKind) -> None:
-    _validate.instance("codec", record.codec, Codec, "pass registry.Codec, or None for one of the fields")
+    validation.instance("codec", record.codec, Codec, "pass registry.Codec, or None for one of the fields")
     for name in ("sensitivity", "stream"):
         value = getattr(record, name)
         if value is not None and not callable(value) and not (name == "stream" and isinstance(value, str)):
             raise InputTypeError(f"{name}={value!r} must be a function, or None.")
     if record.search is not None:
-        _validate.instance("search", record.search, Search, "pass registry.Search, or None")
+        validation.instance("search", record.search, Search, "pass registry.Search, or None")
 
 
 def _check_new(record: MechanismKind) -> None:

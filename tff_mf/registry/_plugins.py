@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Iterable
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 # Separated as in PATH.
@@ -53,7 +53,7 @@ def import_plugin(name: str) -> None:
         InputTypeError: If it is no text.
         InputValueError: If there is no such file or module, or its name is that of another module.
     """
-    _validate.instance("plugin", name, str, "give the path of a .py file, or the name of a module")
+    validation.instance("plugin", name, str, "give the path of a .py file, or the name of a module")
     if name.endswith(".py"):
         _import_file(pathlib.Path(name))
         return

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_mf import _validate
+from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from .. import layers
@@ -89,7 +89,7 @@ def load(name: str) -> Preset:
         InputValueError: If there is none of that name, or its file is wrong.
     """
     if name not in names():
-        meant = _validate.did_you_mean(name, names(), always=True)
+        meant = validation.did_you_mean(name, names(), always=True)
         raise InputValueError(f"preset={name!r} is none of {', '.join(names())}{meant}")
     return _parsed(name, _FOLDER / f"{name}.toml")
 
