@@ -33,7 +33,7 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
     """Returns ε for which one epoch of shuffled clients is (ε, δ)-DP: the smaller of two upper bounds.
 
     One is for a client that takes part once, in a round that is known; the other is amplified by shuffling. With fewer
-    than some hundreds of rounds per group, or little noise, the first is smaller: no useful amplified bound is known
+    than thousands of rounds per group, or little noise, the first is smaller: no useful amplified bound is known
     there.
 
     Formal guarantee:
