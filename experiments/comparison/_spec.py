@@ -21,6 +21,13 @@ _KEYS = ("preset", "run", "grid")
 # A small file can ask for more runs than fit in memory.
 _MOST_RUNS = 10_000
 # Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
+# Settings that came later, with their defaults: they are left out of a run's name, so that finished runs keep theirs.
+_LATER = {
+    field.name: field.default
+    for field in dataclasses.fields(RunConfiguration)
+    if field.name
+    in ("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer")
+}
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
 
@@ -135,7 +142,8 @@ def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[
         options = [f"{name.replace('_', ' ')} {values[name]}" for name in differing if values[name] is not None]
         label = ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
         data = data_of.get(values["dataset"])
-        known_by = json.dumps([values, data.name if data else values["dataset"]], sort_keys=True)
+        known = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
+        known_by = json.dumps([known, data.name if data else values["dataset"]], sort_keys=True)
         noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
         rate = values["server_learning_rate"]
         parts = [label, noise, f"rate{rate:g}" if isinstance(rate, float) else f"rate-{rate}", f"seed{values['seed']}"]

@@ -43,7 +43,7 @@ def production() -> tuple[str, ...]:
 
     Example:
         >>> production()[0]
-        'production:b400'
+        'production:b100'
     """
     return tuple(name for name in _named() if name.startswith(_PREFIX))
 

@@ -271,7 +271,7 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
         assert row["epsilon_if_cohorts_are_known"] >= row["amplified_epsilon"] * (1 - 1e-6)
     assert {row["bands"] for row in found["amplified"]} == {1, 2, 4}
     text = " ".join(invoke(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic_poisson").split())
-    assert "Only if cohorts are drawn at random and in secret" in text
+    assert "Only if cohorts are drawn at random and remain secret" in text
 
 
 def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):

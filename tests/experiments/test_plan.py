@@ -101,7 +101,7 @@ def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
 def test_a_limit_of_one_mechanism_is_noted_in_its_row():
     deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
     found = {each.name: each for each in options.options(deployment, noise_multiplier=5.0)}
-    assert "16384" in found["tree-full"].note
+    assert "16,384" in found["tree-full"].note
     assert found["identity"].mechanism is not None
 
 

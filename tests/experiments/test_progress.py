@@ -78,7 +78,7 @@ def test_a_command_has_a_bar_on_a_terminal_and_no_trace_of_one_elsewhere(tmp_pat
 
 
 ROUNDS = """
-from tff_mf.experiments import progress
+from tff_mf.experiments.output import progress
 with progress.rounds(4, "blt") as on_round:
     for number in (3, 4):
         on_round(number, {progress._ACCURACY: 0.25} if number == 4 else {})
@@ -104,7 +104,7 @@ import itertools, os, time
 os.environ.pop("COLUMNS", None)
 clock = itertools.count()
 time.time = lambda: float(next(clock))
-from tff_mf.experiments import progress
+from tff_mf.experiments.output import progress
 with progress.bar("banded-toeplitz", 400) as advance:
     for number in range(4):
         advance(10, "accuracy 0.2500, and what else there is to say of it")
@@ -131,7 +131,7 @@ def test_no_bar_is_wider_than_the_terminal(tmp_path, columns):
 
 
 def test_an_interrupted_bar_restores_the_cursor(tmp_path):
-    program = "import contextlib\nfrom tff_mf.experiments import progress\n"
+    program = "import contextlib\nfrom tff_mf.experiments.output import progress\n"
     program += "with contextlib.suppress(ValueError), progress.bar('x', 2):\n    raise ValueError"
     _, shown = on_a_terminal(program, tmp_path)
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")

@@ -216,7 +216,7 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
     ],
 )
 def test_a_run_is_resumed_with_its_own_settings_alone(small_data, tmp_path, begun, changes, field):
-    with pytest.raises(tff_mf.InputError, match=rf"{field}\w*=.*started with"):
+    with pytest.raises(tff_mf.InputError, match=rf"{field}\w*=.*began with"):
         run(small_data, begun, plan=privacy(**changes), resume=True)
 
 

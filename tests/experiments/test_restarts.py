@@ -289,7 +289,7 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     assert realised["clipping"]["restart_every"] == 2
     states = {each["name"]: each["state"] for each in realised["assumptions"]}
     assert (states["restarts"], states["clipping"]) == ("holds", "holds")
-    again = reports.read_plan(reports.read_configuration(out), tff_mf.load(out / "mechanism.safetensors"))
+    again = reports.plan_of(reports.read_configuration(out), tff_mf.load(out / "mechanism.safetensors"))
     assert again.epsilon == expected
 
 
@@ -305,7 +305,7 @@ def test_a_summary_without_its_restarts_is_found_out(by_command, tmp_path):
     alone = tff_mf.epsilon(tff_mf.Tree(2), 2, tff_mf.SingleParticipation(), noise_multiplier=8.0, delta=1e-6)
     try:
         (by_command.out / "summary.json").write_text(json.dumps({**stored, "epsilon": alone}))
-        assert any("summary.json says epsilon=" in each for each in critical(by_command.out))
+        assert any("epsilon" in each and "summary.json" in each for each in critical(by_command.out))
     finally:
         (by_command.out / "summary.json").write_text(json.dumps(stored, indent=2) + "\n")
 

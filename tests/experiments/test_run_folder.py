@@ -15,8 +15,8 @@ from tff_mf.experiments.run_folder import metrics, names, run_record
 from tff_mf.experiments.run_folder.same_settings import check_same
 
 PACKAGE = pathlib.Path(experiments.__file__).parent
-# runner.py is copied into bundles and imports nothing of this project.
-ALONE = "bundles/runner.py"
+# The runner is copied into bundles and imports nothing of this project.
+ALONE = "bundles/runner/_names.py"
 FILES = {value for name, value in vars(names).items() if name.isupper() and "." in value and "/" not in value}
 
 

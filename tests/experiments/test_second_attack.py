@@ -179,7 +179,7 @@ def test_a_plan_says_that_it_is_one(good, tmp_path):
     assert invoke(folder, "--check").exit_code == 0
     assert invoke(folder, "--check", "--digest", good[1]["digest"]).exit_code == 1
     done = invoke(folder)
-    assert "nothing ran here" in done.stderr
+    assert "nothing has run here" in done.stderr
     assert "\n\n**Planned: client-level" in done.stdout
 
 

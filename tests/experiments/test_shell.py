@@ -60,6 +60,7 @@ FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*
     "--help",
     "--version",
     "--no-deps",
+    "--plugin",
 }
 NUMBERS = [
     (name, max(option.opts, key=len), value)
@@ -248,7 +249,7 @@ def test_help_fits_and_breaks_no_flag(name, columns):
         (["account", "structured", *VALID["account"][1:]], "FILE='structured' is not a file, and none of blt, "),
         (["show", "production:b40"], "FILE='production:b40' must be one of"),
         (["audit", "nowhere"], "RUN|ARTIFACT='nowhere' is not a file"),
-        (["report", "."], "run='.' has no run.json"),
+        (["report", "."], "run='.' is not a run folder"),
         (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
     ],
 )

@@ -253,9 +253,9 @@ def test_unusable_trust_files_are_refused_first(release, tmp_path):
     shutil.copyfile(release.signers, writable)
     writable.chmod(0o666)
     for file, why in (
-        (inside, "is a file of the bundle itself"),
-        (tmp_path / "link", "is a file of the bundle itself"),
-        (release.folder / ".." / "bundle" / "allowed_signers", "is a file of the bundle itself"),
+        (inside, "is in the bundle itself"),
+        (tmp_path / "link", "is in the bundle itself"),
+        (release.folder / ".." / "bundle" / "allowed_signers", "is in the bundle itself"),
         (writable, "can be written by every user"),
         (tmp_path / "none", "does not exist"),
         (tmp_path / "pipe", "is not a file"),

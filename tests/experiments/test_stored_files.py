@@ -82,7 +82,7 @@ def test_a_report_in_other_words_is_refused_by_the_version_that_wrote_it(stored,
     (run / "report.md").write_text(reports.markdown(report))
     found, _ = call("report", run, "--check", code=1)
     refused(stored, found["findings"])
-    assert any("another statement" in each["text"] for each in found["findings"])
+    assert any("`statement` in report.json does not match" in each["text"] for each in found["findings"])
 
 
 def test_a_finished_run_that_was_changed_is_refused(stored, here):

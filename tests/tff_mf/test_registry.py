@@ -395,7 +395,7 @@ def test_a_codec_that_loses_the_setting_is_refused(tmp_path):
     decode = Codec.of_fields(kind).decode
     tff_mf.register_mechanism(kind, codec=lossy(kind, decode=lambda tensors, optimized_for: decode(tensors, None)))
     mechanism = kind(alpha=0.5, beta=0.75, optimized_for=tff_mf.OptimizedFor(rounds=9, participation=SCHEMA))
-    with pytest.raises(tff_mf.InputError, match="loses made_for"):
+    with pytest.raises(tff_mf.InputError, match="loses optimized_for"):
         tff_mf.save(mechanism, tmp_path / "file")
 
 
@@ -533,7 +533,7 @@ def test_a_subclass_inherits_nothing_from_a_kind_of_this_package(tmp_path):
     [
         (tff_mf.Identity(), "must be a subclass of tff_mf.Mechanism"),
         (int, "must be a subclass of tff_mf.Mechanism"),
-        (ToeplitzMechanism, "must define as_run, coefficients, inverse_coefficients"),
+        (ToeplitzMechanism, "must define cast_to_float32, coefficients, inverse_coefficients"),
         (HeavierTree, "must be decorated"),
     ],
 )

@@ -145,5 +145,5 @@ def test_nftables_reads_the_firewall():
 def test_socket_addresses_are_absolute_paths():
     assert ExecutionSettings(workers=("unix:/run/one.sock", "one.internal:7000")).workers
     for wrong in ("unix:", "unix:one.sock", "unix:/a path", "unix:/one,two", "localhost:0", "localhost"):
-        with pytest.raises(tff_mf.InputError, match="is no address"):
+        with pytest.raises(tff_mf.InputError, match="is not an address"):
             ExecutionSettings(workers=(wrong,))
