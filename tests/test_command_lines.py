@@ -101,7 +101,8 @@ class _Shell:
     def run(self, page: str, line: str) -> None:
         entry = _entry_of(page, line)
         for name, number in entry.writes.items():
-            (self.folder / name).write_text(_blocks(page, "toml")[number])
+            language = "python" if name.endswith(".py") else "toml"
+            (self.folder / name).write_text(_blocks(page, language)[number])
         if entry.before:
             self._done(entry.before)
         command = self._filled(line, entry)

@@ -463,7 +463,7 @@ def claim(**entries):
         (setting(duality_gap=-1.0), "duality_gap=-1.0"),
         (without("made_for"), "keys"),
         (without("sensitivity"), "keys"),
-        (changed(optimized_for=None), "no setting"),
+        (changed(made_for=None), "no setting"),
         (changed(sensitivity=None), "sensitivity"),
         (changed(optimized_for=[]), "made_for"),
         (setting(rounds=4), "needs 5 rounds"),
