@@ -59,7 +59,7 @@ def test_commands_that_need_it_say_so_in_one_line(command):
 
 def test_other_versions_of_python_are_not_advised_to_install_tff():
     finished = run(
-        "from tff_mf import required_packages\n_requires.PYTHON = (3, 0)\n"
+        "from tff_mf import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
         "sys.argv = 'tff-mf train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6'.split()\n"
         "from tff_mf.experiments.cli import main\nmain()"
     )
@@ -100,7 +100,8 @@ def test_doctor_accepts_tff_mf_alone_and_says_what_works():
 
 def test_doctor_advises_no_pins_that_this_python_cannot_have():
     finished = run(
-        f"from tff_mf import required_packages\n_requires.PYTHON = (3, 0)\nsys.argv = ['tff-mf', 'doctor']\n{DOCTOR}"
+        "from tff_mf import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
+        f"sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}"
     )
     assert finished.returncode == 0, finished.stderr
     (line,) = (line for line in finished.stdout.splitlines() if "training (" in line)
@@ -113,7 +114,7 @@ def test_doctor_fails_if_the_installed_packages_would_not_work():
     begun = "del sys.modules['tensorflow']\nimport importlib.machinery, types\n"
     begun += "sys.modules['tensorflow'] = module = types.ModuleType('tensorflow')\n"
     begun += "module.__spec__ = importlib.machinery.ModuleSpec('tensorflow', None)\n"
-    begun += "from tff_mf.experiments import environment\n"
+    begun += "from tff_mf.experiments.cli import _environment as environment\n"
     begun += "environment._packages = lambda: [environment.Finding(ok=False, text='not installed: x')]\n"
     finished = run(f"{begun}sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}")
     assert finished.returncode == 1, finished.stderr
