@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from tff_mf import gaussian, registry, validation
+from tff_mf import _matrices, gaussian, registry, validation
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
@@ -223,13 +223,14 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
     """
     registry.check_matrices(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
-        diagonals = np.array(mechanism.diagonals(validation.listable(rounds))[:rounds])
+        found = mechanism.diagonals(validation.listable(rounds))
+        diagonals = np.array(_matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])
         for offset, diagonal in enumerate(diagonals):
             diagonal[rounds - offset :] = 0
         used = np.flatnonzero(np.any(diagonals, axis=1))
         squares = np.sum(np.square(diagonals), axis=0)
     elif isinstance(mechanism, ToeplitzMechanism):
-        column = mechanism.coefficients(validation.listable(rounds))
+        column = _matrices.shaped("coefficients", mechanism.coefficients(validation.listable(rounds)), (rounds,))
         used, squares = np.flatnonzero(column), np.sum(np.square(column), keepdims=True)
     else:
         matrix = mechanism.encoder(validation.dense(rounds))

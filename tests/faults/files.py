@@ -114,6 +114,7 @@ class _Process:
             clients_per_round=3,
             insecure_seed=None,
             restart_every=None,
+            adaptive_count_stddev=None,
             adaptive_count_stddev_as_run=None,
         )
         with aggregators.tff_session():

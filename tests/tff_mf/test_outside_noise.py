@@ -95,7 +95,31 @@ def late(self, noise, state):
     return tf.where(state.round < 20, row, tf.zeros_like(row)), rows
 
 
+def wraps_too_early(self, noise, state):
+    """A memory of 40 rows that fails once it is full."""
+    memory, *rest = state.rows
+    row = noise - self.mechanism.alpha * memory
+    return tf.where(state.round < 40, row, noise), (self.mechanism.beta * memory + row, *rest)
+
+
+def remembers(self, noise, state):
+    """Memory that is not in the state, and that a restart does not clear."""
+    if not hasattr(self, "_memory"):
+        with tf.init_scope():
+            self._memory = tf.Variable(tf.zeros([self.dimension]))
+    row = noise - self.mechanism.alpha * self._memory
+    with tf.control_dependencies([self._memory.assign(self.mechanism.beta * self._memory + row)]):
+        return tf.identity(row), state.rows
+
+
+def only_small(self, noise, state):
+    row, rows = GeometricStream.step(self, noise, state)
+    return (row if self.dimension == 3 else tf.zeros_like(row)), rows
+
+
 HOSTILE = {
+    "is wrong after the rows of its memory": changed(row_count=property(lambda self: 40), step=wraps_too_early),
+    "has memory outside of the state": changed(step=remembers),
     "repeats noise": changed(step=repeats),
     "adds none": changed(step=lambda self, noise, state: (tf.zeros_like(noise), state.rows)),
     "adds 1 % less": changed(step=lambda self, noise, state: GeometricStream.step(self, noise * 0.99, state)),
@@ -114,6 +138,11 @@ def test_a_stream_that_is_not_the_inverse_times_the_noise_is_refused(stream):
     for use in (lambda: build_stream(mechanism, dimension=2, stddev=1.0), lambda: query_of(mechanism)):
         with pytest.raises(tff_mf.InputError, match="stream of kind 'geometric' is not C⁻¹z: row"):
             use()
+
+
+def test_a_stream_is_run_with_the_dimension_that_it_is_for():
+    with pytest.raises(tff_mf.InputError, match="is not C⁻¹z"):
+        build_stream(geometric(stream=changed(step=only_small)), dimension=2, stddev=1.0)
 
 
 def test_it_is_refused_in_the_graph_of_a_caller_too():

@@ -43,9 +43,7 @@ def sensitivity(mechanism: Mechanism, rounds: int, participation: Participation)
 def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns what `sensitivity` does, with the rule that gave it and whether it is exact.
 
-    Formal guarantee: that of `sensitivity`. For a class from outside of this package that registered a closed form, see
-    `register_mechanism`: where no rule is exact, the closed form is used if it lies between what a client attains and
-    the upper bound, and `rule` says so.
+    Formal guarantee: that of `sensitivity`. For a class from outside of this package, see `register_mechanism`.
 
     Example:
         >>> from tff_mf import BLT, MinSep

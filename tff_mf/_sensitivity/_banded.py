@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import _matrices, validation
 from tff_mf._sensitivity import _fixed_epoch, general
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf._sensitivity.scale import scaled
@@ -15,7 +15,8 @@ from tff_mf.participation import FixedEpoch, Participation
 
 def banded(mechanism: BandedMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity by the diagonals that are not all zero, whatever the mechanism says of its bands."""
-    diagonals = np.array(mechanism.diagonals(validation.listable(rounds))[:rounds])
+    found = mechanism.diagonals(validation.listable(rounds))
+    diagonals = np.array(_matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])
     for offset, diagonal in enumerate(diagonals):
         diagonal[rounds - offset :] = 0
     diagonals, scale = scaled(mechanism, diagonals)

@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import _matrices, validation
 from tff_mf._sensitivity import _fixed_epoch, patterns
 from tff_mf._sensitivity._result import SensitivityResult
 from tff_mf._sensitivity.scale import scaled
@@ -19,7 +19,8 @@ _MOST_PRODUCTS = 2**28
 
 def toeplitz(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
-    column, scale = scaled(mechanism, mechanism.coefficients(validation.listable(rounds)))
+    found = mechanism.coefficients(validation.listable(rounds))
+    column, scale = scaled(mechanism, _matrices.shaped("coefficients", found, (rounds,)))
     result = _toeplitz(column, participation)
     return dataclasses.replace(result, value=result.value * scale)
 

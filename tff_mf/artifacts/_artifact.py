@@ -105,7 +105,7 @@ def _shortened(reason: str) -> str:
 def _decode(data: bytes) -> Mechanism:
     text, tensors = _file.unpack(data)
     manifest = _manifest.parse(text)
-    axes = dict(_manifest.kind_of(manifest).codec.axes)
+    axes = dict(_manifest.kind_of(manifest).axes)
     found = {name: tensor.ndim for name, tensor in tensors.items()}
     if found != axes:
         raise InputValueError(f"its tensors and their axes are {found} instead of {axes}")

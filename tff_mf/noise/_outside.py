@@ -12,41 +12,59 @@ from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _keys
 from tff_mf.noise._stream import NoiseStream, float32_at_least
 
-_ROUNDS, _DIMENSION, _STDDEV = 32, 3, 1.5
+_FEWEST_ROUNDS, _MOST_ROUNDS, _DIMENSION = 32, 2**10, 3
+# In all rounds of a sample.
+_MOST_VALUES = 2**20
 # Of float32, relative to the sum of absolute values that a row is.
 _TOLERANCE = 1e-5
 
 
 def checked_stream(build: Callable[..., Any], mechanism: Mechanism, **arguments: Any) -> NoiseStream:
-    """Returns what `build` returns, after another that it builds has been run for some rounds.
+    """Returns what `build` returns, after others that it builds have been run for some rounds.
 
-    Formal guarantee: it is a `NoiseStream` of the dimension, standard deviation and seed that were asked for; and rows
-    0 to 31 of one with fresh keys, or as many as the mechanism has, are C⁻¹z to 1e-5, for C of the mechanism as cast to
-    float32 and the z of the keys that were drawn. Noise that is not C⁻¹z voids every guarantee of this package.
+    Formal guarantee: it is a `NoiseStream` of the dimension, standard deviation and seed that were asked for. With
+    fresh keys, the first rows (32, or twice its rows of memory and eight, or as many as the mechanism has) are C⁻¹z to
+    1e-5, for C of the mechanism as cast to float32 and the z of the keys that were drawn; so are those of a second run
+    of the same stream. Noise that is not C⁻¹z voids every guarantee of this package.
 
     Raises:
         InputTypeError: If it is no `NoiseStream`.
         InputValueError: If anything else does not hold; or if the matrices of the mechanism are not consistent.
     """
     stream = _built(build, mechanism, **arguments)
-    rounds = min(mechanism.max_rounds or _ROUNDS, _ROUNDS)
+    enough = min(max(_FEWEST_ROUNDS, 2 * stream.row_count + 8), _MOST_ROUNDS)
+    rounds = min(mechanism.max_rounds or enough, enough)
     registry.check_matrices(mechanism, rounds)
     cast = mechanism.cast_to_float32()
     registry.check_matrices(cast, rounds)
-    sample = _built(build, mechanism, dimension=_DIMENSION, stddev=_STDDEV, insecure_seed=None)
-    # The check must run now, also where the caller builds a graph.
-    with tf.init_scope():
-        rows, keys = (tensor.numpy() for tensor in tf.function(lambda: _run(sample, rounds), autograph=False)())
-        z = np.stack([_keys.standard_normal(tf.constant(key), _DIMENSION).numpy() for key in keys]) * _STDDEV
     inverse = cast.inverse(rounds)
+    dimensions = (
+        {_DIMENSION, arguments["dimension"]} if arguments["dimension"] <= _MOST_VALUES // rounds else {_DIMENSION}
+    )
+    for dimension in sorted(dimensions):
+        # Without noise there is nothing to compare.
+        stddev = arguments["stddev"] or 1.0
+        sample = _built(build, mechanism, dimension=dimension, stddev=stddev, insecure_seed=None)
+        # The check must run now, also where the caller builds a graph.
+        with tf.init_scope():
+            run = tf.function(lambda sample=sample: _run(sample, rounds), autograph=False)
+            for _ in range(2):
+                _compare(mechanism, sample, inverse, *(tensor.numpy() for tensor in run()))
+    return stream
+
+
+def _compare(
+    mechanism: Mechanism, sample: NoiseStream, inverse: np.ndarray, rows: np.ndarray, keys: np.ndarray
+) -> None:
+    drawn = [_keys.standard_normal(tf.constant(key), sample.dimension).numpy() for key in keys]
+    z = np.stack(drawn).astype(np.float64) * float(sample.stddev)
     error = np.abs(rows - inverse @ z) / (np.abs(inverse) @ np.abs(z))
     if not np.max(error) <= _TOLERANCE:
         first = int(np.argmax(~(np.max(error, axis=1) <= _TOLERANCE)))
         raise InputValueError(
-            f"the stream of kind {mechanism.kind!r} is not C⁻¹z: row {first} is {rows[first].tolist()} and must be "
-            f"{(inverse @ z)[first].tolist()}. There is no privacy with other noise."
+            f"the stream of kind {mechanism.kind!r} is not C⁻¹z: row {first} begins {rows[first][:3].tolist()} and "
+            f"must begin {(inverse @ z)[first][:3].tolist()}. There is no privacy with other noise."
         )
-    return stream
 
 
 def _built(build: Callable[..., Any], mechanism: Mechanism, **arguments: Any) -> NoiseStream:
@@ -73,7 +91,7 @@ def _run(stream: NoiseStream, rounds: int) -> tuple[tf.Tensor, tf.Tensor]:
 
     state = stream.init()
     shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)._replace(keys=tf.TensorShape([None, 2]))
-    rows = tf.TensorArray(tf.float32, rounds, element_shape=[_DIMENSION])
+    rows = tf.TensorArray(tf.float32, rounds, element_shape=[stream.dimension])
     _, rows, state = tf.while_loop(
         lambda index, *_: index < rounds,
         step,

@@ -76,7 +76,7 @@ class NoiseStream(abc.ABC, Generic[_M]):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        overridden = sorted(_FINAL & set(vars(cls)))
+        overridden = sorted(name for name in _FINAL if getattr(cls, name) is not getattr(NoiseStream, name))
         if overridden:
             raise InputTypeError(f"{cls.__name__} must not override {', '.join(overridden)}: define step instead.")
 

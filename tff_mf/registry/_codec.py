@@ -91,7 +91,11 @@ def _tensor(value: Any) -> np.ndarray:
 def _field(name: str, tensor: np.ndarray, axes: int, whole: bool) -> Any:
     if axes == 0:
         return whole_number(name, tensor) if whole else _number(name, tensor)
-    return tensor.tolist() if axes == 1 else tensor
+    if axes == 1:
+        return tensor.tolist()
+    matrix = np.array(tensor)
+    matrix.flags.writeable = False
+    return matrix
 
 
 def _axes_of(mechanism: type[Mechanism], name: str, hint: Any) -> int:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
@@ -74,6 +75,7 @@ def register_mechanism(
         stream=stream,
         search=search,
         named={} if named is None else dict(named),
+        outside=not _is_of_this_package(mechanism),
     )
     _check_parts(record)
     _check_new(record)
@@ -147,12 +149,21 @@ def registered(mechanism: Mechanism) -> MechanismKind:
     return record
 
 
+def _is_of_this_package(mechanism: type[Mechanism]) -> bool:
+    # Decided once, and by the module that really holds the class: its attributes can be changed.
+    module = mechanism.__module__
+    held = getattr(sys.modules.get(module), mechanism.__name__, None)
+    return module.split(".")[0] == "tff_mf" and held is mechanism
+
+
 def _check_class(mechanism: type[Mechanism]) -> None:
     if not isinstance(mechanism, type) or not issubclass(mechanism, Mechanism):
         raise InputTypeError(f"mechanism={mechanism!r} must be a subclass of tff_mf.Mechanism.")
     if inspect.isabstract(mechanism):
         missing = ", ".join(sorted(mechanism.__abstractmethods__))
         raise InputTypeError(f"mechanism {mechanism.__name__} must define {missing}.")
+    if mechanism.check is not Mechanism.check:
+        raise InputTypeError(f"mechanism {mechanism.__name__} must not override check: define max_rounds instead.")
     own = vars(mechanism)
     if "__dataclass_params__" not in own or not own["__dataclass_params__"].frozen:
         raise InputTypeError(f"mechanism {mechanism.__name__} must be decorated @dataclasses.dataclass(frozen=True).")

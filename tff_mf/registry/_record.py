@@ -9,7 +9,8 @@ from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
 from tff_mf.registry._codec import Codec
 
-_PACKAGE = "tff_mf"
+# Name of the tensor with the first rows and columns of C.
+SAMPLE = "encoder_sample"
 
 # Of the mechanism, the rounds and the schema; `None` where there is no closed form.
 Sensitivity = Callable[[Any, int, Participation], Any]
@@ -50,11 +51,13 @@ class MechanismKind:
         search: How one is found for a setting, or `None`.
         named: Mechanisms that need no search, by the names of the command line: functions of the rounds, which may be
             `None`.
+        outside: Whether the mechanism is defined outside of this package, so that everything is checked.
     """
 
     kind: str
     mechanism: type[Mechanism]
     codec: Codec
+    outside: bool
     sensitivity: Sensitivity | None = None
     stream: Stream | str | None = None
     search: Search | None = None
@@ -66,9 +69,12 @@ class MechanismKind:
         return self.kind.replace("_", "-")
 
     @property
-    def outside(self) -> bool:
-        """Whether the mechanism is defined outside of this package, so that all it says of itself is checked."""
-        return self.mechanism.__module__.split(".")[0] != _PACKAGE
+    def axes(self) -> Mapping[str, int]:
+        """Number of axes of each tensor of an artifact: those of the codec, and a sample of C for a class from outside.
+
+        With the sample, an artifact and the noise of a state belong to one C, also if the code that defines C changes.
+        """
+        return {**self.codec.axes, **({SAMPLE: 2} if self.outside else {})}
 
     def stream_builder(self) -> Stream | None:
         """Returns what builds the stream of noise, imported now if it was registered by name; `None` if there is none.
