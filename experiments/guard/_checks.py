@@ -103,6 +103,12 @@ def check_aggregator(
             f"aggregator divides by clients_per_round={aggregator.clients_per_round!r}, and the plan is for "
             f"{plan.clients_per_round}: build both with one number."
         )
+    # Keys that are repeated have the plan's fingerprint, so that past rounds can be verified.
+    if aggregator.insecure and plan.insecure_seed is None:
+        raise InputValueError(
+            "aggregator does not have the noise of the plan: its keys are known, by insecure_seed or repeating; pass "
+            "what build_mf_aggregator returns."
+        )
     clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every", plan.restart_every)
     accounted = more.get("adaptive_count_stddev", plan.adaptive_count_stddev)
     _check_counts(None if clipping is None else clipping.count_stddev, plan, accounted)

@@ -198,6 +198,14 @@ def test_an_aggregator_with_other_noise_is_refused(tmp_path, changes):
     right = aggregators.build_mf_aggregator(**arguments)
     changes = {name: tff_mf.Identity() if value is None else value for name, value in changes.items()}
     wrong = aggregators.build_mf_aggregator(**{**arguments, **changes})
+    repeating = right.repeating(np.zeros((3, 2), np.int64))
+    assert repeating.insecure
+    assert repeating.fingerprint == right.fingerprint
+    with (
+        pytest.raises(tff_mf.InputError, match="its keys are known"),
+        opening.open_guard(tmp_path / "known", plan(), clip_norm=1.0, sampler="x", aggregator=repeating),
+    ):
+        pass
     with opening.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
         pass
     with (

@@ -216,6 +216,10 @@ def test_keys_are_repeated_by_a_query_that_was_asked_to():
     np.testing.assert_array_equal(repeated, keys)
     np.testing.assert_array_equal(again, released)
     assert not np.any(two_rounds(query)[1] == keys)
+    assert query.repeating(keys).insecure
+    assert not query.insecure
+    with pytest.raises(tff_mf.InputError, match="no privacy guarantee"):
+        query.repeating(keys).dp_event(2, tff_mf.SingleParticipation())
     for wrong in (keys.astype(np.int32), keys[:, :1], keys[0]):
         with pytest.raises(tff_mf.InputError, match="must be int64"):
             query.repeating(wrong)

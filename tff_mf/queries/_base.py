@@ -107,8 +107,12 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return bound
 
     def repeating(self, keys: Any) -> Self:
-        """Returns the same query with the keys of past rounds, for verification only: see `NoiseStream.repeating`."""
+        """Returns the same query with the keys of past rounds, for verification only: see `NoiseStream.repeating`.
+
+        Formal guarantee: it is `insecure` and states none, because its noise is known.
+        """
         repeating = copy.copy(self)
+        repeating._insecure = True
         repeating._stream = self._stream.repeating(keys)
         return repeating
 
@@ -155,7 +159,10 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
         if self._insecure:
-            raise InputValueError("insecure_seed was given: TEST ONLY, such a run has no privacy guarantee.")
+            raise InputValueError(
+                "insecure_seed was given, or keys are repeated: TEST ONLY, such a run has no privacy guarantee. Build "
+                "the query without either."
+            )
         return guarantees.guarantee(
             self._mechanism,
             rounds,
