@@ -16,6 +16,8 @@ _HELP = {
     "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
     "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
     "bands": "Bands of an optimized banded kind; --min-sep if not given.",
+    "unit_norms": "Columns of norm 1 of a banded matrix, or norms fitted to the participation, for less RmsLoss.",
+    "objective": "Loss that the mechanism is optimized for: rms or max; that of its kind if not given.",
     "rounds": _options.help_of("rounds"),
     "clients_per_round": "Clients that train in a round.",
     "restart_every": _options.help_of("restart_every"),
@@ -25,6 +27,8 @@ _HELP = {
     "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
+    "schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with --sampling "
+    "fixed_epochs and cyclic_poisson.",
     "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
@@ -54,12 +58,15 @@ _HELP = {
     "evaluation_examples": "Sentences of the test clients to evaluate on.",
     "seed": "Seed of cohorts and initial model, never of noise.",
 }
-_TYPES = {"int": int, "float": float, "str": str}
+_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
+_PAIRS = {"unit_norms": "--unit-norms/--free-norms"}
 _WORDS = {
     "dataset": _types.DATASET,
     "mechanism": _types.MECHANISM,
     "workload": _types.WORKLOAD,
     "sampling": _types.SAMPLING,
+    "schema": _types.SCHEMA,
+    "objective": _types.OBJECTIVE,
     "algorithm": _types.ALGORITHM,
     "model": _types.MODEL,
     "server_optimizer": _types.SERVER_OPTIMIZER,
@@ -81,7 +88,7 @@ def flags(command: Callable[..., Any]) -> Callable[..., Any]:
         if default is dataclasses.MISSING:
             shown = "  [required]"
         kind: Any = _Rate() if field.name == "server_learning_rate" else _WORDS.get(field.name) or _type_of(field)
-        flag = "--" + field.name.replace("_", "-")
+        flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
         command = click.option(flag, field.name, type=kind, default=None, help=_HELP[field.name] + shown)(command)
     return command
 

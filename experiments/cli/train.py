@@ -124,11 +124,13 @@ def _checked(
     resume: bool,
 ) -> tuple["PrivacyPlan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
+    from ..configuration import begun
     from ..datasets import named_data
     from ..output import files
     from ..run_folder import folders
 
     if resume:
+        configuration = begun.with_schema(configuration, folder)
         configuration.training_settings()
     else:
         configuration.check()

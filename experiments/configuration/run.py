@@ -11,7 +11,7 @@ from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
-from ..sampling.settings import SamplingSettings
+from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names
 from .mechanism_setting import MechanismSetting
 from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
@@ -29,9 +29,13 @@ class RunConfiguration:
     Attributes:
         dataset: `pydoc`, `stackoverflow`, `sqlite:FILE` or a file.
         mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
+        unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
+        objective: Loss that the mechanism is optimized for, "rms" or "max"; None is that of its kind.
         workload: What the mechanism is optimized for.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.
+        schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the strictest one that
+            the sampling keeps.
 
     Example:
         >>> RunConfiguration(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -45,6 +49,8 @@ class RunConfiguration:
     mechanism: str = "blt"
     buffers: int | None = None
     bands: int | None = None
+    unit_norms: bool | None = None
+    objective: str | None = None
     workload: str = "prefix_sum"
     restart_every: int | None = None
     cohort: int | None = None
@@ -53,6 +59,7 @@ class RunConfiguration:
     sampling: str = SamplingSettings.kind
     timer_hours: float | None = SamplingSettings.timer_hours
     round_minutes: float | None = SamplingSettings.round_minutes
+    schema: str | None = None
     dropout: float = TrainingSettings.dropout
     epsilon: float | None = None
     noise_multiplier: float | None = None
@@ -82,11 +89,15 @@ class RunConfiguration:
     def participation(self) -> tff_mf.Participation:
         """Returns the schema that the guarantee is for.
 
-        There is no default: single participation, the obvious one, gives the smallest ε.
+        There is no default for its numbers: single participation, the obvious one, gives the smallest ε.
+
+        Formal guarantee: it is a `FixedEpoch` only if all cohorts of the sampling keep it, and the log of a run is
+        checked against the schema itself.
 
         Raises:
             InputValueError: If a field is missing or out of range.
         """
+        kind = self._schema()
         if self.max_participations == 1 and self.min_sep is None:
             return tff_mf.SingleParticipation()
         fields = {"min_sep": self.min_sep, "max_participations": self.max_participations}
@@ -96,7 +107,19 @@ class RunConfiguration:
                 f"{' and '.join(missing)} missing: say how often a client may take part, "
                 "for single participation with max_participations=1."
             )
-        return tff_mf.MinSep(min_sep=self.min_sep, max_participations=self.max_participations)
+        return kind(min_sep=self.min_sep, max_participations=self.max_participations)
+
+    def _schema(self) -> type[tff_mf.MinSep] | type[tff_mf.FixedEpoch]:
+        if self.schema is not None:
+            validation.one_of("schema", self.schema, SCHEMAS)
+        fixed = self.sampling in FIXED_EPOCH_KINDS
+        if self.schema == "fixed_epoch" and not fixed:
+            raise InputValueError(
+                f"schema='fixed_epoch' does not go with sampling={self.sampling!r}, after which a client may come back "
+                f"in another place of an epoch: take sampling={' or '.join(map(repr, FIXED_EPOCH_KINDS))}, or leave "
+                "schema out."
+            )
+        return tff_mf.FixedEpoch if fixed and self.schema != "min_sep" else tff_mf.MinSep
 
     def check(self) -> None:
         """Refuses what can be refused before anything is optimized, trained or written.
@@ -119,6 +142,8 @@ class RunConfiguration:
             rounds=setting.searched_rounds,
             buffers=self.buffers,
             bands=self.bands,
+            unit_norms=self.unit_norms,
+            objective=self.objective,
             workload=setting.searched_workload,
         )
 
@@ -148,7 +173,13 @@ class RunConfiguration:
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting().named(self.mechanism, buffers=self.buffers, bands=self.bands)
+        return self.mechanism_setting().named(
+            self.mechanism,
+            buffers=self.buffers,
+            bands=self.bands,
+            unit_norms=self.unit_norms,
+            objective=self.objective,
+        )
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> PrivacyPlan:
         """Returns the guarantee of a run with `mechanism`.
@@ -257,5 +288,5 @@ def checked_value(name: str, value: Any, where: str) -> Any:
         if type(checked) is int and abs(checked) > validation.MAX_WHOLE:
             raise InputValueError(f"{where}: {name} is beyond 64 bits: give at most {validation.MAX_WHOLE}.")
         return checked
-    words = {int: "a whole number", float: "a number", str: "a string"}
+    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     raise InputTypeError(f"{where}: {name}={value!r} must be {' or '.join(words[kind] for kind in kinds)}.")
