@@ -77,6 +77,11 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
                 f"{name}={getattr(configuration, name)!r} cannot be exported: bundles support neither restarts of the "
                 "noise nor adaptive clipping; train without them, or serve the process from TFF."
             )
+    if configuration.initial_model is not None:
+        raise InputValueError(
+            f"initial_model={configuration.initial_model!r} cannot be exported: a bundle starts from a model that is "
+            "drawn with its seed. Publish the trained model with tff-mf export-model, or serve the process from TFF."
+        )
     if not path.is_dir():
         configuration.check()
     begun = folders.begun_mechanism(path) if path.is_dir() else None

@@ -41,6 +41,7 @@ _HELP = {
     "adaptive_learning_rate": "With --adaptive-clipping: how fast the clip norm follows, as an exponent.",
     "zeroing": "Updates with an entry larger than this are set to zero.",
     "algorithm": "fed_avg, or fed_sgd: clients send the mean gradient over their examples.",
+    "initial_model": "The model.safetensors of another run's folder, to start from: public, or accounted for by you.",
     "model": "lstm (the papers') or conv.",
     "vocab_size": "Most frequent words to know.",
     "embedding_size": "Width of the word embedding.",

@@ -129,15 +129,18 @@ def _checked(
     from ..output import files
     from ..run_folder import folders
 
+    begun_with = None
     if resume:
-        configuration = begun.with_schema(configuration, folder)
-        configuration.training_settings()
+        configuration, begun_with = begun.with_schema(configuration, folder), begun.initial_model(folder)
+        configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()
     # A mechanism that differed in its last digit could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folders.resumable_folder(folder)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
-    settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
+    settings = configuration.training_settings(
+        configuration.chosen_rate(privacy), tensorboard=tensorboard, begun_with=begun_with
+    )
     named_data.check_dataset(configuration.dataset)
     if not resume:
         folders.check_new(files.made_folder(folder))

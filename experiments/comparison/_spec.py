@@ -17,6 +17,7 @@ from ..configuration import layers, presets, toml_file
 from ..configuration.layers import Layer
 from ..configuration.run import FIELDS, RunConfiguration, checked_value
 from ..datasets import named_data
+from ..output import files
 
 _KEYS = ("preset", "run", "grid")
 # A small file can ask for more runs than fit in memory.
@@ -150,6 +151,8 @@ def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[
         if known.get("schema") is None and isinstance(layers.configuration(layer).participation(), tff_mf.FixedEpoch):
             # An earlier release accounted for the same settings as MinSep, with more noise.
             known["schema"] = "fixed_epoch"
+        if values["initial_model"] is not None:
+            known["initial_model"] = files.file_hash(pathlib.Path(values["initial_model"]))
         known_by = json.dumps([known, data.name if data else values["dataset"]], sort_keys=True)
         noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
         rate = values["server_learning_rate"]

@@ -5,6 +5,7 @@ import pathlib
 
 import tff_mf
 
+from ..run_folder.initial_model import InitialModel, of_settings
 from ..run_folder.names import RUN_JSON
 from ..run_folder.run_record import read_record
 from .run import RunConfiguration
@@ -31,3 +32,12 @@ def with_schema(configuration: RunConfiguration, folder: pathlib.Path) -> RunCon
     if read_record(folder).participation != tff_mf.MinSep.__name__:
         return configuration
     return dataclasses.replace(configuration, schema="min_sep")
+
+
+def initial_model(folder: pathlib.Path) -> InitialModel | None:
+    """Returns the initial model that a run began with; `None` if it has none, or has not begun.
+
+    Raises:
+        InputValueError: If `run.json` is damaged.
+    """
+    return of_settings(read_record(folder).settings) if (folder / RUN_JSON).is_file() else None

@@ -11,6 +11,7 @@ from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
+from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names
 from .mechanism_setting import MechanismSetting
@@ -32,6 +33,7 @@ class RunConfiguration:
         unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
         objective: Loss that the mechanism is optimized for, "rms" or "max"; None is that of its kind.
         workload: What the mechanism is optimized for.
+        initial_model: The `model.safetensors` of another run's folder, to start from; None is one drawn with `seed`.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.
         schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the strictest one that
@@ -45,7 +47,7 @@ class RunConfiguration:
     rounds: int
     clients_per_round: int
     delta: float
-    dataset: str = "pydoc"
+    dataset: str = DEFAULT_DATASET
     mechanism: str = "blt"
     buffers: int | None = None
     bands: int | None = None
@@ -69,6 +71,7 @@ class RunConfiguration:
     adaptive_learning_rate: float = TrainingSettings.adaptive_learning_rate
     zeroing: float | None = TrainingSettings.zeroing
     algorithm: str = TrainingSettings.algorithm
+    initial_model: str | None = None
     model: str = ModelConfig.architecture
     vocab_size: int = ModelConfig.vocab_size
     embedding_size: int = ModelConfig.embedding_size
@@ -202,12 +205,15 @@ class RunConfiguration:
             adaptive_count_stddev=self.adaptive_count_stddev,
         )
 
-    def training_settings(self, server_learning_rate: float = 1.0, *, tensorboard: bool = False) -> TrainingSettings:
+    def training_settings(
+        self, server_learning_rate: float = 1.0, *, tensorboard: bool = False, begun_with: InitialModel | None = None
+    ) -> TrainingSettings:
         """Returns everything but the privacy: each part takes its fields by their names.
 
         Args:
             server_learning_rate: The rate in place of "proposed"; otherwise the field's own is taken.
             tensorboard: Whether to write metrics for TensorBoard too.
+            begun_with: The initial model of a run that is resumed, whose folder has a copy; the file is not read then.
 
         Raises:
             InputError: If a field is out of range.
@@ -217,10 +223,14 @@ class RunConfiguration:
             "model": ModelConfig(architecture=self.model, **self._fields_of(ModelConfig)),
             "sampling": SamplingSettings(kind=self.sampling, **self._fields_of(SamplingSettings)),
             "tensorboard": tensorboard,
+            "initial_model": begun_with or self._initial_model(),
         }
         if self.server_learning_rate == PROPOSED:
             values["server_learning_rate"] = server_learning_rate
         return TrainingSettings(**values)
+
+    def _initial_model(self) -> InitialModel | None:
+        return None if self.initial_model is None else given(self.initial_model, dataset=self.dataset)
 
     def _fields_of(self, part: type) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(part) if field.name in FIELDS}
