@@ -46,7 +46,7 @@ def _name(configuration: RunConfiguration) -> str:
     fields += tuple(field for field in ("unit_norms", "objective") if getattr(configuration, field) is not None)
     values = [(field, getattr(configuration, field)) for field in fields]
     if isinstance(configuration.participation(), tff_mf.FixedEpoch):
-        values.append(("schema", "fixed_epoch"))
+        values.append(("participation_schema", "fixed_epoch"))
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)
     return f"{slug}-{digest}.safetensors"

@@ -30,7 +30,7 @@ _LATER = {
     if field.name
     in (
         *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
-        *("schema", "unit_norms", "objective", "initial_model"),
+        *("participation_schema", "unit_norms", "objective", "initial_model"),
     )
 }
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
@@ -148,9 +148,11 @@ def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[
         label = ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
         data = data_of.get(values["dataset"])
         known = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
-        if known.get("schema") is None and isinstance(layers.configuration(layer).participation(), tff_mf.FixedEpoch):
+        if known.get("participation_schema") is None and isinstance(
+            layers.configuration(layer).participation(), tff_mf.FixedEpoch
+        ):
             # An earlier release accounted for the same settings as MinSep, with more noise.
-            known["schema"] = "fixed_epoch"
+            known["participation_schema"] = "fixed_epoch"
         if values["initial_model"] is not None:
             known["initial_model"] = files.file_hash(pathlib.Path(values["initial_model"]))
         known_by = json.dumps([known, data.name if data else values["dataset"]], sort_keys=True)

@@ -25,13 +25,13 @@ def with_schema(configuration: RunConfiguration, folder: pathlib.Path) -> RunCon
     Raises:
         InputValueError: If `run.json` is damaged.
     """
-    if configuration.schema is not None or not (folder / RUN_JSON).is_file():
+    if configuration.participation_schema is not None or not (folder / RUN_JSON).is_file():
         return configuration
     if not isinstance(configuration.participation(), tff_mf.FixedEpoch):
         return configuration
     if read_record(folder).participation != tff_mf.MinSep.__name__:
         return configuration
-    return dataclasses.replace(configuration, schema="min_sep")
+    return dataclasses.replace(configuration, participation_schema="min_sep")
 
 
 def initial_model(folder: pathlib.Path) -> InitialModel | None:

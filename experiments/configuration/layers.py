@@ -17,7 +17,7 @@ FLAG = "flag"
 
 _REPLACES = {
     "mechanism": ("buffers", "bands", "unit_norms", "objective", "workload"),
-    "sampling": ("timer_hours", "round_minutes", "schema"),
+    "sampling": ("timer_hours", "round_minutes", "participation_schema"),
     "epsilon": ("noise_multiplier",),
     "noise_multiplier": ("epsilon",),
 }

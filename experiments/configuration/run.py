@@ -36,8 +36,8 @@ class RunConfiguration:
         initial_model: The `model.safetensors` of another run's folder, to start from; None is one drawn with `seed`.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.
-        schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the strictest one that
-            the sampling keeps.
+        participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
+            strictest one that the sampling keeps.
 
     Example:
         >>> RunConfiguration(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -61,7 +61,7 @@ class RunConfiguration:
     sampling: str = SamplingSettings.kind
     timer_hours: float | None = SamplingSettings.timer_hours
     round_minutes: float | None = SamplingSettings.round_minutes
-    schema: str | None = None
+    participation_schema: str | None = None
     dropout: float = TrainingSettings.dropout
     epsilon: float | None = None
     noise_multiplier: float | None = None
@@ -113,16 +113,16 @@ class RunConfiguration:
         return kind(min_sep=self.min_sep, max_participations=self.max_participations)
 
     def _schema(self) -> type[tff_mf.MinSep] | type[tff_mf.FixedEpoch]:
-        if self.schema is not None:
-            validation.one_of("schema", self.schema, SCHEMAS)
+        if self.participation_schema is not None:
+            validation.one_of("participation_schema", self.participation_schema, SCHEMAS)
         fixed = self.sampling in FIXED_EPOCH_KINDS
-        if self.schema == "fixed_epoch" and not fixed:
+        if self.participation_schema == "fixed_epoch" and not fixed:
             raise InputValueError(
-                f"schema='fixed_epoch' does not go with sampling={self.sampling!r}, after which a client may come back "
-                f"in another place of an epoch: take sampling={' or '.join(map(repr, FIXED_EPOCH_KINDS))}, or leave "
-                "schema out."
+                f"participation_schema='fixed_epoch' does not go with sampling={self.sampling!r}, with which a client "
+                "may come back in another place of an epoch: take sampling="
+                f"{' or '.join(map(repr, FIXED_EPOCH_KINDS))}, or leave participation_schema out."
             )
-        return tff_mf.FixedEpoch if fixed and self.schema != "min_sep" else tff_mf.MinSep
+        return tff_mf.FixedEpoch if fixed and self.participation_schema != "min_sep" else tff_mf.MinSep
 
     def check(self) -> None:
         """Refuses what can be refused before anything is optimized, trained or written.

@@ -324,16 +324,16 @@ def test_versions_of_commits_are_versions(version):
 
 
 def test_a_run_of_an_earlier_release_keeps_the_schema_that_its_noise_is_for(small_data, tmp_path, monkeypatch):
-    """It accounted for fixed epochs as MinSep, and named no schema: resumed, it goes on with the same noise."""
+    """It accounted for fixed epochs as MinSep, and named no schema: resumed, it continues with the same noise."""
     monkeypatch.setattr(preparation, "build_task", build_task)
     monkeypatch.setattr(preparation, "build_process", build_process)
     monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
-    named, folder = ["--schema", "min_sep"], tmp_path / "run"
+    named, folder = ["--participation-schema", "min_sep"], tmp_path / "run"
     flags = ["--mechanism", "identity", "--sampling", "fixed_epochs"]
 
     def forget():
         settings = folder / "configuration.toml"
-        settings.write_text(settings.read_text().replace('schema = "min_sep"\n', ""))
+        settings.write_text(settings.read_text().replace('participation_schema = "min_sep"\n', ""))
 
     done = trained(folder, small_data, flags, first_only=named, between=forget)
     assert done.exit_code == 0, done.output + repr(done.exception)

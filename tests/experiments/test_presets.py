@@ -231,31 +231,36 @@ def test_the_schema_is_the_strictest_that_the_sampling_keeps(kind):
     fixed = kind in ("fixed_epochs", "cyclic_poisson")
     expected = tff_mf.FixedEpoch(**numbers) if fixed else tff_mf.MinSep(**numbers)
     assert configured(sampling=kind).participation() == expected
-    assert configured(sampling=kind, schema="min_sep").participation() == tff_mf.MinSep(**numbers)
+    assert configured(sampling=kind, participation_schema="min_sep").participation() == tff_mf.MinSep(**numbers)
     if fixed:
-        assert configured(sampling=kind, schema="fixed_epoch").participation() == expected
+        assert configured(sampling=kind, participation_schema="fixed_epoch").participation() == expected
     else:
-        with pytest.raises(tff_mf.InputError, match=rf"schema='fixed_epoch' does not go with sampling='{kind}'"):
-            configured(sampling=kind, schema="fixed_epoch").check()
-    with pytest.raises(tff_mf.InputError, match="schema='fixed'"):
-        configured(sampling=kind, schema="fixed").check()
+        with pytest.raises(
+            tff_mf.InputError, match=rf"participation_schema='fixed_epoch' does not go with sampling='{kind}'"
+        ):
+            configured(sampling=kind, participation_schema="fixed_epoch").check()
+    with pytest.raises(tff_mf.InputError, match="participation_schema='fixed'"):
+        configured(sampling=kind, participation_schema="fixed").check()
 
 
 def test_another_sampling_takes_the_schema_of_the_first_away():
     values = layers.laid(
-        [Layer.of({"sampling": "fixed_epochs", "schema": "fixed_epoch"}, ""), Layer.of({"sampling": "min_sep"}, "")]
+        [
+            Layer.of({"sampling": "fixed_epochs", "participation_schema": "fixed_epoch"}, ""),
+            Layer.of({"sampling": "min_sep"}, ""),
+        ]
     ).values
     assert dict(values) == {"sampling": "min_sep"}
 
 
 def test_fixed_epochs_need_the_noise_of_table_5_and_min_sep_more():
-    """Of the matrix that is made for fixed epochs: `benchmarks` has 2,052 rounds, where σ is 4.22468."""
+    """At sensitivity 1, as the table has it; of the matrix that is made for fixed epochs."""
     fixed = configured(mechanism="dense", sampling="fixed_epochs", epsilon=1.0)
     mechanism = fixed.build_mechanism()
     plan = fixed.privacy_plan(mechanism)
     at_one = plan.noise_multiplier / tff_mf.sensitivity(mechanism, 12, plan.participation)
     assert at_one == pytest.approx(4.22468, rel=1e-5)
-    apart = dataclasses.replace(fixed, schema="min_sep").privacy_plan(mechanism)
+    apart = dataclasses.replace(fixed, participation_schema="min_sep").privacy_plan(mechanism)
     assert apart.noise_multiplier > 1.05 * plan.noise_multiplier
 
 
