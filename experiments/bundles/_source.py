@@ -9,6 +9,7 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
+from ..configuration.begun import with_schema
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
@@ -68,12 +69,19 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None) -> Source:
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
+    if path.is_dir():
+        configuration = with_schema(configuration, path)
     for name in _NOT_EXPORTED:
         if getattr(configuration, name) is not None:
             raise InputValueError(
                 f"{name}={getattr(configuration, name)!r} cannot be exported: bundles support neither restarts of the "
                 "noise nor adaptive clipping; train without them, or serve the process from TFF."
             )
+    if configuration.initial_model is not None:
+        raise InputValueError(
+            f"initial_model={configuration.initial_model!r} cannot be exported: a bundle starts from a model that is "
+            "drawn with its seed. Publish the trained model with tff-mf export-model, or serve the process from TFF."
+        )
     if not path.is_dir():
         configuration.check()
     begun = folders.begun_mechanism(path) if path.is_dir() else None

@@ -62,6 +62,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "out": {"metavar": "FILE", "help": "File of the artifact."},
 }
 
+UNIT_NORMS = "Columns of norm 1, or norms fitted to the participation, for RmsLoss alone."
 PARTICIPATION = ("min_sep", "max_participations", "fixed_epochs")
 SETTING = ("rounds", *PARTICIPATION, "restart_every", "adjacency")
 WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")

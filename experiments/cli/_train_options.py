@@ -16,6 +16,8 @@ _HELP = {
     "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
     "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
     "bands": "Bands of an optimized banded kind; --min-sep if not given.",
+    "unit_norms": _options.UNIT_NORMS,
+    "objective": _options.help_of("objective"),
     "rounds": _options.help_of("rounds"),
     "clients_per_round": "Clients that train in a round.",
     "restart_every": _options.help_of("restart_every"),
@@ -25,6 +27,8 @@ _HELP = {
     "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
+    "participation_schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with "
+    "--sampling fixed_epochs and cyclic_poisson.",
     "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
@@ -37,6 +41,7 @@ _HELP = {
     "adaptive_learning_rate": "With --adaptive-clipping: how fast the clip norm follows, as an exponent.",
     "zeroing": "Updates with an entry larger than this are set to zero.",
     "algorithm": "fed_avg, or fed_sgd: clients send the mean gradient over their examples.",
+    "initial_model": "The model.safetensors of another run's folder, to start from: public, or accounted for by you.",
     "model": "lstm (the papers') or conv.",
     "vocab_size": "Most frequent words to know.",
     "embedding_size": "Width of the word embedding.",
@@ -54,12 +59,16 @@ _HELP = {
     "evaluation_examples": "Sentences of the test clients to evaluate on.",
     "seed": "Seed of cohorts and initial model, never of noise.",
 }
-_TYPES = {"int": int, "float": float, "str": str}
+_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
+_PAIRS = {"unit_norms": "--unit-norms/--free-norms"}
 _WORDS = {
     "dataset": _types.DATASET,
     "mechanism": _types.MECHANISM,
     "workload": _types.WORKLOAD,
     "sampling": _types.SAMPLING,
+    "participation_schema": _types.SCHEMA,
+    "objective": _types.OBJECTIVE,
+    "initial_model": click.Path(),
     "algorithm": _types.ALGORITHM,
     "model": _types.MODEL,
     "server_optimizer": _types.SERVER_OPTIMIZER,
@@ -81,7 +90,7 @@ def flags(command: Callable[..., Any]) -> Callable[..., Any]:
         if default is dataclasses.MISSING:
             shown = "  [required]"
         kind: Any = _Rate() if field.name == "server_learning_rate" else _WORDS.get(field.name) or _type_of(field)
-        flag = "--" + field.name.replace("_", "-")
+        flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
         command = click.option(flag, field.name, type=kind, default=None, help=_HELP[field.name] + shown)(command)
     return command
 

@@ -12,7 +12,7 @@ from tff_mf.guarantees import ADJACENCIES
 from ..configuration import mechanism_names
 from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS
 from ..privacy import amplification
-from ..sampling.settings import SAMPLING_KINDS
+from ..sampling.settings import SAMPLING_KINDS, SCHEMAS
 
 _LONGEST_METAVAR = 16
 
@@ -71,6 +71,7 @@ ADJACENCY = Words(ADJACENCIES)
 OBJECTIVE = Words(("rms", "max"))
 WORKLOAD = Words(mechanism_names.WORKLOADS)
 SAMPLING = Words(SAMPLING_KINDS)
+SCHEMA = Words(SCHEMAS)
 ALGORITHM = Words(ALGORITHMS)
 MODEL = Words(ARCHITECTURES)
 SERVER_OPTIMIZER = Words(SERVER_OPTIMIZERS)

@@ -124,18 +124,23 @@ def _checked(
     resume: bool,
 ) -> tuple["PrivacyPlan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
+    from ..configuration import begun
     from ..datasets import named_data
     from ..output import files
     from ..run_folder import folders
 
+    begun_with = None
     if resume:
-        configuration.training_settings()
+        configuration, begun_with = begun.with_schema(configuration, folder), begun.initial_model(folder)
+        configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()
     # A mechanism that differed in its last digit could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folders.resumable_folder(folder)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
-    settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
+    settings = configuration.training_settings(
+        configuration.chosen_rate(privacy), tensorboard=tensorboard, begun_with=begun_with
+    )
     named_data.check_dataset(configuration.dataset)
     if not resume:
         folders.check_new(files.made_folder(folder))

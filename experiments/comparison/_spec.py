@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..configuration import layers, presets, toml_file
 from ..configuration.layers import Layer
 from ..configuration.run import FIELDS, RunConfiguration, checked_value
 from ..datasets import named_data
+from ..output import files
 
 _KEYS = ("preset", "run", "grid")
 # A small file can ask for more runs than fit in memory.
@@ -26,7 +28,10 @@ _LATER = {
     field.name: field.default
     for field in dataclasses.fields(RunConfiguration)
     if field.name
-    in ("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer")
+    in (
+        *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
+        *("participation_schema", "unit_norms", "objective", "initial_model"),
+    )
 }
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
@@ -143,6 +148,13 @@ def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[
         label = ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
         data = data_of.get(values["dataset"])
         known = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
+        if known.get("participation_schema") is None and isinstance(
+            layers.configuration(layer).participation(), tff_mf.FixedEpoch
+        ):
+            # An earlier release accounted for the same settings as MinSep, with more noise.
+            known["participation_schema"] = "fixed_epoch"
+        if values["initial_model"] is not None:
+            known["initial_model"] = files.file_hash(pathlib.Path(values["initial_model"]))
         known_by = json.dumps([known, data.name if data else values["dataset"]], sort_keys=True)
         noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
         rate = values["server_learning_rate"]

@@ -8,13 +8,14 @@ from typing import Any
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
+from ..run_folder.initial_model import InitialModel, of_settings
 from ..sampling.settings import SamplingSettings
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
 SERVER_OPTIMIZERS = ("sgdm", "dp_ftrl")
 # Settings that no run of earlier releases has: left out where they are the default, so that such runs resume.
-_LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate")
+_LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate", "initial_model")
 # Fields of `settings` in run.json that describe the run and decide nothing.
 _DESCRIPTIVE = ("training_clients",)
 # Of float32, in the 2 GB of a message to TFF's worker.
@@ -120,6 +121,7 @@ class TrainingSettings:
             plan's.
         adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
             exp(η·(adaptive_clipping − part seen below it)).
+        initial_model: The model that training starts from; `None` is one that is drawn with `seed`.
         tensorboard: Whether to write metrics for TensorBoard too.
     """
 
@@ -143,6 +145,7 @@ class TrainingSettings:
     zeroing: float | None = None
     adaptive_clipping: float | None = None
     adaptive_learning_rate: float = 1.0
+    initial_model: InitialModel | None = None
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -191,6 +194,7 @@ class TrainingSettings:
             parts: dict[str, Any] = {
                 "sampling": SamplingSettings(**values["sampling"]),
                 "model": ModelConfig(**values["model"]),
+                "initial_model": of_settings(values),
             }
             return cls(**{**values, **parts})
         except (KeyError, TypeError) as error:

@@ -99,4 +99,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
+    if isinstance(value, bool):
+        return str(value).lower()
     return repr(value)

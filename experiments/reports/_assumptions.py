@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from ..run_folder import initial_model
 from . import _assumptions_on_logs as logs
 from . import _assumptions_on_settings as settings
 from ._case import Case
@@ -34,6 +35,9 @@ def assess(case: Case) -> list[Assumption]:
     for name, judge in _JUDGES.items():
         state, text = judge(case)
         found.append(Assumption(name=name, state=state, text=text))
+    if given := initial_model.of_settings(case.record.settings):
+        state, text = settings.starts_from(case, given)
+        found.append(Assumption(name="initial model", state=state, text=text))
     voided = dict(_voided(case))
     found += [Assumption(name=name, state=VIOLATED, text=text) for name, text in voided.items()]
     return found + [

@@ -1,7 +1,8 @@
 """Assumptions that are checked in the settings of a run, and in what was released: one function for each."""
 
+from ..run_folder.initial_model import InitialModel
 from ..run_folder.metrics import HARMLESS
-from ..run_folder.names import METRICS, RUN_JSON
+from ..run_folder.names import INITIAL_MODEL, METRICS, RUN_JSON
 from ._case import Case
 from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
 
@@ -96,3 +97,22 @@ def clipping(case: Case) -> Judged:
         )
     text = "the clip norm adapts, restarts come with it, and its counts are accounted for"
     return (HOLDS if norms else ASSUMED), text
+
+
+def starts_from(case: Case, given: InitialModel) -> Judged:
+    """Returns whether the guarantee of the run alone can be stated of clients, although its initial model was given.
+
+    Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
+    was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
+    """
+    name = f"the initial model with SHA-256 {given.sha256[:16]}…"
+    if case.realised and case.evidence.initial_model_sha256 != given.sha256:
+        return VIOLATED, f"{INITIAL_MODEL} is missing, or is not {name}"
+    if given.same_data:
+        return VIOLATED, (
+            f"{name} is of a run on the same data set: a client may be in both runs, whose guarantees compose, and the "
+            "ε of one of them alone is too small"
+        )
+    if case.answers["pretraining"] == "none":
+        return VIOLATED, f"{name} was given, and the answer on pretraining says that there was none"
+    return ASSUMED, f"{name} is public, or its training on these clients is accounted for; this cannot be checked here"

@@ -13,6 +13,7 @@ from ..configuration.settings import TrainingSettings
 from ..datasets import sqlite
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
+from . import initial_model
 from .learning_process import build_process, build_task
 from .task import Evaluation, Task
 
@@ -75,13 +76,17 @@ class PreparedRun:
         return self.process.set_model_weights(self.process.initialize(), self.language_task.initial_weights)
 
 
-def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path) -> PreparedRun:
+def prepare(
+    settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path, given: initial_model.GivenModel | None = None
+) -> PreparedRun:
     """Returns what a run is made of.
 
     Args:
         settings: Everything but privacy.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format.
+        given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
+            seed.
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
@@ -98,8 +103,11 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
-    vocabulary = list(sqlite.load_word_counts(data, settings.model.vocab_size))
+    vocabulary = given.vocabulary if given else list(sqlite.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
+    if given:
+        weights = given.weights(language_task.initial_weights)
+        language_task = dataclasses.replace(language_task, initial_weights=weights)
     process, aggregator = build_process(settings, privacy, language_task)
     evaluate, validate = (
         language_task.build_evaluation(
