@@ -15,6 +15,7 @@ from tff_mf.errors import InputTypeError, InputValueError
 from ..configuration import layers, presets, toml_file
 from ..configuration.layers import Layer
 from ..configuration.run import FIELDS, RunConfiguration, checked_value
+from ..configuration.settings import MEASURING
 from ..datasets import named_data
 
 _KEYS = ("preset", "run", "grid")
@@ -26,7 +27,10 @@ _LATER = {
     field.name: field.default
     for field in dataclasses.fields(RunConfiguration)
     if field.name
-    in ("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer")
+    in (
+        *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
+        *MEASURING,
+    )
 }
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 

@@ -32,6 +32,7 @@ class RunConfiguration:
         workload: What the mechanism is optimized for.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.
+        test_examples: A number, or "all".
 
     Example:
         >>> RunConfiguration(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -77,6 +78,8 @@ class RunConfiguration:
     server_cooldown: float = TrainingSettings.server_cooldown
     evaluate_every: int = TrainingSettings.evaluate_every
     evaluation_examples: int = TrainingSettings.evaluation_examples
+    validation_split: str = TrainingSettings.validation_split
+    test_examples: int | str = TrainingSettings.test_examples
     seed: int = TrainingSettings.seed
 
     def participation(self) -> tff_mf.Participation:

@@ -14,7 +14,8 @@ from ..datasets import sqlite
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
 from .learning_process import build_process, build_task
-from .task import Evaluation, Task
+from .measurement import Measurement, build_measurement
+from .task import Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,7 @@ class PreparedRun:
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
         source: The data of the clients that report.
-        evaluate: Measures a model on test clients.
-        validate: Measures a model on validation clients.
+        measurement: How the model is measured, while the run trains and at its end.
         in_secret: What sampling in secret would add to the guarantee, or `None`.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.
@@ -43,8 +43,7 @@ class PreparedRun:
     vocabulary: Sequence[str]
     language_task: Task
     source: sampling.MinSepDataSource
-    evaluate: Evaluation
-    validate: Evaluation
+    measurement: Measurement
     in_secret: amplification.Amplified | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
@@ -101,12 +100,6 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
     vocabulary = list(sqlite.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
     process, aggregator = build_process(settings, privacy, language_task)
-    evaluate, validate = (
-        language_task.build_evaluation(
-            clients.create_tf_dataset_from_all_clients(seed=0).take(settings.evaluation_examples)
-        )
-        for clients in (splits.test, splits.validation)
-    )
     return PreparedRun(
         settings=settings,
         privacy=privacy,
@@ -115,8 +108,7 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
         vocabulary=vocabulary,
         language_task=language_task,
         source=sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train),
-        evaluate=evaluate,
-        validate=validate,
+        measurement=build_measurement(settings, data, language_task),
         in_secret=in_secret,
         process=process,
         aggregator=aggregator,

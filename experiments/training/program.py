@@ -6,7 +6,7 @@ from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import locks
 from ..privacy.plan import PrivacyPlan
 from . import execution as executing
-from . import planned_report, results, rounds
+from . import planned_report, results, resume, rounds
 from .preparation import prepare
 
 _ON_THIS_MACHINE = ExecutionSettings()
@@ -46,6 +46,8 @@ def run(
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     with locks.alone(out):
+        if execution.resume:
+            settings = resume.measured_as_begun(settings, out)
         prepared = prepare(settings, privacy, data)
         planned_report.write_plan(prepared, out)
         trained = executing.train(prepared, out, on_round=on_round, execution=execution)
