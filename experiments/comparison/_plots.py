@@ -105,10 +105,11 @@ def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_no
 
 
 def _curve(found: Sequence[Level]) -> str:
-    """Returns the name of the curves' axis: runs of earlier releases have none of validation sentences."""
+    """Returns the name of the curves' axis: the curves of earlier releases are of test clients."""
     kinds = {run.smoothed is not None for level in found for run in level.best}
-    of = {True: "validation", False: "test clients"}
-    return f"{_ACCURACY},\n{' or '.join(of[kind] for kind in sorted(kinds, reverse=True))}"
+    if kinds == {True}:
+        return f"validation {_ACCURACY}"
+    return f"{'test' if kinds == {False} else 'validation or test'} {_ACCURACY}"
 
 
 def _seeds_and_mean(axes: Any, level: Level, style: figures.Style, index: int, count: int) -> None:
