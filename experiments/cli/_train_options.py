@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..configuration.run import PROPOSED, RunConfiguration
+from ..configuration.settings import ALL
 from . import _options, _types
 
 _HELP = {
@@ -55,8 +56,10 @@ _HELP = {
     "server_momentum": "Momentum of the server's SGD.",
     "server_warmup": "Part of the rounds over which the server's rate rises.",
     "server_cooldown": "Part of the rounds over which the server's rate falls.",
-    "evaluate_every": "Rounds between evaluations.",
-    "evaluation_examples": "Sentences of the test clients to evaluate on.",
+    "evaluate_every": "Rounds between evaluations on validation sentences.",
+    "evaluation_examples": "Validation sentences to evaluate on.",
+    "validation_split": "Where they are from: heldout, or test: the first of the test clients, as in the papers.",
+    "test_examples": f"Test sentences that the final model is measured on, or `{ALL}`.",
     "seed": "Seed of cohorts and initial model, never of noise.",
 }
 _TYPES = {"bool": bool, "int": int, "float": float, "str": str}
@@ -72,14 +75,24 @@ _WORDS = {
     "algorithm": _types.ALGORITHM,
     "model": _types.MODEL,
     "server_optimizer": _types.SERVER_OPTIMIZER,
+    "validation_split": _types.VALIDATION_SPLIT,
 }
 
 
-class _Rate(click.ParamType):
-    name = "float"
+class _NumberOr(click.ParamType):
+    """A number, or one word that stands for one."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        return value if value == PROPOSED else click.FLOAT.convert(value, param, ctx)
+    def __init__(self, number: click.ParamType, word: str) -> None:
+        self.name, self._number, self._word = number.name, number, word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
+        return value if value == self._word else self._number.convert(value, param, ctx)
+
+
+_NUMBERS = {
+    "server_learning_rate": _NumberOr(click.FLOAT, PROPOSED),
+    "test_examples": _NumberOr(click.INT, ALL),
+}
 
 
 def flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +102,7 @@ def flags(command: Callable[..., Any]) -> Callable[..., Any]:
         shown = f"  [default: {default}]" if default not in (None, dataclasses.MISSING) else ""
         if default is dataclasses.MISSING:
             shown = "  [required]"
-        kind: Any = _Rate() if field.name == "server_learning_rate" else _WORDS.get(field.name) or _type_of(field)
+        kind: Any = _NUMBERS.get(field.name) or _WORDS.get(field.name) or _type_of(field)
         flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
         command = click.option(flag, field.name, type=kind, default=None, help=_HELP[field.name] + shown)(command)
     return command

@@ -10,7 +10,7 @@ from tff_mf import validation
 from tff_mf.guarantees import ADJACENCIES
 
 from ..configuration import mechanism_names
-from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS
+from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
 from ..privacy import amplification
 from ..sampling.settings import SAMPLING_KINDS, SCHEMAS
 
@@ -75,6 +75,7 @@ SCHEMA = Words(SCHEMAS)
 ALGORITHM = Words(ALGORITHMS)
 MODEL = Words(ARCHITECTURES)
 SERVER_OPTIMIZER = Words(SERVER_OPTIMIZERS)
+VALIDATION_SPLIT = Words(VALIDATION_SPLITS)
 DATASET = Named(lambda: ("pydoc", "stackoverflow", "sqlite:"))
 MECHANISM = Named(lambda: (*mechanism_names.names(), *mechanism_names.production()))
 AMPLIFIED = Words(amplification.KINDS)

@@ -151,8 +151,19 @@ def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib
     if as_json:
         _options.report({**result.summary, "signal": signal}, as_json=True)
         return
-    accuracy = f"accuracy {100 * result.summary['accuracy']:.2f} %, known words of test clients"
-    _options.paragraphs(accuracy, result.statement, result.summary["amplified_statement"], f"files: {folder}")
+    accuracy, amplified = _accuracy(result.summary), result.summary["amplified_statement"]
+    _options.paragraphs(accuracy, result.statement, amplified, f"files: {folder}")
+
+
+def _accuracy(summary: Mapping[str, Any]) -> str:
+    """Returns what the final model reached, and on which sentences."""
+    accuracy = f"accuracy {100 * summary['accuracy']:.2f} %, known words of test clients"
+    if "test_sentences" not in summary:
+        return accuracy
+    return (
+        f"{accuracy}, {summary['test_sentences']:,} sentences; {100 * summary['validation_accuracy']:.2f} % of "
+        f"{summary['validation_sentences']:,} validation sentences ({summary['validation_split']} clients)"
+    )
 
 
 def _addresses(workers: str) -> tuple[str, ...]:

@@ -105,5 +105,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy"],
         history=_results.history(places.metrics(run.name)),
+        smoothed=summary.get("validation_accuracy_smoothed"),
+        test_sentences=summary.get("test_sentences"),
         statement=summary["statement"],
     )

@@ -8,6 +8,8 @@ from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _NAMES = ("epsilon", "noise_multiplier")
+_SMOOTHED, _FINAL = "smoothed validation accuracy", "validation accuracy of the final model"
+_WINDOW = "the mean of the evaluations in the last 400 rounds, or in the last fifth of the rounds if that is less"
 
 
 def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[str, str]) -> dict[str, Any]:
@@ -30,8 +32,11 @@ def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[
 def as_markdown(result: Mapping[str, Any]) -> str:
     """Returns the content of `comparison.md`."""
     lines = [
-        f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on test "
-        "clients, with a 95 % interval over seeds; each mechanism's rate is its best by validation clients.",
+        f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
+        f"{_measured_on(result['levels'])}, with a 95 % interval over seeds; each mechanism's rate is its best by "
+        f"{_chosen_by(result['levels'])}.",
+        "",
+        f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count.",
         "",
         "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |",
         "|---|---|---|---|---|---|---|---|",
@@ -74,11 +79,30 @@ def _level(level: Level, line: learning_rates.Regression | None) -> dict[str, An
         "accuracy_by_seed": {str(seed): value for seed, value in level.accuracies.items()},
         "server_learning_rate": level.rate,
         "rate_at_edge": level.at_edge,
+        "test_sentences": sorted({run.test_sentences for run in level.best if run.test_sentences is not None}),
+        "rate_chosen_by": _SMOOTHED if level.smoothed else _FINAL,
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
         "statement": level.statement,
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
     }
+
+
+def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
+    """Returns which sentences accuracy is measured on: how many there are is not known of runs of earlier releases."""
+    numbers = sorted({number for level in found for number in level["test_sentences"]})
+    if not numbers or not all(level["test_sentences"] for level in found):
+        return "sentences of test clients"
+    return f"{numbers[0]:,}{f' to {numbers[-1]:,}' if len(numbers) > 1 else ''} sentences of test clients"
+
+
+def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
+    chosen = {level["rate_chosen_by"] for level in found}
+    if chosen == {_SMOOTHED}:
+        return f"{_SMOOTHED} ({_WINDOW})"
+    if chosen <= {_FINAL}:
+        return _FINAL
+    return f"{_SMOOTHED} ({_WINDOW}), or by the {_FINAL} where one of the runs is of an earlier release"
 
 
 def _privacy(entry: Mapping[str, Any]) -> str:

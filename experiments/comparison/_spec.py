@@ -16,6 +16,7 @@ from tff_mf.errors import InputTypeError, InputValueError
 from ..configuration import layers, presets, toml_file
 from ..configuration.layers import Layer
 from ..configuration.run import FIELDS, RunConfiguration, checked_value
+from ..configuration.settings import MEASURING
 from ..datasets import named_data
 from ..output import files
 
@@ -31,6 +32,7 @@ _LATER = {
     in (
         *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
         *("participation_schema", "unit_norms", "objective", "initial_model"),
+        *MEASURING,
     )
 }
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")

@@ -38,6 +38,7 @@ class RunConfiguration:
         sampling: How cohorts are drawn.
         participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
             strictest one that the sampling keeps.
+        test_examples: A number, or "all".
 
     Example:
         >>> RunConfiguration(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -87,6 +88,8 @@ class RunConfiguration:
     server_cooldown: float = TrainingSettings.server_cooldown
     evaluate_every: int = TrainingSettings.evaluate_every
     evaluation_examples: int = TrainingSettings.evaluation_examples
+    validation_split: str = TrainingSettings.validation_split
+    test_examples: int | str = TrainingSettings.test_examples
     seed: int = TrainingSettings.seed
 
     def participation(self) -> tff_mf.Participation:

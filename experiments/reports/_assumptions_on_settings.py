@@ -1,5 +1,6 @@
 """Assumptions that are checked in the settings of a run, and in what was released: one function for each."""
 
+from ..privacy import statements
 from ..run_folder.initial_model import InitialModel
 from ..run_folder.metrics import HARMLESS
 from ..run_folder.names import INITIAL_MODEL, METRICS, RUN_JSON
@@ -72,6 +73,14 @@ def cohort(case: Case) -> Judged:
             "simulation, which no client depends on, may stand for a larger cohort"
         )
     return HOLDS, f"a simulation of cohorts of {cohort} by {clients} clients: see the ε of those"
+
+
+def choice_of_settings(case: Case) -> Judged:
+    """Returns how the settings were chosen, as far as the operator says so: no log of a run shows earlier runs."""
+    runs = case.answers["tuning_runs"]
+    told = {None: "how many such runs there were is not answered", 0: "by the answers there were no such runs"}
+    of_runs = told.get(runs, f"by the answers there were {runs} such runs, which are not counted")
+    return ASSUMED, f"{statements.CHOICE_OF_SETTINGS}; {of_runs}"
 
 
 def clipping(case: Case) -> Judged:

@@ -15,7 +15,8 @@ from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
 from . import initial_model
 from .learning_process import build_process, build_task
-from .task import Evaluation, Task
+from .measurement import Measurement, build_measurement
+from .task import Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,7 @@ class PreparedRun:
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
         source: The data of the clients that report.
-        evaluate: Measures a model on test clients.
-        validate: Measures a model on validation clients.
+        measurement: How the model is measured, while the run trains and at its end.
         in_secret: What sampling in secret would add to the guarantee, or `None`.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.
@@ -44,8 +44,7 @@ class PreparedRun:
     vocabulary: Sequence[str]
     language_task: Task
     source: sampling.MinSepDataSource
-    evaluate: Evaluation
-    validate: Evaluation
+    measurement: Measurement
     in_secret: amplification.Amplified | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
@@ -109,12 +108,6 @@ def prepare(
         weights = given.weights(language_task.initial_weights)
         language_task = dataclasses.replace(language_task, initial_weights=weights)
     process, aggregator = build_process(settings, privacy, language_task)
-    evaluate, validate = (
-        language_task.build_evaluation(
-            clients.create_tf_dataset_from_all_clients(seed=0).take(settings.evaluation_examples)
-        )
-        for clients in (splits.test, splits.validation)
-    )
     return PreparedRun(
         settings=settings,
         privacy=privacy,
@@ -123,8 +116,7 @@ def prepare(
         vocabulary=vocabulary,
         language_task=language_task,
         source=sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train),
-        evaluate=evaluate,
-        validate=validate,
+        measurement=build_measurement(settings, data, language_task),
         in_secret=in_secret,
         process=process,
         aggregator=aggregator,

@@ -30,7 +30,7 @@ from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.reports import _summarised
 from tff_mf.experiments.run_folder import ledger, participation_log
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
-from tff_mf.experiments.training import preparation, task
+from tff_mf.experiments.training import evaluation, preparation, task
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
@@ -73,10 +73,11 @@ class Counting:
 
 
 def build_task(settings, vocabulary):
-    metrics = dict.fromkeys(task.METRICS, 0.25)
+    metrics = evaluation.Measured(metrics=dict.fromkeys(task.METRICS, 0.25), sentences=20)
+    evaluator = types.SimpleNamespace(tokens=lambda chunks: [], measure=lambda weights, chunks: metrics)
     return types.SimpleNamespace(
         preprocess_train=preprocess(settings.model, tuple(vocabulary)),
-        build_evaluation=lambda sentences: lambda weights: metrics,
+        build_evaluator=lambda: evaluator,
         initial_weights=None,
         parameters=3,
     )
