@@ -36,7 +36,17 @@ def test_participation_is_what_the_population_allows(found):
 def test_every_mechanism_is_there_and_keeps_epsilon(found):
     names = [row["name"] for row in found["mechanisms"]]
     assert sorted(names) == sorted(
-        ["identity", "blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-full", "tree-online"]
+        [
+            "identity",
+            "blt",
+            "banded",
+            "banded-toeplitz",
+            "banded-inverse",
+            "dense",
+            "tree-full",
+            "tree-online",
+            "tree-vanilla",
+        ]
     )
     for row in found["mechanisms"]:
         assert 4 - 1e-6 < row["epsilon"] <= 4

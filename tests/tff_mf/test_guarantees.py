@@ -183,6 +183,7 @@ def restarted(draw):
                 tff_mf.Dense(matrix=ANY.matrix[:length, :length]),
                 tff_mf.Tree(length),
                 tff_mf.Tree(length, variant="online"),
+                tff_mf.Tree(length, variant="vanilla"),
                 tff_mf.Tree(min(length + 2, 12)),
             ]
         )
