@@ -68,6 +68,7 @@ def test_without_noise_it_is_least_squares():
     np.testing.assert_allclose(models[-1], np.linalg.lstsq(x, y, rcond=None)[0], rtol=1e-6)
 
 
+@pytest.mark.once
 def test_correlated_noise_in_the_statistics_is_worth_it():
     """At ε = 4: trees beat independent noise, and noise in the statistics beats the paper's tree on gradients."""
     rounds = 512
@@ -82,6 +83,7 @@ def test_correlated_noise_in_the_statistics_is_worth_it():
     assert found["tree"][1] < found["tree"][3]
 
 
+@pytest.mark.once
 def test_the_script_prints_a_row_for_each_mechanism(capsys):
     PAGE["main"](rounds=64, seeds=1)
     assert [line.split("sigma")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]] == [
