@@ -6,7 +6,7 @@ READY := .venv/.ready
 CORE := .venv-core
 CORE_READY := $(CORE)/.ready
 RESULTS := build/results
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Containers often switch bytecode off, and then every process compiles all of TensorFlow's Python: six seconds each.

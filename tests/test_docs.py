@@ -160,6 +160,7 @@ SWAPPED = (
     "banded Toeplitz",
     "banded inverse",
     "tree, online",
+    "tree, vanilla",
     "tree, full",
     "dense",
 )

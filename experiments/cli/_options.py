@@ -69,8 +69,8 @@ WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")
 SAMPLING = ("population", "sampling", "clients_per_round")
 
 _MECHANISMS = (
-    "FILE is an artifact, tree-full, tree-online, identity or production:NAME (b100, b400, b1000); or blt, banded, "
-    "banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
+    "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
+    "blt, banded, banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
 )
 
 

@@ -13,7 +13,7 @@ from . import _options, _types
 _HELP = {
     "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.",
     "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
-    "identity, production:NAME or a FILE.",
+    "tree-vanilla, identity, production:NAME or a FILE.",
     "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
     "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
     "bands": "Bands of an optimized banded kind; --min-sep if not given.",

@@ -33,7 +33,7 @@ def names() -> tuple[str, ...]:
 
     Example:
         >>> names()[-3:]
-        ('tree-full', 'tree-online', 'identity')
+        ('tree-online', 'tree-vanilla', 'identity')
     """
     return (*searched(), *(name for name in _named() if not name.startswith(_PREFIX)))
 

@@ -198,7 +198,7 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
     yield "banded-toeplitz", bands - 1, search("banded-toeplitz", bands=bands), ""
     yield "banded-inverse", 0, search("banded-inverse", bands=inverse_bands), ""
     yield "dense", n, search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
-    for variant in ("full", "online"):
+    for variant in ("full", "online", "vanilla"):
         yield f"tree-{variant}", n.bit_length(), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
     for name in mechanism_names.searched():
         if name not in _BUILT_IN:

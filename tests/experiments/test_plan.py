@@ -46,6 +46,7 @@ def test_every_mechanism_is_there_and_keeps_epsilon(found):
             "dense",
             "tree-full",
             "tree-online",
+            "tree-vanilla",
         ]
     )
     for row in found["mechanisms"]:

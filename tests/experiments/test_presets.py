@@ -84,6 +84,18 @@ def test_the_tree_of_kairouz_is_within_the_published_epsilon():
         assert 0.8 * row.published["epsilon"] < found < row.published["epsilon"]
 
 
+@pytest.mark.parametrize(("restart_every", "squared"), [(342, 44), (None, 63)], ids=["TR", "NTR"])
+def test_tree_restarts_of_kairouz(restart_every, squared):
+    """Figure 13 with restarts, and without: the command lines of docs/experiments.md."""
+    given = {"clients_per_round": 1000, "sampling": "fixed_epochs", "min_sep": 342, "max_participations": 5}
+    given |= {"noise_multiplier": 1.49, "server_optimizer": "dp_ftrl"}
+    given |= {"restart_every": restart_every} if restart_every else {}
+    configuration = layers.configuration(presets.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
+    assert configuration.server_momentum == 0.9
+    plan = configuration.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
+    assert (1.49 * plan.guarantee.mu) ** 2 == pytest.approx(squared, rel=1e-9)
+
+
 def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_samples_in_secret():
     """342,477 clients with cohorts of 1,000, of which the simulation has a tenth; a row of bands stands for C = I."""
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
