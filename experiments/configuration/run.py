@@ -27,7 +27,7 @@ class RunConfiguration:
     `privacy.plan_privacy` and `mechanism_names.build`.
 
     Attributes:
-        dataset: `pydoc`, `stackoverflow`, `sqlite:FILE` or a file.
+        dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
         mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
         workload: What the mechanism is optimized for.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from ... import aggregators
 from .. import sampling
 from ..configuration.settings import TrainingSettings
-from ..datasets import sqlite
+from ..datasets import text_file
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
 from .learning_process import build_process, build_task
@@ -81,12 +81,12 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
     Args:
         settings: Everything but privacy.
         privacy: The mechanism and its noise.
-        data: File in StackOverflow's format.
+        data: File in StackOverflow's format, or of a synthetic data set.
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
     """
-    splits = sqlite.load(data)
+    splits = text_file.load(data)
     cohorts = sampling.plan(
         settings.sampling,
         client_ids=splits.train.client_ids,
@@ -98,7 +98,7 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
-    vocabulary = list(sqlite.load_word_counts(data, settings.model.vocab_size))
+    vocabulary = list(text_file.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
     process, aggregator = build_process(settings, privacy, language_task)
     evaluate, validate = (
