@@ -11,7 +11,8 @@ from ..configuration.settings import ALL
 from . import _options, _types
 
 _HELP = {
-    "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.",
+    "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for "
+    "dry runs), or `sqlite:FILE`.",
     "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
     "tree-vanilla, identity, production:NAME or a FILE.",
     "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",

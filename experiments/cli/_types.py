@@ -63,6 +63,17 @@ class Preset(click.ParamType):
         return _completed(presets.names(), incomplete)
 
 
+class Spec(click.ParamType):
+    """The name of a packaged specification; a wrong one is refused on use, with the nearest name."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from ..comparison import specs
+
+        return _completed(specs.names(), incomplete)
+
+
 def _completed(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
@@ -76,7 +87,8 @@ ALGORITHM = Words(ALGORITHMS)
 MODEL = Words(ARCHITECTURES)
 SERVER_OPTIMIZER = Words(SERVER_OPTIMIZERS)
 VALIDATION_SPLIT = Words(VALIDATION_SPLITS)
-DATASET = Named(lambda: ("pydoc", "stackoverflow", "sqlite:"))
+DATASET = Named(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"))
 MECHANISM = Named(lambda: (*mechanism_names.names(), *mechanism_names.production()))
 AMPLIFIED = Words(amplification.KINDS)
 PRESET = Preset()
+SPEC = Spec()

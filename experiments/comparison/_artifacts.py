@@ -30,7 +30,7 @@ def prepared(
     """
     artifacts = {}
     for run in planned:
-        configuration = run.configuration
+        configuration = run.optimized_for
         path = folder / _name(configuration)
         if not path.is_file():
             say(f"optimizing {run.label}")

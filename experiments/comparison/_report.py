@@ -12,14 +12,32 @@ _SMOOTHED, _FINAL = "smoothed validation accuracy", "validation accuracy of the 
 _WINDOW = "the mean of the evaluations in the last 400 rounds, or in the last fifth of the rounds if that is less"
 
 
-def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the content of `comparison.json`."""
+def as_dict(
+    found: Sequence[Level],
+    *,
+    planned: int,
+    done: int,
+    failed: Mapping[str, str],
+    about: Mapping[str, Any] | None = None,
+    published: Mapping[Any, Mapping[str, float]] | None = None,
+) -> dict[str, Any]:
+    """Returns the content of `comparison.json`.
+
+    Args:
+        found: The levels, best first.
+        planned: Number of runs.
+        done: Number of runs that are done.
+        failed: The last line of each run that failed, by its name.
+        about: What the specification says of itself, and what of it was made smaller.
+        published: The paper's results by label, level of privacy and rate.
+    """
     line = fitted(found)
     return {
+        **({"specification": dict(about)} if about else {}),
         "runs_planned": planned,
         "runs_done": done,
         "runs_failed": dict(failed),
-        "levels": [_level(level, line) for level in found],
+        "levels": [_level(level, line, published or {}) for level in found],
         "gaps": gaps(found),
         "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
         "rate_regression_of_the_paper": {
@@ -31,15 +49,21 @@ def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[
 
 def as_markdown(result: Mapping[str, Any]) -> str:
     """Returns the content of `comparison.md`."""
-    lines = [
+    about = result.get("specification", {})
+    paper = any(level.get("published") for level in result["levels"])
+    lines = [f"{about['title']}. {about.get('paper', '')}".strip(), ""] if "title" in about else []
+    lines += [about["scaled"]["note"], ""] if "scaled" in about else []
+    lines += [about["notes"], ""] if "notes" in about else []
+    lines += [
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
         f"{_measured_on(result['levels'])}, with a 95 % interval over seeds; each mechanism's rate is its best by "
         f"{_chosen_by(result['levels'])}.",
         "",
         f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count.",
         "",
-        "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |"
+        + (" in the paper |" if paper else ""),
+        "|---|---|---|---|---|---|---|---|" + ("---|" if paper else ""),
     ]
     for level in result["levels"]:
         proposed, tried = level["proposed_rate"], len(level["validation_accuracy_by_rate"])
@@ -48,7 +72,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
             f"| {_privacy(level)} | {level['mechanism']} | {_percent(level['accuracy'], level['half_width_95'])} | "
             f"{level['seeds']} | {level['server_learning_rate']:.4g}{edge} | "
             f"{tried} | {level['effective_rmse']:.4g} | "
-            f"{'–' if proposed is None else format(proposed, '.4g')} |"
+            f"{'–' if proposed is None else format(proposed, '.4g')} |" + (f" {_published(level)} |" if paper else "")
         )
     lines += ["", "| noise for | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
@@ -67,9 +91,12 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _level(level: Level, line: learning_rates.Regression | None) -> dict[str, Any]:
+def _level(
+    level: Level, line: learning_rates.Regression | None, published: Mapping[Any, Mapping[str, float]]
+) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0
+    in_paper = published.get((level.label, level.privacy, level.rate))
     return {
         level.privacy[0]: level.privacy[1],
         "mechanism": level.label,
@@ -85,6 +112,7 @@ def _level(level: Level, line: learning_rates.Regression | None) -> dict[str, An
         "effective_rmse": level.effective_rmse,
         "statement": level.statement,
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
+        **({"published": dict(in_paper)} if in_paper else {}),
     }
 
 
@@ -103,6 +131,10 @@ def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
     if chosen <= {_FINAL}:
         return _FINAL
     return f"{_SMOOTHED} ({_WINDOW}), or by the {_FINAL} where one of the runs is of an earlier release"
+
+
+def _published(level: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items()) or "–"
 
 
 def _privacy(entry: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ class RunConfiguration:
     `privacy.plan_privacy` and `mechanism_names.build`.
 
     Attributes:
-        dataset: `pydoc`, `stackoverflow`, `sqlite:FILE` or a file.
+        dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
         mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
         unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
         objective: Loss that the mechanism is optimized for, "rms" or "max"; None is that of its kind.

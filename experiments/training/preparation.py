@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from ... import aggregators
 from .. import sampling
 from ..configuration.settings import TrainingSettings
-from ..datasets import sqlite
+from ..datasets import text_file
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
 from . import initial_model
@@ -83,14 +83,14 @@ def prepare(
     Args:
         settings: Everything but privacy.
         privacy: The mechanism and its noise.
-        data: File in StackOverflow's format.
+        data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
     """
-    splits = sqlite.load(data)
+    splits = text_file.load(data)
     cohorts = sampling.plan(
         settings.sampling,
         client_ids=splits.train.client_ids,
@@ -102,7 +102,7 @@ def prepare(
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
-    vocabulary = given.vocabulary if given else list(sqlite.load_word_counts(data, settings.model.vocab_size))
+    vocabulary = given.vocabulary if given else list(text_file.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
         weights = given.weights(language_task.initial_weights)
