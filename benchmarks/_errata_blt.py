@@ -36,13 +36,14 @@ WITNESSES = ((16, 3, (0, 3, 6, 12, 15)), (2350, 437, (128, 578, 1015, 1576, 2031
 
 
 def blt_table_1() -> Iterator[tuple]:
-    """MaxLoss and RmsLoss of the full tree, by solving with CᵀC, at the sensitivity of remark C.1."""
+    """MaxLoss and RmsLoss of the full tree, from the covariance of its noise, at the sensitivity of remark C.1."""
     yield "mechanism", "MaxLoss", "RmsLoss", "printed as RMS loss", "printed as Max loss"
     rounds, min_sep, most = 2052, 342, 6
-    nodes = first.node_matrix(rounds)
     # The noise of the prefix sums has the covariance A(CᵀC)⁻¹Aᵀ, whatever square root of CᵀC it is generated with.
-    covariance = np.cumsum(np.cumsum(np.linalg.inv(nodes.T @ nodes), axis=0), axis=1)
-    variances = np.diag(covariance)
+    inverse = np.zeros((rounds, rounds))
+    # Two complete trees, of 2048 and 4 rounds.
+    inverse[:2048, :2048], inverse[2048:, 2048:] = _inverse_gram(11), _inverse_gram(2)
+    variances = np.diag(np.cumsum(np.cumsum(inverse, axis=0), axis=1))
     sensitivity = math.sqrt(first.squared_counts([[min_sep * each for each in range(most)]], rounds)[0])
     largest, mean = (f"{sensitivity * math.sqrt(each):.2f}" for each in (variances.max(), variances.mean()))
     yield "TreeAgg-full", largest, mean, "14.98", "12.47"
@@ -160,6 +161,15 @@ def _blt_rho(matrix: str, rounds: int, min_sep: int, most: int, sigma: float) ->
     for each in range(most):
         response[each * min_sep :] += column[: rounds - each * min_sep]
     return float(np.sum(response**2)) / (2 * sigma**2)
+
+
+def _inverse_gram(height: int) -> np.ndarray:
+    """Returns (CᵀC)⁻¹ of a complete tree, by the formula of Sherman and Morrison for the ones of each root."""
+    if height == 0:
+        return np.ones((1, 1))
+    halves = np.kron(np.eye(2), _inverse_gram(height - 1))
+    sums = halves.sum(axis=1)
+    return halves - np.outer(sums, sums) / (1 + sums.sum())
 
 
 def _inverse_factor(height: int, alpha: float) -> np.ndarray:
