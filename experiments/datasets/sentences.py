@@ -5,11 +5,13 @@ import itertools
 import os
 import pathlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import numpy as np
 
 from tff_mf.errors import InputValueError
+
+from . import synthetic
 
 # TFF's own order of a split's clients for this seed, which the papers' code validates and tests in.
 _ORDER = 0
@@ -21,12 +23,14 @@ def number(path: str | os.PathLike, split: str) -> int:
     """Returns how many sentences a split has, by the file's own table of clients.
 
     Args:
-        path: A file in StackOverflow's format.
+        path: A file in StackOverflow's format, or of a synthetic data set.
         split: `train`, `heldout` or `test`.
 
     Raises:
         InputValueError: If the file is damaged.
     """
+    if synthetic.is_synthetic(pathlib.Path(path)):
+        return synthetic.number_of_sentences(synthetic.read(pathlib.Path(path)), split)
     with _opened(path) as connection:
         query = "SELECT COALESCE(SUM(num_examples), 0) FROM client_metadata WHERE split_name = ?"
         return int(connection.execute(query, [split]).fetchone()[0])
@@ -50,19 +54,28 @@ def chunks(
     Raises:
         InputValueError: If the file is damaged.
     """
-    with _opened(path) as connection:
-        found = itertools.islice(_examples(connection, split), skip, None if most is None else skip + most)
+    with contextlib.closing(_examples(pathlib.Path(path), split)) as examples:
+        found = itertools.islice(examples, skip, None if most is None else skip + most)
         while chunk := list(itertools.islice(found, size)):
             yield chunk
 
 
-def _examples(connection: sqlite3.Connection, split: str) -> Iterator[bytes]:
-    query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
-    clients = sorted(client for (client,) in connection.execute(query, [split]))
-    np.random.RandomState(_ORDER).shuffle(clients)
-    for client in clients:
-        for (example,) in connection.execute(_EXAMPLES, [client, split]):
-            yield example
+def _examples(path: pathlib.Path, split: str) -> Generator[bytes, None, None]:
+    if synthetic.is_synthetic(path):
+        data = synthetic.read(path)
+        yield from synthetic.examples(data, split, _ordered(synthetic.clients_of(data, split)))
+        return
+    with _opened(path) as connection:
+        query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
+        for client in _ordered(client for (client,) in connection.execute(query, [split])):
+            for (example,) in connection.execute(_EXAMPLES, [client, split]):
+                yield example
+
+
+def _ordered(clients: Iterable[str]) -> list[str]:
+    ordered = sorted(clients)
+    np.random.RandomState(_ORDER).shuffle(ordered)
+    return ordered
 
 
 @contextlib.contextmanager

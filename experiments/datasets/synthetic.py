@@ -10,14 +10,14 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..output import files
-from . import _cache
+from . import _cache, _example_proto
 from .stackoverflow import CLIENTS
 
 if TYPE_CHECKING:
@@ -143,13 +143,38 @@ def load(path: pathlib.Path) -> "Splits":
     data = read(path)
     from .sqlite import Splits
 
-    train, heldout, test = (_client_data(data, number, name) for number, name in enumerate(CLIENTS))
+    train, heldout, test = (_client_data(data, name) for name in CLIENTS)
     return Splits(train=train, validation=heldout, test=test)
 
 
 def word_of(rank: int) -> str:
     """Returns the word of a rank; words in alphabetical order are in the order of their ranks."""
     return f"w{rank:0{_DIGITS}d}"
+
+
+def clients_of(data: SyntheticData, split: str) -> list[str]:
+    """Returns the names of the clients of a split: `train`, `heldout` or `test`."""
+    return [f"{split}-{number:0{_DIGITS}d}" for number in range(data.split_sizes[split])]
+
+
+def number_of_sentences(data: SyntheticData, split: str) -> int:
+    """Returns how many sentences the clients of a split have."""
+    import tensorflow as tf
+
+    clients = tf.data.Dataset.from_tensor_slices(clients_of(data, split))
+    counts = clients.map(lambda client: tf.size(_sentences(data, split, client), tf.int64))
+    return int(counts.reduce(tf.constant(0, tf.int64), tf.add))
+
+
+def examples(data: SyntheticData, split: str, clients: Sequence[str]) -> Iterator[bytes]:
+    """Yields the sentences of clients of a split as serialized examples, client after client."""
+    import tensorflow as tf
+
+    texts = tf.data.Dataset.from_tensor_slices(list(clients)).flat_map(
+        lambda client: tf.data.Dataset.from_tensor_slices(_sentences(data, split, client))
+    )
+    for text in texts.as_numpy_iterator():
+        yield _example_proto.serialized({"tokens": text.decode()})
 
 
 def _shares(vocabulary: int) -> list[float]:
@@ -159,18 +184,13 @@ def _shares(vocabulary: int) -> list[float]:
     return list(np.log1p(1 / ranks) / np.log1p(vocabulary))
 
 
-def _client_data(data: SyntheticData, split: int, name: str) -> "tff.simulation.datasets.ClientData":
+def _client_data(data: SyntheticData, split: str) -> "tff.simulation.datasets.ClientData":
     import tensorflow as tf
     import tensorflow_federated as tff
 
     def sentences_of(client: "tf.Tensor") -> "tf.data.Dataset":
-        number = tf.strings.to_number(tf.strings.substr(client, -_DIGITS, _DIGITS), tf.int32)
-        seed = tf.stack([data.seed * len(CLIENTS) + split, number])
-        count = tf.random.stateless_uniform([], seed, 1, MOST_SENTENCES + 1, tf.int32)
-        places = tf.random.stateless_uniform([MOST_SENTENCES, WORDS_A_SENTENCE], seed, dtype=tf.float64)
-        ranks = tf.cast(tf.exp(places * tf.math.log1p(tf.cast(data.vocabulary, tf.float64))), tf.int32)
-        written = tf.strings.as_string(tf.clip_by_value(ranks, 1, data.vocabulary), width=_DIGITS, fill="0")
-        tokens = tf.strings.reduce_join(tf.constant("w") + written, axis=1, separator=" ")[:count]
+        tokens = _sentences(data, split, client)
+        count = tf.size(tokens)
         return tf.data.Dataset.from_tensor_slices(
             collections.OrderedDict(
                 creation_date=tf.fill([count], _NO_DATE),
@@ -182,5 +202,16 @@ def _client_data(data: SyntheticData, split: int, name: str) -> "tff.simulation.
             )
         )
 
-    clients = [f"{name}-{number:0{_DIGITS}d}" for number in range(data.split_sizes[name])]
-    return tff.simulation.datasets.ClientData.from_clients_and_tf_fn(clients, sentences_of)
+    return tff.simulation.datasets.ClientData.from_clients_and_tf_fn(clients_of(data, split), sentences_of)
+
+
+def _sentences(data: SyntheticData, split: str, client: "tf.Tensor") -> "tf.Tensor":
+    import tensorflow as tf
+
+    number = tf.strings.to_number(tf.strings.substr(client, -_DIGITS, _DIGITS), tf.int32)
+    seed = tf.stack([data.seed * len(CLIENTS) + list(CLIENTS).index(split), number])
+    count = tf.random.stateless_uniform([], seed, 1, MOST_SENTENCES + 1, tf.int32)
+    places = tf.random.stateless_uniform([MOST_SENTENCES, WORDS_A_SENTENCE], seed, dtype=tf.float64)
+    ranks = tf.cast(tf.exp(places * tf.math.log1p(tf.cast(data.vocabulary, tf.float64))), tf.int32)
+    written = tf.strings.as_string(tf.clip_by_value(ranks, 1, data.vocabulary), width=_DIGITS, fill="0")
+    return tf.strings.reduce_join(tf.constant("w") + written, axis=1, separator=" ")[:count]

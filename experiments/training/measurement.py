@@ -52,11 +52,11 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     """
     split = _TEST if settings.earlier_metrics else settings.validation_split
     skip = settings.evaluation_examples if settings.validation_split == _TEST else 0
-    available = sentences.number(data, _TEST)
-    if skip >= available:
+    if next(sentences.chunks(data, _TEST, skip=skip, most=1), None) is None:
         raise InputValueError(
-            f"evaluation_examples={skip} leaves no test sentences: the test clients have {available}, and with "
-            f"validation_split={_TEST!r} the first of them are for validation; give fewer, or "
+            f"evaluation_examples={skip} leaves no test sentences: the test clients have "
+            f"{sentences.number(data, _TEST)}, and with validation_split={_TEST!r} the first of them are for "
+            "validation; give fewer, or "
             f"validation_split={_HELDOUT!r}."
         )
     most = None if settings.test_examples == ALL else int(settings.test_examples)
