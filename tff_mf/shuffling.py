@@ -14,11 +14,11 @@ divergence is jointly convex.
 rounds, those with i mod b̂ = j, of which an epoch has T = E/b̂. Row t of C reaches back less than b̂ rounds, so that it
 contains one round of the group: rows t, …, t + b̂ − 1 are one Gaussian query of the client of round t, the next such
 query begins with row t + b̂, and an epoch is T of them, after all of those of the epoch before. Given any past, an epoch
-is what is bounded above: post-processing of one pair of distributions, (A + Δ, C − A + 1 − Δ) and (A + 1 − Δ, C − A + Δ)
-of `clones_delta`, up to a total variation of η = (1 + e^(−ε₀)/2)·T·δ₀. The shuffles are independent, so that k epochs
-are dominated by the k-fold product of that pair (adaptive composition of dominating pairs: Zhu, Dong and Wang (2022),
-theorem 10), up to k·η, which adds (e^ε + 1)·k·η to δ. Without groups, a client that is last in one epoch and first in
-the next is in two queries that overlap, and none of this holds.
+is what is bounded above: post-processing of one pair of distributions, (A + Δ, C − A + 1 − Δ) and
+(A + 1 − Δ, C − A + Δ) of `clones_delta`, up to a total variation of η = (1 + e^(−ε₀)/2)·T·δ₀. The shuffles are
+independent, so that k epochs are dominated by the k-fold product of that pair (adaptive composition of dominating
+pairs: Zhu, Dong and Wang (2022), theorem 10), up to k·η, which adds (e^ε + 1)·k·η to δ. Without groups, a client that
+is last in one epoch and first in the next is in two queries that overlap, and none of this holds.
 
 Cohorts of varying size, and clients that choose their rounds themselves, are not covered. Nor is the same order in
 every epoch (Choquette-Choo et al. (2023), appendix E): there the k rounds of a client are one randomizer of k queries
@@ -46,6 +46,9 @@ _STEPS = 5000
 
 # Exceeds the rounding error of the composed distribution, whose transforms add up 2·_STEPS numbers an epoch.
 _COMPOSED_ROUNDING = 1e-10
+
+# Above it, e^ε₀ is near the end of float64, and nothing is amplified.
+_MOST_PURE = 700.0
 
 # Binomial tails beyond so many standard deviations are below 1e-17, and are taken for a complete loss of privacy.
 _DEVIATIONS = 9.0
@@ -96,8 +99,8 @@ def shuffled_epsilon(
     epochs = validation.whole("epochs", epochs)
     if epochs > 1 and rounds % (epochs * bands):
         raise InputValueError(
-            f"rounds={rounds} with epochs={epochs} and {bands} bands must be a multiple of {epochs * bands}: every epoch "
-            "needs equally many rounds of each group."
+            f"rounds={rounds} with epochs={epochs} and {bands} bands must be a multiple of {epochs * bands}: every "
+            "epoch needs equally many rounds of each group."
         )
     one = Guarantee.of_gaussian(norm, sigma)
     # The columns of a client's rounds are orthogonal; the factor exceeds the rounding error of the root.
@@ -169,7 +172,7 @@ def clones_delta(count: int, pure: float, epsilon: float) -> float:
 
 
 def clones_epsilon(count: int, pure: float, delta: float, *, epochs: int) -> float:
-    """Returns ε at δ of the `epochs`-fold product of the pair of `clones_delta`; infinite if δ is 1e-10 or less.
+    """Returns ε at δ of the `epochs`-fold product of the pair of `clones_delta`; infinite if δ ≤ 1e-10 or ε₀ > 700.
 
     An outcome (a, c + 1 − a) of the pair has the likelihood ratio (ha + l(c + 1 − a)) / (la + h(c + 1 − a)), with h the
     probability of Δ = 1 and l = 1 − h, because the two binomial probabilities that it is made of are as a to c + 1 − a.
@@ -185,7 +188,7 @@ def clones_epsilon(count: int, pure: float, delta: float, *, epochs: int) -> flo
         >>> clones_epsilon(1000, 1.0, 1e-6, epochs=1) < clones_epsilon(1000, 1.0, 1e-6, epochs=4)
         True
     """
-    if delta <= _COMPOSED_ROUNDING:
+    if delta <= _COMPOSED_ROUNDING or pure > _MOST_PURE:
         return math.inf
     # Imported here: it would more than double the time of `import tff_mf`.
     from dp_accounting.pld import privacy_loss_distribution
@@ -200,7 +203,7 @@ def _losses(count: int, pure: float, interval: float) -> tuple[dict[int, float],
     """Returns the probability of each rounded loss, in intervals, and of those that are taken to be infinite."""
     from scipy import stats
 
-    share, heads = math.exp(-pure), 1 / (1 + math.exp(-pure))
+    share, heads, tails = math.exp(-pure), 1 / (1 + math.exp(-pure)), 1 / (1 + math.exp(pure))
     reach = _DEVIATIONS * math.sqrt(count * share * (1 - share)) + _DEVIATIONS**2
     first, last = max(0, math.floor(count * share - reach)), min(count - 1, math.ceil(count * share + reach))
     beyond = stats.binom.cdf(first - 1, count - 1, share) + stats.binom.sf(last, count - 1, share)
@@ -213,9 +216,9 @@ def _losses(count: int, pure: float, interval: float) -> tuple[dict[int, float],
         ones = np.arange(begin, end + 2)
         # P(A = ones − 1) and P(A = ones), of which the first and the last lie outside the window.
         chances = stats.binom.pmf(np.arange(begin, end + 1), clones, 0.5)
-        mass = heads * np.concatenate([[0.0], chances]) + (1 - heads) * np.concatenate([chances, [0.0]])
+        mass = heads * np.concatenate([[0.0], chances]) + tails * np.concatenate([chances, [0.0]])
         others = clones + 1 - ones
-        ratio = (heads * ones + (1 - heads) * others) / ((1 - heads) * ones + heads * others)
+        ratio = (heads * ones + tails * others) / (tails * ones + heads * others)
         # What is added exceeds the rounding error of the logarithm.
         places = np.ceil(np.log(ratio) / interval + 1e-9).astype(np.int64) - lowest
         np.add.at(masses, places, weight * mass)

@@ -50,7 +50,7 @@ def test_no_client_moves_them_more_than_the_original_or_the_bound(min_sep, max_p
 
 def test_banded_toeplitz_has_less_error_for_one_and_for_several_participations():
     for max_participations in (1, 6):
-        found = PAGE["losses"](96, max_participations)
+        found = PAGE["losses"](48, max_participations)
         toeplitz, fft = found["banded Toeplitz, b bands"], found["FFT, optimal decoder"]
         # Even against what a client was found to attain, not only against the bound.
         assert toeplitz[0] < fft[1]

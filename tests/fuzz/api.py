@@ -173,7 +173,13 @@ CALLS = (
     _called(tff_mf.amplified_epsilon, **_AMPLIFIED, noise_multiplier=_SIGMA, delta=_DELTA, slow=True),
     _called(tff_mf.amplified_dp_event, **_AMPLIFIED, noise_multiplier=_SIGMA, slow=True),
     _called(
-        tff_mf.shuffled_epsilon, mechanism=_MECHANISM, rounds=_ROUNDS, noise_multiplier=_SIGMA, delta=_DELTA, slow=True
+        tff_mf.shuffled_epsilon,
+        mechanism=_MECHANISM,
+        rounds=_ROUNDS,
+        noise_multiplier=_SIGMA,
+        delta=_DELTA,
+        epochs=st.integers(1, 4),
+        slow=True,
     ),
     _called(
         tff_mf.optimize_blt,

@@ -6,7 +6,7 @@ import runpy
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tff_mf
@@ -43,6 +43,7 @@ def test_a_replaced_record_moves_its_matrix_by_less_than_twice():
     assert np.max(np.linalg.norm(outer[0] - outer[1], axis=(1, 2))) <= 2**0.5 + 1e-12
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_the_minimizer_against_a_general_one(seed):
     generator = np.random.default_rng(seed)
@@ -85,7 +86,7 @@ def test_correlated_noise_in_the_statistics_is_worth_it():
 
 @pytest.mark.once
 def test_the_script_prints_a_row_for_each_mechanism(capsys):
-    PAGE["main"](rounds=64, seeds=1)
+    PAGE["main"](rounds=24, seeds=1)
     assert [line.split("sigma")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]] == [
         *("no noise", "identity", "tree, vanilla (the paper's)", "tree, full", "BLT")
     ]
