@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations.forms import RoundForm
+from ..computations.transfers import MAX_MESSAGE_BYTES, state_bytes
 from ..workers.worker import WorkerLostError
 from . import _arguments
 from .connection import Connection
@@ -79,11 +80,12 @@ def _partial_sum(worker: Connection, form: RoundForm, message: object, clients: 
 
 def _sum(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
     """Returns the worker's sum over clients. Calls return at once, so that clients run concurrently, some at a time."""
-    total = start
+    total, zero = start, form.zero.type_signature.result
+    copied = state_bytes(zero) < MAX_MESSAGE_BYTES
     for number, client in enumerate(clients):
-        if number and number % _CLIENTS_BETWEEN_COPIES == 0:
+        if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
             # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
-            total = worker.create(worker.read(total), form.zero.type_signature.result)
+            total = worker.create(worker.read(total), zero)
         own = _arguments.ingest_client(worker, client, form.client_type)
         returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
         total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))

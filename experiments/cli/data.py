@@ -55,11 +55,10 @@ def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     help="Number of training clients; validation and test clients in proportion.  [default: 342477]",
 )
 @click.option("--vocabulary", type=int, help="Number of different words.  [default: 10000]")
-@click.option("--seed", type=int, help="Another seed gives other sentences.  [default: 0]")
 @click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The file to write.")
 @_options.as_json
 def synthetic(out: str, as_json: bool, **numbers: int | None) -> None:
-    """Write a data set of StackOverflow's size for dry runs: its file has three numbers, and text is made when read.
+    """Write a data set of StackOverflow's size for dry runs: its file has a few numbers, and text is made when read.
 
     Its words are drawn at random: accuracy on it means nothing.
     """

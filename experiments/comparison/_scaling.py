@@ -1,5 +1,6 @@
 """A run made smaller, so that a whole table can be tried before days of computing: `tff-mf compare --fraction`."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from tff_mf.errors import InputValueError
 
 from ..configuration import layers, mechanism_names
 from ..configuration.layers import Layer
+from ..configuration.mechanism_setting import MechanismSetting
 from ..configuration.run import RunConfiguration
 
 if TYPE_CHECKING:
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
 
 SOURCE = "fraction"
 _LEAST_EXAMPLES = 100
-# Not changed beyond what the tables of a paper show in the same column: they are listed on the screen.
-FIELDS = (
+_FIELDS = (
     "rounds",
     "min_sep",
     "max_participations",
@@ -70,7 +71,8 @@ def scaled(layer: Layer, fraction: float) -> Layer:
     small = layers.laid([layer, changed])
     if run.noise_multiplier is None or run.mechanism in mechanism_names.searched():
         return small
-    ratio = _sensitivity(layers.configuration(small)) / _sensitivity(run)
+    smaller = layers.configuration(small)
+    ratio = _sensitivity(run.mechanism, _setting(smaller)) / _sensitivity(run.mechanism, _setting(run))
     return layers.laid([small, Layer.of({"noise_multiplier": run.noise_multiplier * ratio}, SOURCE)])
 
 
@@ -81,7 +83,7 @@ def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
         if run.full_size is None:
             continue
         before, after = layers.configuration(run.full_size), run.configuration
-        for name in FIELDS:
+        for name in _FIELDS:
             values = {"from": getattr(before, name), "to": getattr(after, name)}
             if values["from"] != values["to"]:
                 entry = found.setdefault(name, {"from": [], "to": []})
@@ -129,8 +131,13 @@ def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
     }
 
 
-def _sensitivity(run: RunConfiguration) -> float:
-    return run.mechanism_setting().sensitivity(run.build_mechanism()).value
+@functools.lru_cache(maxsize=64)
+def _sensitivity(mechanism: str, setting: MechanismSetting) -> float:
+    return setting.sensitivity(setting.named(mechanism)).value
+
+
+def _setting(run: RunConfiguration) -> MechanismSetting:
+    return MechanismSetting(rounds=run.rounds, participation=run.participation(), restart_every=run.restart_every)
 
 
 def _range(values: list[Any]) -> str:

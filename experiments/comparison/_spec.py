@@ -107,10 +107,10 @@ def read(
     Raises:
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
     """
-    content = layers.read_toml(path)
-    layers.check_keys(content, _KEYS, str(path))
     if fraction is not None:
         _scaling.check_fraction(fraction)
+    content = layers.read_toml(path)
+    layers.check_keys(content, _KEYS, str(path))
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     points = list(_grids.points(content, str(path)))
     full, found = [], []

@@ -16,7 +16,7 @@ def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int
 
     Example:
         >>> state_rows("banded", rounds=2052, bands=342), state_rows("tree-full", rounds=2052)
-        (341, 12)
+        (341, 11)
     """
     if name in _ROWLESS:
         return 0
@@ -24,4 +24,4 @@ def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int
         return buffers or _DEFAULT_BUFFERS
     if name in _BANDED:
         return None if bands is None else min(bands, rounds) - 1
-    return rounds.bit_length() if name.startswith("tree-") else None
+    return rounds.bit_length() - 1 if name.startswith("tree-") else None

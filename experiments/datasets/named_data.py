@@ -48,7 +48,7 @@ def check_dataset(dataset: str) -> None:
         _cache.folder()
     elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
-            f"dataset={dataset!r} is none of `pydoc`, `stackoverflow` and `synthetic`, and no existing file in "
+            f"dataset={dataset!r} is neither `pydoc`, `stackoverflow` nor `synthetic`, nor an existing file in "
             f"StackOverflow's format{validation.did_you_mean(dataset, _EMBEDDED)}"
         )
 

@@ -28,6 +28,7 @@ OF_THEIR_OWN = {
     "rounds": "audit and verify take those of the artifact, or a few",
     "digest": "that of a report or of a bundle",
     "show": "a flag of train",
+    "dataset": "in place of that of every run in compare",
     "plot": "the pictures are different ones",
     "noise_multiplier": "of a cohort in train, with a default in audit",
     "epsilon": "in place of a noise multiplier in plan and train, and beside a mechanism in optimize",

@@ -26,6 +26,7 @@ VALID = {
     "audit": ["identity", "--rounds", "8", *SCHEMA],
     "calibrate": ["identity", "--epsilon", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
     "compare": ["spec.toml"],
+    "data synthetic": ["--out", "x"],
     "export": ["run.toml", "--out", "bundle"],
     "import-matrix": ["matrices", *SCHEMA, "--out", "x"],
     "optimize banded": ["--rounds", "8", "--bands", "2", *SCHEMA, "--out", "x"],
