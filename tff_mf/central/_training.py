@@ -1,8 +1,9 @@
 """Training of a Keras model in which every example of one data set is protected."""
 
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -93,12 +94,6 @@ class Training:
         self._variables = model.trainable_variables
         self._examples = order.checked((x, y))
         self._state = tf.nest.map_structure(_variable, self._noise.init())
-        width = None if order.is_sampled else order.batch_size
-        self._run = tf.function(
-            self._run_rounds,
-            input_signature=[tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)],
-            autograph=False,
-        )
         self._path: pathlib.Path | None = None
 
     @property
@@ -262,7 +257,14 @@ class Training:
 
     def _train(self, end: int) -> None:
         begin = self.rounds
-        self._run(self.order.batches(begin, end - begin), begin)
+        self._run(tf.constant(self.order.batches(begin, end - begin)), tf.constant(begin, tf.int64))
+
+    @functools.cached_property
+    def _run(self) -> Callable[[tf.Tensor, tf.Tensor], object]:
+        width = None if self.order.is_sampled else self.order.batch_size
+        specs = [tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)]
+        # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
+        return tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
 
     def _run_rounds(self, rows: tf.Tensor, begin: tf.Tensor) -> None:
         end = begin + tf.shape(rows, tf.int64)[0]

@@ -161,7 +161,7 @@ def test_no_more_rounds_than_the_order_has():
         trained.fit()
     before = trained.model.get_weights()[0]
     with pytest.raises(tf.errors.InvalidArgumentError, match="9 rounds, and all of them have run"):
-        trained._run(np.zeros([1, 2], np.int32), 9)
+        trained._run(tf.zeros([1, 2], tf.int32), tf.constant(9, tf.int64))
     np.testing.assert_array_equal(trained.model.get_weights()[0], before)
     with pytest.raises(tff_mf.InputError, match="rounds"):
         training(tff_mf.Tree(8))
