@@ -22,7 +22,7 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, experiments, queries
+from tff_mf import aggregators, central, experiments, queries
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ BLOCKS = [
     for number, (language, block) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.S | re.M))
     if (page.name, language) != RUN_ELSEWHERE
 ]
-LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "aggregators": aggregators}
+LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "central": central, "aggregators": aggregators}
 
 
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "python"])
@@ -97,6 +97,13 @@ def test_documented_modules_that_moved_keep_their_names_for_a_release(name):
 
 
 TENSORFLOW_MODULES = [
+    "tff_mf.central._clipped_sum",
+    "tff_mf.central._fixed_order",
+    "tff_mf.central._noised_mean",
+    "tff_mf.central._order",
+    "tff_mf.central._poisson_sampling",
+    "tff_mf.central._read_examples",
+    "tff_mf.central._training",
     "tff_mf.queries.clipping",
     "tff_mf.noise._streams",
     "tff_mf.queries._adaptive_clipping",

@@ -1,6 +1,6 @@
 """Streams the correlated noise C⁻¹z in TensorFlow, one mechanism per file.
 
-In `tff_mf` only `noise` and `queries` import TensorFlow.
+In `tff_mf` only `noise`, `queries` and `central` import TensorFlow.
 """
 
 from tff_mf import required_packages

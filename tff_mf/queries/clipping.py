@@ -95,6 +95,28 @@ def clip_again(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> Clipped:
     return _clipped(leaves, clip_norm, _PASSING_AGAIN)
 
 
+def factors(norms: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
+    """Returns by what records of float32 values are to be multiplied, so that each has a norm of at most `clip_norm`.
+
+    Formal guarantee: that of `clip_record`, for norms with a relative error of at most 2⁻²², and products that are
+    rounded at most twice to float32. The factor is 0 for a norm that is not finite; the product must then be 0 too, as
+    by `tf.math.multiply_no_nan`.
+
+    Args:
+        norms: L2 norms of records, float64 of any shape.
+        clip_norm: Bound ζ, float32 `[]`, from 1e-20 to 1e20.
+
+    Returns:
+        Factors from 0 to 1, float32 of the same shape.
+
+    Example:
+        >>> factors(tf.constant([0.5, 2.0, float("nan")], tf.float64), tf.constant(1.0)).numpy().round(3).tolist()
+        [1.0, 0.5, 0.0]
+    """
+    found = tf.where(_passed(norms, clip_norm, _PASSING), tf.ones_like(norms, tf.float32), _factor(norms, clip_norm))
+    return tf.where(tf.math.is_finite(norms), found, 0.0)
+
+
 def finite(leaves: list[tf.Tensor]) -> tf.Tensor:
     """Returns whether all values are finite in float32, bool `[]`; `clip_record` sets any other record to zero."""
     return tf.math.is_finite(_norm(leaves))

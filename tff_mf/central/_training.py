@@ -1,0 +1,307 @@
+"""Training of a Keras model in which every example of one data set is protected."""
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from tff_mf import guarantees, validation
+from tff_mf.central import _checkpoint
+from tff_mf.central._clipped_sum import ClippedSum
+from tff_mf.central._noised_mean import NoisedMean
+from tff_mf.central._order import Order
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import Mechanism
+
+
+class Training:
+    """Trains a compiled Keras model on arrays, with the noise of any mechanism.
+
+    In each round, the gradients of the examples in its batch are clipped one by one and added up; noise is added to the
+    sum; and the model's own optimizer gets the result, divided by the constant batch size. The data, the order and the
+    state of the noise belong to this object: no argument of `fit` can change them. The state is in variables that are
+    not part of the model, so that nothing that Keras saves contains a key of the noise.
+
+    Formal guarantee: the weights after every round, and everything computed from them, have the guarantee of
+    `order.guarantee(mechanism, noise_multiplier=...)`, or of `order.epsilon(...)` with the order's amplification. This
+    holds for any number of calls of `fit`, also after errors: each execution of a round draws fresh noise, and the
+    graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
+    compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
+    exact, and are therefore not computed. After `restore`, it holds if nothing was released that was computed after the
+    checkpoint.
+
+    Args:
+        model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
+            its metrics are used for validation only. Refused models: see `ClippedSum`.
+        x: Inputs: a structure of arrays, each with one entry for each example.
+        y: Targets: a structure of arrays, each with one entry for each example.
+        order: The order of the examples.
+        mechanism: The mechanism.
+        clip_norm: Bound ζ on the L2 norm of an example's gradient; from 1e-20 to 1e20.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+
+    Example:
+        >>> import tff_mf
+        >>> from tff_mf import central
+        >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+        >>> model.compile("sgd", "mean_squared_error")
+        >>> order, mechanism = central.FixedOrder(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
+        >>> sigma = order.calibrate_noise_multiplier(mechanism, epsilon=8.0, delta=1e-3)
+        >>> training = Training(model, tf.ones([12, 2]), tf.ones([12, 1]), order=order, mechanism=mechanism,
+        ...                     clip_norm=1.0, noise_multiplier=sigma)
+        >>> _ = training.fit()
+        >>> training.rounds, round(training.epsilon(1e-3), 6)
+        (6, 8.0)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, the arrays are not of the order's number of examples, or the
+            model is refused.
+    """
+
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        x: Any,
+        y: Any,
+        *,
+        order: Order,
+        mechanism: Mechanism,
+        clip_norm: float,
+        noise_multiplier: float,
+        insecure_seed: int | None = None,
+    ) -> None:
+        validation.instance("order", order, Order, "pass a tff_mf.central.FixedOrder or PoissonSampling")
+        validation.instance("model", model, tf.keras.Model, "pass a Keras model")
+        if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
+            raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
+        if not tf.executing_eagerly():
+            raise InputValueError("a Training must be made eagerly: make it outside of any tf.function or graph.")
+        self._clipped_sum = ClippedSum(model, model.loss, clip_norm=clip_norm)
+        self._noise = NoisedMean(
+            mechanism,
+            model.trainable_variables,
+            order=order,
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            insecure_seed=insecure_seed,
+        )
+        self._model, self._optimizer = model, _built(model)
+        self._variables = model.trainable_variables
+        self._examples = order.checked((x, y))
+        self._state = tf.nest.map_structure(_variable, self._noise.init())
+        self._path: pathlib.Path | None = None
+
+    @property
+    def model(self) -> tf.keras.Model:
+        """The model."""
+        return self._model
+
+    @property
+    def order(self) -> Order:
+        """The order of the examples."""
+        return self._noise.order
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds whose noise has been drawn."""
+        return int(self._state.noise.round)
+
+    @property
+    def state(self) -> Any:
+        """State of the noise. Secret, because the noise can be subtracted with it."""
+        return tf.nest.map_structure(lambda variable: variable.read_value(), self._state)
+
+    def guarantee(self, *, adjacency: str = "zero-out") -> guarantees.Guarantee:
+        """Returns the guarantee of all rounds of the order, without amplification: see `Order.guarantee`.
+
+        Raises:
+            InputValueError: If the noise is repeatable.
+        """
+        return self._noise.guarantee(adjacency=adjacency)
+
+    def epsilon(self, delta: float) -> float:
+        """Returns ε of all rounds of the order, for zero-out of one example: see `Order.epsilon`.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or no ε is known for the order and the mechanism.
+        """
+        return self._noise.epsilon(delta)
+
+    def statement(self, delta: float) -> str:
+        """Returns the guarantee of all rounds of the order in one line: see `Order.statement`.
+
+        Raises:
+            InputValueError: As `epsilon`, and if δ is not below 1 / examples.
+        """
+        return self._noise.statement(delta)
+
+    def fit(
+        self,
+        *,
+        epochs: int | None = None,
+        validation_data: Any = None,
+        callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> tf.keras.callbacks.History:
+        """Trains for some epochs, and returns the history of validation, as `fit` of a Keras model does.
+
+        After each epoch, the model is evaluated on `validation_data`, a checkpoint is written, and callbacks of Keras
+        are called, in this order: what callbacks release, the checkpoint has. They are called for epochs only, not for
+        single batches. No metric of the training examples is computed.
+
+        Args:
+            epochs: How many epochs to train; all that remain if `None`.
+            validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
+            callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
+            checkpoint: A file. If it exists, training continues from it; after each epoch it is written. See `save`.
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: If the order has fewer epochs left, or the checkpoint is of another training.
+        """
+        if checkpoint is not None:
+            self._continue_from(pathlib.Path(checkpoint))
+        last = self._last_round(epochs)
+        history = tf.keras.callbacks.History()
+        called = tf.keras.callbacks.CallbackList([*callbacks, history], model=self._model)
+        self._model.stop_training = False
+        called.on_train_begin()
+        while self.rounds < last and not self._model.stop_training:
+            epoch = self.rounds // self.order.epoch_rounds
+            called.on_epoch_begin(epoch)
+            self._train(min(last, (epoch + 1) * self.order.epoch_rounds))
+            logs = self._validated(validation_data)
+            if checkpoint is not None:
+                self.save(checkpoint)
+            called.on_epoch_end(epoch, logs)
+        called.on_train_end()
+        return history
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint: weights, variables of the optimizer, and the state of the noise.
+
+        Only the file's owner can read it (mode 0600). It is as secret as the examples: with it, the noise can be
+        removed from every released model. It replaces an earlier one atomically. Save before you release anything, and
+        keep no copies: two trainings that continue from one checkpoint are not covered by one guarantee.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples)
+        self._path = pathlib.Path(path).absolute()
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continues from a checkpoint, in a new object with the same arguments.
+
+        Formal guarantee: that of the class, if nothing was released that was computed after the checkpoint. The rounds
+        after it are run again with fresh noise on the same past. A checkpoint with another mechanism, noise, order or
+        data is refused.
+
+        Args:
+            path: The file that `save` wrote.
+
+        Raises:
+            InputValueError: If the file is not a checkpoint of such a training, or rounds have run in this object.
+            OSError: If it cannot be read.
+        """
+        if self.rounds:
+            raise InputValueError(
+                f"{self.rounds} rounds have run: restore into a new Training, made with the same arguments."
+            )
+        _checkpoint.read(pathlib.Path(path), self._parts(), self._state, self._examples)
+        self._path = pathlib.Path(path).absolute()
+
+    def __reduce__(self) -> NoReturn:
+        raise InputTypeError("a Training cannot be pickled, because it has the keys of the noise: use save.")
+
+    def _parts(self) -> dict[str, list[tf.Variable]]:
+        # Read when it is needed: an optimizer may make variables in its first step.
+        variables = self._optimizer.variables
+        return {"model": self._model.weights, "optimizer": variables() if callable(variables) else variables}
+
+    def _continue_from(self, path: pathlib.Path) -> None:
+        if self._path == path.absolute() or not path.exists():
+            return
+        if self.rounds:
+            raise InputValueError(
+                f"checkpoint={str(path)!r} exists and is not of this training, which has run {self.rounds} rounds: "
+                "give another file."
+            )
+        self.restore(path)
+
+    def _last_round(self, epochs: int | None) -> int:
+        begun, rounds, length = self.rounds, self.order.rounds, self.order.epoch_rounds
+        left = -(-rounds // length) - begun // length
+        if begun >= rounds or (epochs is not None and validation.whole("epochs", epochs) > left):
+            asked = "" if epochs is None else f"epochs={epochs} is more than the {left} that are left: "
+            raise InputValueError(
+                f"{asked}{begun} of the {rounds} rounds that the order accounts for have run. Make an order of more "
+                "epochs, calibrate the noise for it, and train from the start."
+            )
+        return rounds if epochs is None else min(rounds, (begun // length + epochs) * length)
+
+    def _validated(self, validation_data: Any) -> dict[str, float]:
+        if validation_data is None:
+            return {}
+        data = (validation_data,) if isinstance(validation_data, tf.data.Dataset) else validation_data
+        found = self._model.evaluate(*data, verbose=0, return_dict=True)
+        return {f"val_{name}": value for name, value in found.items()}
+
+    def _train(self, end: int) -> None:
+        begin = self.rounds
+        self._run(tf.constant(self.order.batches(begin, end - begin)), tf.constant(begin, tf.int64))
+
+    @functools.cached_property
+    def _run(self) -> Callable[[tf.Tensor, tf.Tensor], object]:
+        width = None if self.order.is_sampled else self.order.batch_size
+        specs = [tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)]
+        # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
+        return tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
+
+    def _run_rounds(self, rows: tf.Tensor, begin: tf.Tensor) -> None:
+        end = begin + tf.shape(rows, tf.int64)[0]
+        # The state itself says which round is next, and so which batch.
+        tf.while_loop(lambda step: step < end, lambda step: self._round(rows, step - begin), [self._state.noise.round])
+
+    def _round(self, rows: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        row = tf.gather(rows, index)
+        if self.order.is_sampled:
+            # A batch of no examples would have no shape: one place stays, and holds nobody.
+            row = row[: tf.maximum(1, tf.math.count_nonzero(row >= 0, dtype=tf.int32))]
+        x, y = tf.nest.map_structure(lambda tensor: tf.gather(tensor, tf.maximum(row, 0)), self._examples)
+        total = self._clipped_sum(x, y, row >= 0)
+        mean, state = self._noise.next(total, self.state)
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._state, state)
+        self._optimizer.apply_gradients(zip(mean, self._variables, strict=True))
+        return state.noise.round
+
+
+def _built(model: tf.keras.Model) -> Any:
+    """Returns the optimizer of a model, with its variables."""
+    optimizer = model.optimizer
+    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+        raise InputValueError(
+            "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
+        )
+    if type(optimizer).__module__.startswith("tensorflow_privacy"):
+        raise InputValueError(
+            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
+            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
+        )
+    if hasattr(optimizer, "build"):
+        optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def _variable(initial: tf.Tensor) -> tf.Variable:
+    # The capacity for keys may grow.
+    shape = tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank == 2 else initial.shape
+    return tf.Variable(initial, trainable=False, shape=shape)
