@@ -42,7 +42,7 @@ def table(name: str) -> tuple[str, int, int]:
     for figure, printed, ours in CHECKS[name]():
         agreed = not printed or agrees(printed, ours)
         count, same = count + bool(printed), same + bool(printed and agreed)
-        lines.append(f"| {figure} | {printed} | {ours:.6g} | {'' if agreed else _apart(printed, ours)} |")
+        lines.append(f"| {figure} | {printed} | {ours:.7g} | {'' if agreed else _apart(printed, ours)} |")
     return "\n".join(lines), count, same
 
 

@@ -115,7 +115,7 @@ def test_commands_of_the_page_exist_with_their_flags():
         while isinstance(command, click.Group):
             command = command.get_command(click.Context(cli), words.pop(0))
             assert command is not None, line
-        flags = {flag for parameter in command.params for flag in parameter.opts}
+        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= flags, line
 
 
