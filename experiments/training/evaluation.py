@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -98,7 +99,7 @@ def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
             yield found[start : start + at_once]
 
 
-def _tokenizer(vocabulary: Sequence[str], special: object) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+def _tokenizer(vocabulary: Sequence[str], special: Any) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))
     table = tf.lookup.StaticVocabularyTable(initial, num_oov_buckets=len(special.out_of_vocab))
 
@@ -117,7 +118,7 @@ def _tokenizer(vocabulary: Sequence[str], special: object) -> Callable[[tf.Tenso
     return tokenize
 
 
-def _counter(model: tf.keras.Model, special: object) -> Callable[[np.ndarray], tf.Tensor]:
+def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:
     """Returns the function from a batch to its sum of losses, its three numbers of hits, and of words that count."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
