@@ -213,8 +213,9 @@ class TrainingSettings:
                 "sampling": SamplingSettings(**values["sampling"]),
                 "model": ModelConfig(**values["model"]),
                 "initial_model": of_settings(values),
+                _AS_EARLIER: MEASURING[0] not in values,
             }
-            return cls(**{**values, **parts, _AS_EARLIER: MEASURING[0] not in values})
+            return cls(**{**values, **parts})
         except (KeyError, TypeError) as error:
             raise InputValueError(f"run.json does not hold the settings of tff-mf train: {error}") from error
 

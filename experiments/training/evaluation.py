@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +15,7 @@ METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_withou
 ACCURACY = METRICS[-1]
 # Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
 _WORDS = {"conv": 2048, "lstm": 4096}
+_SAFE_LOGIT = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
             yield found[start : start + at_once]
 
 
-def _tokenizer(vocabulary: Sequence[str], special: object) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+def _tokenizer(vocabulary: Sequence[str], special: Any) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))
     table = tf.lookup.StaticVocabularyTable(initial, num_oov_buckets=len(special.out_of_vocab))
 
@@ -116,7 +118,7 @@ def _tokenizer(vocabulary: Sequence[str], special: object) -> Callable[[tf.Tenso
     return tokenize
 
 
-def _counter(model: tf.keras.Model, special: object) -> Callable[[np.ndarray], tf.Tensor]:
+def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:
     """Returns the function from a batch to its sum of losses, its three numbers of hits, and of words that count."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
@@ -126,7 +128,7 @@ def _counter(model: tf.keras.Model, special: object) -> Callable[[np.ndarray], t
         targets = tf.reshape(batch[:, 1:], [-1])
         largest = tf.reduce_max(logits, axis=1)
         of_target = tf.gather(logits, targets, batch_dims=1)
-        losses = largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=1)) - of_target
+        losses = _log_sums(logits, largest) - of_target
         hits = _hits(logits, targets, of_target >= largest)
         known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
         counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
@@ -136,6 +138,16 @@ def _counter(model: tf.keras.Model, special: object) -> Callable[[np.ndarray], t
         return tf.stack([loss, *(tf.cast(each, tf.float64) for each in (*of_hits, *of_words))])
 
     return counts
+
+
+def _log_sums(logits: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
+    """Returns the logarithms of the sums of exponentials, `[words]`; `largest` is the largest logit of each word."""
+    return tf.cond(
+        # No sum of a billion such exponentials overflows or vanishes: a pass over all logits is spared.
+        tf.reduce_all(tf.abs(largest) < _SAFE_LOGIT),
+        lambda: tf.math.log(tf.reduce_sum(tf.exp(logits), axis=1)),
+        lambda: largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=1)),
+    )
 
 
 def _hits(logits: tf.Tensor, targets: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:

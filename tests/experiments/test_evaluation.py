@@ -109,6 +109,7 @@ def test_metrics_are_those_of_tff(data, architecture):
     # The bias alone decides, and two known words share the largest logit: the first of them is taken.
     bias = np.zeros(shapes[-1], np.float32)
     bias[[3, 5]] = 4.0
+    kinds["far from zero"] = [*kinds["random"][:-1], kinds["random"][-1] - 2000.0]
     kinds["tied"] = [*kinds["constant"][:-1], bias]
     for kind, weights in kinds.items():
         found = tested.measure(weights, kept)
