@@ -89,7 +89,7 @@ def test_what_is_not_a_model_is_refused(tmp_path):
         read(written(tmp_path), tmp_path, vocab_size=2)
 
 
-@pytest.mark.parametrize("text", [None, "{}", "[]", '["a", 1]', '["a", "a"]', "["])
+@pytest.mark.parametrize("text", [None, "{}", "[]", '["a", 1]', '["a", "a"]', '["\\ud800"]', "["])
 def test_a_model_without_its_words_is_refused(tmp_path, text):
     path = written(tmp_path)
     words = tmp_path / "vocabulary.json"
