@@ -207,6 +207,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     run, _, folder, data = train
     path = written(tmp_path / "private", run=f'[run]\ndataset = "sqlite:{data}"\n')
     done = run(path, "--mechanism identity")
+    assert "is of a run on the same data set: the two guarantees compose" in done.stderr
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
     (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))
