@@ -97,6 +97,7 @@ def train(
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
+    _warn(chosen_settings)
     data = named_data.data_file(configuration.dataset)
     _begin(layer, path, privacy, resume=resume)
     signal = signal_to_noise.of_run(privacy, chosen_settings)
@@ -145,6 +146,17 @@ def _checked(
     if not resume:
         folders.check_new(files.made_folder(folder))
     return privacy, settings
+
+
+def _warn(settings: "TrainingSettings") -> None:
+    """Says beforehand that no ε will be stated, where that is known."""
+    given = settings.initial_model
+    if given and given.same_data:
+        click.echo(
+            f"train: --initial-model {given.file} is of a run on the same data set: the two guarantees compose, and no "
+            "ε of this run alone will be stated",
+            err=True,
+        )
 
 
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:

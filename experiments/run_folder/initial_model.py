@@ -9,6 +9,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import safetensors
+import safetensors.numpy
+
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
@@ -92,6 +96,8 @@ def vocabulary_of(path: pathlib.Path) -> list[str]:
             raise ValueError("it is not a list of words")
         if len(set(words)) < len(words):
             raise ValueError("it has a word twice")
+        # Half of a surrogate pair is no text, and could not be written again.
+        "".join(words).encode()
         return words
     except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
@@ -124,6 +130,42 @@ def of_settings(settings: Mapping[str, Any]) -> InitialModel | None:
         return InitialModel(**stored)
     except (TypeError, InputTypeError, InputValueError) as error:
         raise InputValueError(f"{_FIELD} in the settings of run.json is damaged: {error}") from error
+
+
+def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns the parameters in the file of an initial model, in order.
+
+    Args:
+        named: The model, for the message.
+        content: The file.
+        expected: Parameters of the shapes and types of the model that is to start from it.
+
+    Raises:
+        InputValueError: If the file holds no such parameters, or one of them is not finite.
+    """
+    try:
+        tensors = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise refused(named, f"is not a model that tff-mf train wrote: {error}") from error
+    if sorted(tensors) != sorted(map(str, range(len(expected)))):
+        raise refused(named, f"has {len(tensors)} tensors, and the model has {len(expected)}, by number")
+    found = [tensors[str(index)] for index in range(len(expected))]
+    for index, (value, own) in enumerate(zip(found, expected, strict=True)):
+        if (value.shape, value.dtype) != (own.shape, own.dtype):
+            raise refused(
+                named,
+                f"has {value.dtype} {list(value.shape)} as its tensor {index}, and the model that knows its words has "
+                f"{own.dtype} {list(own.shape)}: take the settings model, vocab_size, embedding_size and units that it "
+                "was trained with",
+            )
+        if not np.isfinite(value).all():
+            raise refused(named, f"has a number that is not finite in its tensor {index}")
+    return found
+
+
+def refused(named: InitialModel, reason: str) -> InputValueError:
+    """Returns the error that names an initial model and the reason to refuse it."""
+    return InputValueError(f"{_FIELD}={named.file!r} {reason}.")
 
 
 def _trained_on(folder: pathlib.Path, dataset: str, seen: frozenset[str] = frozenset()) -> bool:

@@ -6,14 +6,10 @@ import json
 import pathlib
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputValueError
-
 from ..output import files
-from ..run_folder.initial_model import InitialModel, vocabulary_hash, vocabulary_of
+from ..run_folder.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
 from ..run_folder.names import INITIAL_MODEL, VOCABULARY
 
 
@@ -40,24 +36,7 @@ class GivenModel:
         Raises:
             InputValueError: If the file holds no such parameters, or one of them is not finite.
         """
-        try:
-            tensors = safetensors.numpy.load(self.content)
-        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise _refused(self.named, f"is not a model that tff-mf train wrote: {error}") from error
-        wanted = [np.asarray(each) for each in expected.trainable]
-        if sorted(tensors) != sorted(map(str, range(len(wanted)))):
-            raise _refused(self.named, f"has {len(tensors)} tensors, and the model has {len(wanted)}, by number")
-        found = [tensors[str(index)] for index in range(len(wanted))]
-        for index, (value, own) in enumerate(zip(found, wanted, strict=True)):
-            if (value.shape, value.dtype) != (own.shape, own.dtype):
-                raise _refused(
-                    self.named,
-                    f"has {value.dtype} {list(value.shape)} as its tensor {index}, and the model, which knows "
-                    f"{len(self.vocabulary)} words, has {own.dtype} {list(own.shape)}: take the settings model, "
-                    "vocab_size, embedding_size and units that it was trained with",
-                )
-            if not np.isfinite(value).all():
-                raise _refused(self.named, f"has a number that is not finite in its tensor {index}")
+        found = parameters(self.named, self.content, [np.asarray(each) for each in expected.trainable])
         return tff.learning.models.ModelWeights(trainable=found, non_trainable=expected.non_trainable)
 
 
@@ -77,14 +56,14 @@ def read(named: InitialModel, folder: pathlib.Path, vocab_size: int) -> GivenMod
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _refused(named, f"cannot be read ({error.strerror or error}), and the run has no copy of it") from error
+        raise refused(named, f"cannot be read ({error.strerror or error}), and the run has no copy of it") from error
     if hashlib.sha256(content).hexdigest() != named.sha256:
-        raise _refused(named, f"is another model than at the start: the SHA-256 of {str(path)!r} differs")
+        raise refused(named, f"is another model than at the start: the SHA-256 of {str(path)!r} differs")
     vocabulary = vocabulary_of(path)
     if vocabulary_hash(vocabulary) != named.vocabulary_sha256:
-        raise _refused(named, f"has another vocabulary than at the start: {str(path.parent / VOCABULARY)!r} differs")
+        raise refused(named, f"has another vocabulary than at the start: {str(path.parent / VOCABULARY)!r} differs")
     if len(vocabulary) > vocab_size:
-        raise _refused(named, f"knows {len(vocabulary)} words: take vocab_size={len(vocabulary)}")
+        raise refused(named, f"knows {len(vocabulary)} words: take vocab_size={len(vocabulary)}")
     return GivenModel(named=named, content=content, vocabulary=vocabulary)
 
 
@@ -92,7 +71,3 @@ def keep(given: GivenModel, folder: pathlib.Path) -> None:
     """Writes a copy of the model and its vocabulary to the folder of a run, which is then resumed without the file."""
     files.write_atomically(folder / VOCABULARY, json.dumps(given.vocabulary, ensure_ascii=False) + "\n")
     files.write_atomically(folder / INITIAL_MODEL, given.content)
-
-
-def _refused(named: InitialModel, reason: str) -> InputValueError:
-    return InputValueError(f"initial_model={named.file!r} {reason}.")

@@ -89,7 +89,7 @@ def test_what_is_not_a_model_is_refused(tmp_path):
         read(written(tmp_path), tmp_path, vocab_size=2)
 
 
-@pytest.mark.parametrize("text", [None, "{}", "[]", '["a", 1]', '["a", "a"]', "["])
+@pytest.mark.parametrize("text", [None, "{}", "[]", '["a", 1]', '["a", "a"]', '["\\ud800"]', "["])
 def test_a_model_without_its_words_is_refused(tmp_path, text):
     path = written(tmp_path)
     words = tmp_path / "vocabulary.json"
@@ -207,6 +207,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     run, _, folder, data = train
     path = written(tmp_path / "private", run=f'[run]\ndataset = "sqlite:{data}"\n')
     done = run(path, "--mechanism identity")
+    assert "is of a run on the same data set: the two guarantees compose" in done.stderr
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
     (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))
