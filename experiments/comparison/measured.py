@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ...aggregators.workers.processes import end_with_program
 from ..configuration.settings import ModelConfig
-from ..training import models, task
+from ..training import evaluation, models, task
 from ._estimate import ModelTimes
 
 _EVALUATION_BATCH = 64
@@ -60,7 +60,7 @@ def _parameters(config: ModelConfig) -> int:
 
 def _sentences(count: int, config: ModelConfig) -> tf.Tensor:
     return tf.random.stateless_uniform(
-        [count, task.SEQUENCE_LENGTH], seed=[0, 0], minval=1, maxval=config.vocab_size, dtype=tf.int64
+        [count, evaluation.SEQUENCE_LENGTH], seed=[0, 0], minval=1, maxval=config.vocab_size, dtype=tf.int64
     )
 
 
