@@ -118,14 +118,14 @@ def _level(
 
 def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
     """Returns which sentences accuracy is measured on: how many there are is not known of runs of earlier releases."""
-    numbers = sorted({number for level in found for number in level["test_sentences"]})
-    if not numbers or not all(level["test_sentences"] for level in found):
+    numbers = sorted({number for level in found for number in level.get("test_sentences", [])})
+    if not numbers or not all(level.get("test_sentences") for level in found):
         return "sentences of test clients"
     return f"{numbers[0]:,}{f' to {numbers[-1]:,}' if len(numbers) > 1 else ''} sentences of test clients"
 
 
 def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
-    chosen = {level["rate_chosen_by"] for level in found}
+    chosen = {level.get("rate_chosen_by", _FINAL) for level in found}
     if chosen == {_SMOOTHED}:
         return f"{_SMOOTHED} ({_WINDOW})"
     if chosen <= {_FINAL}:

@@ -44,7 +44,7 @@ KINDS = {
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed_epochs",
     "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson --min-sep 1 --max-participations 8",
-    "identity, cyclic poisson": "--mechanism identity --sampling cyclic_poisson",
+    "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic_poisson",
     "tree-full, once each": "--mechanism tree-full --max-participations 1",
     "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
@@ -199,7 +199,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     _trained.check_report(moved)
 
 
-FIXED = ["banded-toeplitz, fixed epochs", "identity, cyclic poisson"]
+FIXED = ["banded-toeplitz, fixed epochs", "tree-vanilla, cyclic poisson"]
 
 
 @pytest.mark.parametrize("run", FIXED, indirect=True)

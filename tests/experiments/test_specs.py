@@ -213,6 +213,7 @@ def test_what_was_made_smaller_is_said(tmp_path):
             )
         ],
         tried={1.0: 0.2},
+        smoothed=True,
     )  # fmt: skip
     about = {**_spec.about(path), "scaled": {"fraction": 0.25, "fields": changed, "note": note}}
     result = _report.as_dict(

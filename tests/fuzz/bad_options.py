@@ -106,6 +106,8 @@ def _become(case: Case, folder: pathlib.Path, out: pathlib.Path, err: pathlib.Pa
         os.chdir(folder)
         for number, path in ((0, os.devnull), (1, out), (2, err)):
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+        # It comes before XDG_CACHE_HOME.
+        os.environ.pop("TFF_MF_CACHE", None)
         cache = {} if "XDG_CACHE_HOME" in case.environment else {"TFF_MF_CACHE": str(folder.parent / "cache")}
         os.environ |= {"HOME": str(folder.parent), **cache, **case.environment}
         resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_SECONDS, LONGEST_SECONDS))

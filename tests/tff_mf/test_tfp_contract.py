@@ -29,6 +29,7 @@ MECHANISMS = {
     ),
     "TreeQuery": tff_mf.Tree(ROUNDS, variant="online"),
     "PseudoInverseTreeQuery": tff_mf.Tree(ROUNDS, variant="full"),
+    "VanillaTreeQuery": tff_mf.Tree(ROUNDS, variant="vanilla"),
 }
 KINDS = [*MECHANISMS, "RestartedQuery", "AdaptiveClippingQuery", "RestartedQuery of AdaptiveClippingQuery"]
 
