@@ -92,8 +92,7 @@ class ClippedSum:
         return found
 
     def _sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
-        per_example = _chain.values_in_memory(self._model) if self._chain else _size(self._variables)
-        size = max(1, _MOST_VALUES // per_example)
+        size = max(1, _MOST_VALUES // _values_of(self._model, self._chain))
         if present.shape[0] is not None and present.shape[0] <= size:
             return self._part(x, y, present)
         batch = tf.shape(present)[0]
@@ -144,8 +143,11 @@ def _batch_of_one(tensor: tf.Tensor) -> tf.Tensor:
     return tensor[tf.newaxis]
 
 
-def _size(variables: list[tf.Variable]) -> int:
-    return sum(variable.shape.num_elements() for variable in variables)
+def _values_of(model: tf.keras.Model, chain: bool) -> int:
+    """Returns how many values the gradients of one example have in memory."""
+    if chain:
+        return _chain.values_in_memory(model)
+    return sum(variable.shape.num_elements() for variable in model.trainable_variables)
 
 
 def _loss(loss: str | Loss) -> Loss:

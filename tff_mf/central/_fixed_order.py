@@ -65,6 +65,10 @@ class FixedOrder(Order):
         return FixedEpoch(min_sep=self.epoch_rounds, max_participations=self.epochs)
 
     @property
+    def is_sampled(self) -> bool:
+        return False
+
+    @property
     def insecure(self) -> bool:
         return False
 

@@ -52,6 +52,11 @@ class Order(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def is_sampled(self) -> bool:
+        """Whether batches differ in size."""
+
+    @property
+    @abc.abstractmethod
     def insecure(self) -> bool:
         """Whether the order is repeatable and should not be: no ε is stated for it."""
 
@@ -60,7 +65,7 @@ class Order(abc.ABC):
         """Returns the examples in the batches of `count` rounds from round `begin`.
 
         Returns:
-            Indices of examples, int32 `[count, width]`; −1 stands for no example.
+            Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row.
 
         Raises:
             InputTypeError: If an argument is not a whole number.

@@ -2,7 +2,11 @@
 
 import abc
 
+import numpy as np
 import tensorflow as tf
+
+_SMALLEST_NORMAL = 2.0**-126
+_LARGEST_LEFT = 2.0**40
 
 
 class Gradients(abc.ABC):
@@ -37,18 +41,29 @@ class Stacked(Gradients):
 
 
 class Outer(Gradients):
-    """Gradients that are outer products of two vectors, float32 `[batch, rows]` and `[batch, columns]`."""
+    """Gradients that are outer products of two vectors, float32 `[batch, rows]` and `[batch, columns]`.
+
+    Where the factors of a product are subnormal numbers, or a clipped one is, rounding may double it, or set it to
+    zero. Subnormal factors are therefore zero here, and the norm is infinite, so that an example contributes nothing,
+    if its left vector has a norm above 2⁴⁰: with 2³² coordinates, at most 2⁻¹⁵⁰⁺⁴⁰⁺¹⁶ can then be rounded away, a
+    relative 2⁻²⁷ of the smallest clip norm.
+    """
 
     def __init__(self, left: tf.Tensor, right: tf.Tensor) -> None:
-        self._left, self._right = left, right
+        self._left, self._right = _normal(left), _normal(right)
 
     def squared_norms(self) -> tf.Tensor:
-        return _squared_norms(self._left) * _squared_norms(self._right)
+        left = _squared_norms(self._left)
+        return tf.where(left <= _LARGEST_LEFT**2, left * _squared_norms(self._right), np.inf)
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         weights = weights[:, tf.newaxis]
         left = tf.where(tf.equal(weights, 0.0), 0.0, self._left)
         return tf.matmul(left, tf.math.multiply_no_nan(self._right, weights), transpose_a=True)
+
+
+def _normal(rows: tf.Tensor) -> tf.Tensor:
+    return tf.where(tf.abs(rows) < _SMALLEST_NORMAL, 0.0, rows)
 
 
 def _squared_norms(rows: tf.Tensor) -> tf.Tensor:

@@ -80,6 +80,10 @@ class PoissonSampling(Order):
         return FixedEpoch(min_sep=self.groups, max_participations=-(-self.rounds // self.groups))
 
     @property
+    def is_sampled(self) -> bool:
+        return True
+
+    @property
     def insecure(self) -> bool:
         return self.insecure_seed is not None
 
@@ -90,7 +94,7 @@ class PoissonSampling(Order):
         """
         begin, count = self._checked_rounds(begin, count)
         drawn = [self._groups[t % self.groups][self._joins(t)] for t in range(begin, begin + count)]
-        rows = np.full((count, max([self._usual_width, *map(len, drawn)])), NOBODY, np.int32)
+        rows = np.full((count, max([1, *map(len, drawn)])), NOBODY, np.int32)
         for row, present in zip(rows, drawn, strict=True):
             row[: len(present)] = present
         return rows
@@ -111,11 +115,6 @@ class PoissonSampling(Order):
             for start in range(0, size, _MOST_COINS)
         ]
         return np.concatenate(parts)
-
-    @property
-    def _usual_width(self) -> int:
-        """Places of a row: more than nearly every batch has examples, so that shapes of tensors rarely change."""
-        return min(self.examples // self.groups, -(-int(self.batch_size + 6 * self.batch_size**0.5 + 1) // 8) * 8)
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:

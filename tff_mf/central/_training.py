@@ -1,8 +1,9 @@
 """Training of a Keras model in which every example of one data set is protected."""
 
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -93,12 +94,6 @@ class Training:
         self._variables = model.trainable_variables
         self._examples = order.checked((x, y))
         self._state = tf.nest.map_structure(_variable, self._noise.init())
-        width = None if order.batches(0, 1).min() < 0 else order.batch_size
-        self._run = tf.function(
-            self._run_rounds,
-            input_signature=[tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)],
-            autograph=False,
-        )
         self._path: pathlib.Path | None = None
 
     @property
@@ -161,7 +156,7 @@ class Training:
 
         Args:
             epochs: How many epochs to train; all that remain if `None`.
-            validation_data: (x, y) of other examples, which are not protected.
+            validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
             callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
             checkpoint: A file. If it exists, training continues from it; after each epoch it is written. See `save`.
 
@@ -256,12 +251,20 @@ class Training:
     def _validated(self, validation_data: Any) -> dict[str, float]:
         if validation_data is None:
             return {}
-        found = self._model.evaluate(*validation_data, verbose=0, return_dict=True)
+        data = (validation_data,) if isinstance(validation_data, tf.data.Dataset) else validation_data
+        found = self._model.evaluate(*data, verbose=0, return_dict=True)
         return {f"val_{name}": value for name, value in found.items()}
 
     def _train(self, end: int) -> None:
         begin = self.rounds
-        self._run(self.order.batches(begin, end - begin), begin)
+        self._run(tf.constant(self.order.batches(begin, end - begin)), tf.constant(begin, tf.int64))
+
+    @functools.cached_property
+    def _run(self) -> Callable[[tf.Tensor, tf.Tensor], object]:
+        width = None if self.order.is_sampled else self.order.batch_size
+        specs = [tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)]
+        # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
+        return tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
 
     def _run_rounds(self, rows: tf.Tensor, begin: tf.Tensor) -> None:
         end = begin + tf.shape(rows, tf.int64)[0]
@@ -270,6 +273,9 @@ class Training:
 
     def _round(self, rows: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
         row = tf.gather(rows, index)
+        if self.order.is_sampled:
+            # A batch of no examples would have no shape: one place stays, and holds nobody.
+            row = row[: tf.maximum(1, tf.math.count_nonzero(row >= 0, dtype=tf.int32))]
         x, y = tf.nest.map_structure(lambda tensor: tf.gather(tensor, tf.maximum(row, 0)), self._examples)
         total = self._clipped_sum(x, y, row >= 0)
         mean, state = self._noise.next(total, self.state)

@@ -1,0 +1,388 @@
+"""Orders of examples, and sums of gradients that are clipped one by one, against plain loops."""
+
+import collections
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+import dp_accounting  # noqa: E402
+from dp_accounting.pld import PLDAccountant  # noqa: E402
+
+from tff_mf import central  # noqa: E402
+from tff_mf.central import _clipped_sum, _per_example, _poisson_sampling  # noqa: E402
+from tff_mf.queries import clipping  # noqa: E402
+
+layers = tf.keras.layers
+CLIP = 0.7
+
+
+def rounds_of_examples(order):
+    found = collections.defaultdict(list)
+    for step, row in enumerate(order.batches(0, order.rounds)):
+        present = row[row >= 0]
+        assert len(set(present)) == len(present)
+        for example in present:
+            found[int(example)].append(step)
+    return found
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
+def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size, more, epochs, seed):
+    order = central.FixedOrder(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
+    found = rounds_of_examples(order)
+    assert len(found) == order.epoch_rounds * batch_size
+    for rounds in found.values():
+        assert order.participation.allows(rounds)
+        assert len(rounds) == epochs
+    order.participation.check(order.rounds)
+    assert np.array_equal(order.batches(order.rounds - 1, 1), order.batches(order.epoch_rounds - 1, 1))
+
+
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.integers(0, 3))
+def test_sampled_examples_take_part_in_the_rounds_of_their_group_only(groups, rounds, batch_size, seed):
+    order = central.PoissonSampling(
+        examples=groups * batch_size + seed, batch_size=batch_size, rounds=rounds, groups=groups, seed=seed
+    )
+    for pattern in rounds_of_examples(order).values():
+        assert order.participation.allows(pattern)
+    order.participation.check(rounds)
+
+
+def test_examples_join_by_coins_of_the_operating_system(monkeypatch):
+    order = central.PoissonSampling(examples=9, batch_size=2, rounds=4)
+    threshold = 2 * 2**64 // 9
+    coins = np.array([0, threshold - 1, threshold, threshold + 1, 2**64 - 1] + 4 * [2**63], np.uint64)
+    monkeypatch.setattr(_poisson_sampling.os, "urandom", lambda count: coins.tobytes()[:count])
+    members = order._groups[0]
+    assert order.batches(0, 2).tolist() == [members[:2].tolist()] * 2
+    monkeypatch.setattr(_poisson_sampling, "_MOST_COINS", 4)
+    assert order.batches(0, 1)[0].tolist() == [members[index] for index in (0, 1, 4, 5, 8)]
+
+
+def test_batches_of_poisson_sampling_are_as_large_as_expected_and_never_the_same():
+    order = central.PoissonSampling(examples=4000, batch_size=400, rounds=60)
+    first, second = order.batches(0, 60), order.batches(0, 60)
+    sizes = np.sum(first >= 0, axis=1)
+    # Seven standard deviations of the mean of 60 binomials, and of their variance, nearly.
+    assert abs(np.mean(sizes) - 400) < 7 * (360 / 60) ** 0.5
+    assert 120 < np.var(sizes) < 900
+    assert first.shape != second.shape or not np.any(np.all(first == second, axis=1))
+    known = central.PoissonSampling(examples=4000, batch_size=400, rounds=60, insecure_seed=3)
+    assert np.array_equal(known.batches(0, 60)[20:23, :300], known.batches(20, 3)[:, :300])
+
+
+def test_all_join_if_the_batch_is_the_group():
+    order = central.PoissonSampling(examples=7, batch_size=3, rounds=2, groups=2)
+    assert [len(row[row >= 0]) for row in order.batches(0, 2)] == [3, 3]
+
+
+def test_epsilon_is_that_of_dp_accounting():
+    fixed = central.FixedOrder(examples=1797, batch_size=128, epochs=20)
+    event = dp_accounting.GaussianDpEvent(8.0 / 20**0.5)
+    expected = PLDAccountant().compose(event).get_epsilon(1e-5)
+    assert fixed.epsilon(tff_mf.Identity(), noise_multiplier=8.0, delta=1e-5) == pytest.approx(expected, rel=1e-3)
+    sampled = central.PoissonSampling(examples=1797, batch_size=128, rounds=280)
+    one = dp_accounting.PoissonSampledDpEvent(128 / 1797, dp_accounting.GaussianDpEvent(2.0))
+    expected = PLDAccountant().compose(one, 280).get_epsilon(1e-5)
+    assert sampled.epsilon(tff_mf.Identity(), noise_multiplier=2.0, delta=1e-5) == pytest.approx(expected, rel=2e-3)
+    banded = tff_mf.BandedToeplitz.square_root(4)
+    cyclic = central.PoissonSampling(examples=1797, batch_size=128, rounds=280, groups=4)
+    norm = tff_mf.sensitivity(banded, 280, tff_mf.SingleParticipation())
+    one = dp_accounting.PoissonSampledDpEvent(128 / 449, dp_accounting.GaussianDpEvent(2.0 / norm))
+    expected = PLDAccountant().compose(one, 70).get_epsilon(1e-5)
+    assert cyclic.epsilon(banded, noise_multiplier=2.0, delta=1e-5) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("order", "mechanism"),
+    [
+        (central.FixedOrder(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
+        (central.PoissonSampling(examples=100, batch_size=10, rounds=40), tff_mf.Identity()),
+    ],
+)
+def test_calibrated_noise_reaches_the_target(order, mechanism):
+    sigma = order.calibrate_noise_multiplier(mechanism, epsilon=2.0, delta=1e-3)
+    reached = order.epsilon(mechanism, noise_multiplier=sigma, delta=1e-3)
+    assert 1.99 < reached <= 2.0
+    assert order.epsilon(mechanism, noise_multiplier=sigma * 0.99, delta=1e-3) > 2.0
+    line = order.statement(mechanism, noise_multiplier=sigma, delta=1e-3)
+    assert line.startswith("ε≤2 at δ=0.001 for zero-out of one example; n=40 rounds, min-sep ")
+    with pytest.raises(tff_mf.InputError, match=r"delta=0.01 is not below 1/examples=1/100"):
+        order.statement(mechanism, noise_multiplier=sigma, delta=0.01)
+
+
+def test_orders_refuse_what_they_have_no_epsilon_for():
+    known = central.PoissonSampling(examples=100, batch_size=10, rounds=40, insecure_seed=1)
+    for state in (
+        lambda order: order.epsilon(tff_mf.Identity(), noise_multiplier=1.0, delta=1e-3),
+        lambda order: order.calibrate_noise_multiplier(tff_mf.Identity(), epsilon=1.0, delta=1e-3),
+        lambda order: order.statement(tff_mf.Identity(), noise_multiplier=1.0, delta=1e-3),
+    ):
+        with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
+            state(known)
+    order = central.PoissonSampling(examples=100, batch_size=10, rounds=40, groups=3)
+    for mechanism, bands in ((tff_mf.Identity(), 1), (tff_mf.BandedToeplitz.square_root(4), 4), (tff_mf.Tree(40), 32)):
+        with pytest.raises(tff_mf.InputError, match=f"groups=3, but C has {bands} bands"):
+            order.epsilon(mechanism, noise_multiplier=1.0, delta=1e-3)
+        # Without amplification, any mechanism has a guarantee.
+        assert order.guarantee(mechanism, noise_multiplier=1.0).mu < np.inf
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: central.FixedOrder(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
+        (lambda: central.FixedOrder(examples=3, batch_size=2, epochs=0), "epochs=0"),
+        (lambda: central.FixedOrder(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
+        (lambda: central.PoissonSampling(examples=9, batch_size=4, rounds=2, groups=3), "batch_size=4 exceeds the 3"),
+        (lambda: central.FixedOrder(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
+        (lambda: central.FixedOrder(examples=4, batch_size=2, epochs=2).dataset(np.ones([5, 2])), "shape"),
+        (lambda: central.read_examples(tf.data.Dataset.range(9), examples=8), "more elements, but examples=8"),
+        (lambda: central.read_examples(tf.data.Dataset.range(9).repeat(), examples=9), "more"),
+        (lambda: central.read_examples(tf.data.Dataset.range(9).batch(3), examples=9), "only 3 elements"),
+    ],
+)
+def test_bad_orders_are_refused(make, message):
+    with pytest.raises(tff_mf.InputError, match=message):
+        make()
+
+
+def test_a_data_set_has_the_batches_of_the_order():
+    x = np.arange(10.0)
+    order = central.FixedOrder(examples=10, batch_size=3, epochs=2, seed=1)
+    found = [batch["x"].numpy().tolist() for batch in order.dataset({"x": x})]
+    assert found == order.batches(0, 6).tolist()
+    assert [batch.numpy().tolist() for batch in order.dataset(x, begin=4)] == found[4:]
+    sampled = central.PoissonSampling(examples=10, batch_size=1, rounds=30, insecure_seed=0)
+    rows = [row[row >= 0].tolist() for row in sampled.batches(0, 30)]
+    assert [] in rows
+    assert [batch.numpy().tolist() for batch in sampled.dataset(x)] == rows
+
+
+def test_a_data_set_is_read_once_into_fixed_places():
+    dataset = tf.data.Dataset.from_tensor_slices({"a": [1, 2, 3], "b": [[1.0], [2.0], [3.0]]}).shuffle(3)
+    found = central.read_examples(dataset, examples=3)
+    assert sorted(found["a"]) == [1, 2, 3]
+    assert np.array_equal(found["a"], found["b"][:, 0])
+
+
+def convolutions():
+    return tf.keras.Sequential(
+        [
+            layers.Conv2D(4, 3, strides=2, padding="same", input_shape=(8, 7, 2)),
+            layers.MaxPooling2D(2, padding="same"),
+            layers.Conv2D(3, (1, 2), dilation_rate=(1, 1), activation="tanh"),
+            layers.Flatten(),
+            layers.Dense(5, activation="relu", use_bias=False),
+            layers.Activation("tanh"),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+
+
+def frozen_and_dilated():
+    model = tf.keras.Sequential(
+        [
+            layers.Rescaling(0.5, input_shape=(8, 7, 2)),
+            layers.Conv2D(4, 3, dilation_rate=2, activation=tf.nn.relu),
+            layers.ZeroPadding2D(),
+            layers.Conv2D(2, 2, use_bias=False),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(3),
+            layers.Activation("softmax"),
+        ]
+    )
+    model.layers[1].trainable = False
+    return model
+
+
+def shared_layer():
+    inputs = tf.keras.Input((8, 7, 2))
+    dense = layers.Dense(4, activation="tanh")
+    hidden = layers.LayerNormalization()(layers.Flatten()(inputs))
+    left, right = dense(hidden), dense(2 * hidden)
+    return tf.keras.Model(inputs, layers.Dense(3, activation="softmax")(layers.Add()([left, right])))
+
+
+def centered():
+    """Computes with all examples of a batch, unless the batch has one."""
+    return tf.keras.Sequential(
+        [
+            layers.Flatten(input_shape=(8, 7, 2)),
+            layers.Dense(4, activation=lambda value: value - 0.5 * tf.reduce_mean(value, axis=0)),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+
+
+X = np.random.default_rng(0).normal(size=(5, 8, 7, 2)).astype(np.float32) * 3
+Y = np.array([0, 1, 2, 0, 1])
+
+
+def term(model, x, y):
+    """The clipped gradient of one example, by a plain tape."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(y[np.newaxis], model(x[np.newaxis])))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    return [part.numpy().astype(np.float64) for part in clipping.clip_record(gradients, tf.constant(CLIP))]
+
+
+def difference(found, expected):
+    return max(float(np.abs(one - other).max()) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("make", [convolutions, frozen_and_dilated, shared_layer, centered])
+def test_the_sum_is_that_of_a_plain_loop(make, whole, monkeypatch):
+    tf.keras.utils.set_random_seed(0)
+    model = make()
+    total = central.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
+    assert total.on_whole_batches == (make in (convolutions, frozen_and_dilated))
+    if not whole:
+        # Two examples at a time, the last alone.
+        monkeypatch.setattr(_clipped_sum, "_MOST_VALUES", 2 * _clipped_sum._values_of(model, total.on_whole_batches))
+    terms = [term(model, x, y) for x, y in zip(X, Y, strict=True)]
+    norms = [np.sqrt(sum(np.sum(np.square(part)) for part in each)) for each in terms]
+    assert max(norms) > 0.99 * CLIP
+    expected = [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]
+    assert difference(total(X, Y), expected) < 1e-6
+    some = np.array([True, False, True, True, False])
+    expected = [np.sum(parts, axis=0) for parts in zip(*(terms[index] for index in (0, 2, 3)), strict=True)]
+    assert difference(total(X, Y, some), expected) < 1e-6
+    worst = np.concatenate([X[:1] * np.nan, X[:1] * np.inf, X[:1] * 1e38, X])
+    found = total(worst, np.concatenate([Y[:3], Y]), np.array([True, True, True, *some]))
+    if total.on_whole_batches:
+        assert difference(found, expected) < 1e-6
+    assert all(np.all(np.isfinite(part)) for part in found)
+
+
+def test_words_of_an_embedding_are_clipped_as_in_a_plain_loop():
+    tf.keras.utils.set_random_seed(0)
+    model = tf.keras.Sequential(
+        [layers.Embedding(5, 3, input_length=4), layers.Flatten(), layers.Dense(3, activation="softmax")]
+    )
+    words, targets = np.array([[1, 1, 2, 0], [4, 4, 4, 4]]), np.array([0, 2])
+    terms = [term(model, x, y) for x, y in zip(words, targets, strict=True)]
+    total = central.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
+    assert difference(total(words, targets), [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]) < 1e-6
+
+
+float32 = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([3e38, 1e-40, 1e19, -1e25, 0.0])
+
+
+@given(
+    st.lists(float32, min_size=2, max_size=2),
+    st.lists(float32, min_size=3, max_size=3),
+    st.floats(2**-20, 1e6, width=32),
+)
+def test_no_example_contributes_more_than_the_clip_norm(left, right, clip_norm):
+    left, right = (tf.constant([values], tf.float32) for values in (left, right))
+    gradients = [_per_example.Outer(left, right), _per_example.Stacked(right)]
+    norms = tf.sqrt(tf.add_n([each.squared_norms() for each in gradients]))
+    factors = clipping.factors(norms, tf.constant(clip_norm, tf.float32))
+    found = np.concatenate([np.ravel(each.weighted_sum(factors)) for each in gradients]).astype(np.float64)
+    assert np.all(np.isfinite(found))
+    assert np.linalg.norm(found) <= np.float32(clip_norm)
+    plain = np.concatenate([np.outer(left, right).ravel(), np.ravel(right)]).astype(np.float64)
+    if np.linalg.norm(left) <= 2.0**40 and np.all(np.isfinite(plain)) and np.linalg.norm(plain) < 0.99 * clip_norm:
+        np.testing.assert_allclose(found, plain, rtol=1e-6, atol=2.0**-80)
+
+
+def test_dropout_has_one_mask_for_norm_and_gradient():
+    model = tf.keras.Sequential([layers.Dropout(0.5, input_shape=(200,)), layers.Dense(1, use_bias=False)])
+    total = central.ClippedSum(model, lambda target, output: output - target, clip_norm=1.0)
+    assert total.on_whole_batches
+    x = np.ones([1, 200], np.float32)
+    norms = [np.linalg.norm(total(x, np.ones([1, 1], np.float32))[0].numpy().astype(np.float64)) for _ in range(5)]
+    assert all(0.999 < norm <= 1 for norm in norms)
+
+
+def fast_gradients(model, x, y):
+    """The sum that TensorFlow Privacy's fast gradient clipping returns, for comparison."""
+    from tensorflow_privacy.privacy.fast_gradient_clipping import clip_grads, layer_registry
+
+    registry = layer_registry.make_default_layer_registry()
+    model.compile("sgd", tf.keras.losses.MeanSquaredError(reduction="sum"))
+    return clip_grads.compute_clipped_gradients_and_outputs(model, 1.0, registry, x, y)[0]
+
+
+def test_fast_clipping_of_tensorflow_privacy_exceeds_the_norm():
+    """Why it is not used. All of it holds for a batch of one, whose sum must have a norm of at most 1."""
+    inputs = tf.keras.Input((2,))
+    dense = layers.Dense(2, use_bias=False)
+    shared = tf.keras.Model(inputs, layers.Add()([dense(inputs), dense(inputs)]))
+    x, y = tf.constant([[3.0, 4.0]]), tf.constant([[50.0, -20.0]])
+    assert np.linalg.norm(fast_gradients(shared, x, y)[0]) == pytest.approx(2**0.5, rel=1e-3)
+    ours = central.ClippedSum(shared, "mean_squared_error", clip_norm=1.0)(x, y)
+    assert np.linalg.norm(ours[0]) <= 1
+    dropout = tf.keras.Sequential([layers.Dropout(0.75, input_shape=(200,)), layers.Dense(1, use_bias=False)])
+    x, y = tf.ones([1, 200]), tf.constant([[1e4]])
+    assert np.linalg.norm(fast_gradients(dropout, x, y)[0]) > 1.5
+    plain = tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
+    x = tf.constant([[1.0, 1.0], [np.inf, 0.0]])
+    assert not np.all(np.isfinite(fast_gradients(plain, x, tf.ones([2, 1]))[0]))
+
+
+class Counting(layers.Layer):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.total = self.add_weight("total", (), trainable=False)
+
+    def call(self, inputs):
+        self.total.assign_add(tf.reduce_sum(inputs))
+        return inputs
+
+
+class AddedLoss(layers.Layer):
+    def call(self, inputs):
+        self.add_loss(tf.reduce_sum(inputs))
+        return inputs
+
+
+def built(*inner):
+    return tf.keras.Sequential([layers.Dense(2, input_shape=(2,)), *inner])
+
+
+def half():
+    return tf.keras.Sequential([layers.Dense(2, input_shape=(2,), dtype=tf.keras.mixed_precision.Policy("float16"))])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: built(layers.BatchNormalization()), "BatchNormalization, which computes with all examples"),
+        (lambda: tf.keras.Sequential([built(layers.BatchNormalization())]), "BatchNormalization"),
+        (lambda: built(Counting()), "updates variables"),
+        (lambda: built(AddedLoss()), "losses of its own"),
+        (lambda: built(layers.Dense(1, kernel_regularizer="l2")), "losses of its own"),
+        (lambda: built(layers.Dense(1, activity_regularizer="l2")), "losses of its own"),
+        (lambda: tf.keras.Sequential([layers.Dense(1)]), "not built"),
+        (lambda: tf.keras.Sequential([layers.Flatten(input_shape=(2,))]), "no trainable variables"),
+        (half, "type float16"),
+        (lambda: "model", "must be a Model"),
+    ],
+)
+def test_models_without_terms_of_single_examples_are_refused(make, message):
+    with pytest.raises(tff_mf.InputError, match=message):
+        central.ClippedSum(make(), "mean_squared_error", clip_norm=1.0)(np.ones([2, 2]), np.ones([2, 2]))
+
+
+def test_a_frozen_normalization_is_a_constant():
+    model = built(layers.BatchNormalization(trainable=False))
+    total = central.ClippedSum(model, "mean_squared_error", clip_norm=1.0)(X[:, 0, 0], X[:, 0, 0])
+    assert [part.shape for part in total] == [(2, 2), (2,)]
+
+
+def test_losses_and_shorter_floats_of_processors_are_refused(monkeypatch):
+    for loss, message in (("no such loss", "no such loss"), (["mse"], "one loss")):
+        with pytest.raises(tff_mf.InputError, match=message):
+            central.ClippedSum(built(), loss, clip_norm=1.0)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU:0"])
+    with pytest.raises(tff_mf.InputError, match="enable_tensor_float_32_execution"):
+        central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)

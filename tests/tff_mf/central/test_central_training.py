@@ -1,0 +1,327 @@
+"""Central training of whole models: its noise, its sensitivity, its end, and what it writes."""
+
+import pickle
+import stat
+import zipfile
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+import tensorflow_privacy as tfp  # noqa: E402
+
+from tff_mf import central  # noqa: E402
+from tff_mf.noise import _keys  # noqa: E402
+
+N, D = 6, 3
+
+
+class Recorder(tf.keras.optimizers.Optimizer):
+    """Adds up what it is given, and keeps what it was given in each step."""
+
+    def __init__(self, rounds, fails_at=-1):
+        super().__init__(name="Recorder")
+        self._learning_rate = self._build_learning_rate(1.0)
+        self.log = tf.Variable(tf.zeros([rounds, D]))
+        self.rate = tf.Variable(1.0)
+        self.fails_at = tf.Variable(fails_at, dtype=tf.int64)
+
+    def update_step(self, gradient, variable):
+        check = tf.debugging.assert_none_equal(self.iterations, self.fails_at, message="the optimizer fails")
+        with tf.control_dependencies([check]):
+            self.log.scatter_nd_update([[self.iterations]], tf.reshape(gradient, [1, D]))
+        variable.assign_add(self.rate * gradient)
+
+    def get_config(self):
+        return {"name": "Recorder"}
+
+
+def linear(optimizer="sgd"):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, input_shape=(D,))])
+    model.set_weights([np.full([D, 1], 0.25)])
+    model.compile(optimizer, "mean_squared_error")
+    return model
+
+
+X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+Y = np.full([N, 1], 9.0, np.float32)
+ZEROS = np.zeros([N, D], np.float32)
+ORDER = central.FixedOrder(examples=N, batch_size=2, epochs=3)
+
+
+def training(mechanism=None, *, model=None, x=X, y=Y, order=ORDER, noise_multiplier=2.0, **arguments):
+    return central.Training(
+        linear() if model is None else model,
+        x,
+        y,
+        order=order,
+        mechanism=tff_mf.Identity() if mechanism is None else mechanism,
+        clip_norm=0.5,
+        noise_multiplier=noise_multiplier,
+        **arguments,
+    )
+
+
+def recorded(mechanism=None, *, rounds=ORDER.rounds, fails_at=-1, **arguments):
+    model = linear(Recorder(rounds, fails_at))
+    return training(mechanism, model=model, **arguments), model.optimizer
+
+
+def expected_noise(trained, mechanism, divisor=2.0):
+    keys = trained.state.noise.past_keys
+    z = np.stack([_keys.standard_normal(key, D).numpy() for key in keys])
+    return mechanism.cast_to_float32().inverse(ORDER.rounds)[: len(z), : len(z)] @ z * (2.0 * 0.5 / divisor)
+
+
+MECHANISMS = {
+    "identity": tff_mf.Identity(),
+    "blt": tff_mf.BLT.production("b400"),
+    "banded": tff_mf.BandedToeplitz.square_root(3),
+    "tree": tff_mf.Tree(ORDER.rounds),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_noise_of_fit_is_the_inverse_times_z(name):
+    """On examples whose gradient is zero, over several calls of fit, in which no key is drawn twice."""
+    mechanism = MECHANISMS[name]
+    trained, optimizer = recorded(mechanism, x=ZEROS)
+    trained.fit(epochs=1)
+    trained.fit(epochs=2)
+    np.testing.assert_allclose(optimizer.log, expected_noise(trained, mechanism), atol=1e-5)
+    np.testing.assert_allclose(trained.model.get_weights()[0][:, 0], 0.25 + np.sum(optimizer.log, axis=0), atol=1e-5)
+    keys = trained.state.noise.past_keys.numpy()
+    assert len(np.unique(keys)) == keys.size == 2 * ORDER.rounds
+
+
+def test_two_trainings_never_share_noise_unless_for_tests():
+    def noise(**arguments):
+        trained, optimizer = recorded(x=ZEROS, **arguments)
+        trained.fit()
+        return optimizer.log.numpy(), trained
+
+    assert not np.any(noise()[0] == noise()[0])
+    first, trained = noise(insecure_seed=4)
+    np.testing.assert_array_equal(first, noise(insecure_seed=4)[0])
+    for state in (trained.guarantee, lambda: trained.epsilon(1e-3), lambda: trained.statement(1e-3)):
+        with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
+            state()
+
+
+def test_no_example_moves_the_releases_by_more_than_the_sensitivity():
+    """Brute force over the whole pipeline, without noise and with weights that stay: zero out one example."""
+    examples = X * 1e-2
+    # Clipped, and in all rounds of the schema's first pattern.
+    examples[ORDER.batches(0, 1)[0]] = [[5, 0, 0], [1e6, 3e6, 0]]
+
+    def releases(x):
+        trained, optimizer = recorded(x=x, noise_multiplier=0.0)
+        optimizer.rate.assign(0.0)
+        trained.fit()
+        return optimizer.log.numpy().astype(np.float64) * ORDER.batch_size
+
+    whole, worst = releases(examples), dict.fromkeys(MECHANISMS, 0.0)
+    for index in range(N):
+        zeroed = examples.copy()
+        zeroed[index] = 0
+        change = whole - releases(zeroed)
+        taken = np.flatnonzero(np.any(change != 0, axis=1))
+        assert ORDER.participation.allows(taken.tolist())
+        for name, mechanism in MECHANISMS.items():
+            moved = np.linalg.norm(mechanism.encoder(ORDER.rounds) @ change)
+            bound = 0.5 * tff_mf.sensitivity(mechanism, ORDER.rounds, ORDER.participation)
+            # float32 sums with and without the example differ by their rounding.
+            assert moved <= bound * (1 + 1e-6)
+            worst[name] = max(worst[name], moved / bound)
+    assert min(worst.values()) > 0.99
+
+
+def test_a_sampled_training_sums_the_batches_that_were_drawn():
+    order = central.PoissonSampling(examples=N, batch_size=1, rounds=12, groups=2, insecure_seed=5)
+    trained, optimizer = recorded(rounds=12, order=order, noise_multiplier=0.0, x=np.eye(N, D, dtype=np.float32))
+    trained.fit()
+    rows = [row[row >= 0].tolist() for row in order.batches(0, 12)]
+    assert min(map(len, rows)) == 0 < 1 < max(map(len, rows))
+    for step, row in enumerate(rows):
+        # Example i has x = e_i, or 0, and its clipped gradient is far from the target: −0.5 in coordinate i.
+        expected = np.sum([-0.5 * np.eye(N, D)[index] for index in row], axis=0) if row else np.zeros(D)
+        np.testing.assert_allclose(optimizer.log[step], expected, atol=1e-5)
+    with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
+        trained.epsilon(1e-3)
+
+
+def test_no_more_rounds_than_the_order_has():
+    trained = training(noise_multiplier=1.0)
+    with pytest.raises(tff_mf.InputError, match="epochs=4 is more than the 3 that are left"):
+        trained.fit(epochs=4)
+    trained.fit()
+    with pytest.raises(tff_mf.InputError, match="9 of the 9 rounds"):
+        trained.fit()
+    before = trained.model.get_weights()[0]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="9 rounds, and all of them have run"):
+        trained._run(tf.zeros([1, 2], tf.int32), tf.constant(9, tf.int64))
+    np.testing.assert_array_equal(trained.model.get_weights()[0], before)
+    with pytest.raises(tff_mf.InputError, match="rounds"):
+        training(tff_mf.Tree(8))
+
+
+def test_a_round_that_fails_is_not_run_again_with_its_noise():
+    mechanism = MECHANISMS["blt"]
+    trained, optimizer = recorded(mechanism, x=ZEROS, fails_at=4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the optimizer fails"):
+        trained.fit()
+    assert trained.rounds == 5
+    optimizer.fails_at.assign(-1)
+    trained.fit()
+    assert trained.rounds == ORDER.rounds
+    # The optimizer never got row 4, and later rows came one step earlier.
+    rows = expected_noise(trained, mechanism)
+    np.testing.assert_allclose(optimizer.log[:8], np.delete(rows, 4, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda: tf.keras.optimizers.AdamW(0.01), lambda: tf.keras.optimizers.legacy.Adam()])
+def test_any_optimizer_takes_the_noised_mean_and_history_has_validation_only(make):
+    model = linear(make())
+    ends = []
+    stop = tf.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: [ends.append(sorted(logs)), setattr(model, "stop_training", epoch == 1)]
+    )
+    trained = training(model=model)
+    history = trained.fit(validation_data=(X, Y), callbacks=[stop])
+    assert ends == [["val_loss"], ["val_loss"]]
+    assert (history.epoch, trained.rounds) == ([0, 1], 6)
+    assert len(set(history.history["val_loss"])) == 2
+    assert trained.fit().history == {}
+    assert trained.statement(1e-3).endswith("n=9 rounds, min-sep 3, max-participations 3, batches in a fixed order")
+
+
+def has_a_key(content, keys):
+    words = {word.tobytes() for word in keys.numpy().ravel()}
+    texts = {str(word).encode() for word in keys.numpy().ravel()}
+    return any(each in content for each in words | texts)
+
+
+def test_no_key_in_what_keras_saves(tmp_path):
+    trained = training(MECHANISMS["blt"])
+    trained.fit(epochs=2)
+    model, keys = trained.model, trained.state.noise.past_keys
+    model.save(tmp_path / "model.keras")
+    model.save(tmp_path / "model.h5")
+    model.save(tmp_path / "saved_model")
+    model.save_weights(tmp_path / "weights")
+    tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "checkpoint"))
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    contents = [path.read_bytes() for path in written]
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        contents += [archive.read(name) for name in archive.namelist()]
+    contents.append(repr((model.get_config(), model.optimizer.get_config(), model.get_compile_config())).encode())
+    assert len(contents) > 12
+    assert not any(has_a_key(content, keys) for content in contents)
+    trained.save(tmp_path / "training")
+    assert has_a_key((tmp_path / "training").read_bytes(), keys)
+    assert stat.S_IMODE((tmp_path / "training").stat().st_mode) == 0o600
+    with pytest.raises(tff_mf.InputError, match="cannot be pickled"):
+        pickle.dumps(trained)
+
+
+def test_a_resumed_training_continues_the_noise(tmp_path):
+    path, mechanism = tmp_path / "training", MECHANISMS["banded"]
+
+    def stop(epoch, logs):
+        # The checkpoint of an epoch is there before its callbacks are called.
+        with np.load(path) as archive:
+            assert archive["noise/1"] == 3 * (epoch + 1)
+        raise KeyboardInterrupt
+
+    first, begun = recorded(mechanism, x=ZEROS)
+    with pytest.raises(KeyboardInterrupt):
+        first.fit(checkpoint=path, callbacks=[tf.keras.callbacks.LambdaCallback(on_epoch_end=stop)])
+    second, optimizer = recorded(mechanism, x=ZEROS)
+    second.fit(epochs=1, checkpoint=path)
+    assert second.rounds == 6
+    second.fit(checkpoint=path)
+    keys = second.state.noise.past_keys.numpy()
+    np.testing.assert_array_equal(keys[:3], first.state.noise.past_keys)
+    assert len(np.unique(keys)) == 18
+    expected = expected_noise(second, mechanism)
+    np.testing.assert_allclose(begun.log[:3], expected[:3], atol=1e-5)
+    np.testing.assert_allclose(optimizer.log[3:], expected[3:], atol=1e-5)
+    np.testing.assert_allclose(second.model.get_weights()[0][:, 0], 0.25 + np.sum(expected, axis=0), atol=1e-5)
+    with pytest.raises(tff_mf.InputError, match="9 rounds have run"):
+        second.restore(path)
+    with pytest.raises(tff_mf.InputError, match="9 of the 9 rounds"):
+        training(mechanism, model=linear(Recorder(9)), x=ZEROS).fit(checkpoint=path)
+    with pytest.raises(tff_mf.InputError, match="is not of this training"):
+        first.fit(checkpoint=path.rename(tmp_path / "other"))
+
+
+def test_checkpoints_of_other_trainings_are_refused(tmp_path):
+    path = tmp_path / "training"
+    mechanism = MECHANISMS["blt"]
+    trained = training(mechanism)
+    trained.fit(epochs=1)
+    trained.save(path)
+    other_order = central.FixedOrder(examples=N, batch_size=2, epochs=3, seed=1)
+    for arguments, message in (
+        ({"x": X[::-1]}, "other examples, or in another order"),
+        ({"order": other_order}, "noise is of another training"),
+        ({"noise_multiplier": 1.0}, "noise is of another training"),
+        ({"mechanism": tff_mf.Identity()}, "differs from this training's"),
+        ({"model": linear(tf.keras.optimizers.Adam())}, "differs from this training's"),
+    ):
+        fresh = training(**{"mechanism": mechanism, **arguments})
+        before = fresh.model.get_weights()[0]
+        with pytest.raises(tff_mf.InputError, match=message):
+            fresh.fit(checkpoint=path)
+        assert fresh.rounds == 0
+        np.testing.assert_array_equal(fresh.model.get_weights()[0], before)
+    content = path.read_bytes()
+    place = content.index(trained.model.get_weights()[0].tobytes())
+    damaged = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    for wrong in (damaged, content[:-100], b"", b"text"):
+        path.write_bytes(wrong)
+        with pytest.raises(tff_mf.InputError, match="damaged"):
+            training(mechanism).restore(path)
+    np.savez(tmp_path / "other.npz", version="2")
+    with pytest.raises(tff_mf.InputError, match="format"):
+        training(mechanism).restore(tmp_path / "other.npz")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: training(model=tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(D,))])), "compile"),
+        (lambda: training(x=X[:4]), "examples=6"),
+        (lambda: training(order="shuffled"), "FixedOrder"),
+        (lambda: training(noise_multiplier=-1.0), "noise_multiplier"),
+        (lambda: training(model=linear(tfp.DPKerasSGDOptimizer(1.0, 1.0, learning_rate=0.1))), "TensorFlow Privacy"),
+        (
+            lambda: training(model=linear(tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD()))),
+            "scale",
+        ),
+        (lambda: training().fit(epochs=0), "epochs=0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(make, message):
+    with pytest.raises(tff_mf.InputError, match=message):
+        make()
+
+
+def test_a_loop_of_ones_own_has_the_same_noise():
+    model, mechanism = linear(), MECHANISMS["tree"]
+    noise = central.NoisedMean(mechanism, model.trainable_variables, order=ORDER, clip_norm=0.5, noise_multiplier=2.0)
+    total = central.ClippedSum(model, "mean_squared_error", clip_norm=0.5)
+    step = tf.function(lambda x, y, state: noise.next(total(x, y), state), reduce_retracing=True)
+    state, means = noise.init(), []
+    for x, y in ORDER.dataset((ZEROS, Y)):
+        mean, state = step(x, y, state)
+        means.append(mean[0].numpy().ravel())
+    z = np.stack([_keys.standard_normal(key, D).numpy() for key in state.noise.past_keys])
+    np.testing.assert_allclose(means, mechanism.inverse(ORDER.rounds) @ z * 2.0 * 0.5 / 2, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="9 rounds, and all of them have run"):
+        step(ZEROS[:2], Y[:2], state)
+    assert noise.epsilon(1e-3) == ORDER.epsilon(mechanism, noise_multiplier=2.0, delta=1e-3)
+    with pytest.raises(tff_mf.InputError, match="nothing to train"):
+        central.NoisedMean(mechanism, [], order=ORDER, clip_norm=0.5, noise_multiplier=2.0)
