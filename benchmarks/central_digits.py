@@ -15,19 +15,22 @@ import functools
 import json
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+import _digits_results as results
 import numpy as np
 
 import tff_mf
 from tff_mf.experiments.central_training import data_sets, networks, preparation
 from tff_mf.experiments.central_training.settings import CentralConfiguration
 
-EPSILONS = (2.0, 4.0, 8.0)
+EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
 MECHANISMS = ("identity", "tree-online", "tree-full", "blt", "banded", "banded, sampled")
 # Batch size and epochs, of 200 rounds each.
 CANDIDATES = ((128, 20), (256, 40))
+# Where only errors are compared, and at which ε.
+MORE_EPOCHS, LEVELS = ((128, 5), (128, 60)), np.geomspace(0.25, 32.0, 15)
 MOMENTA = (0.0, 0.9)
 # Rates of the search, times 1 − momentum: four to a power of ten.
 RATES = tuple(round(10 ** (power / 4), 3) for power in range(-8, 5))
@@ -220,9 +223,45 @@ def _data() -> data_sets.ImageData:
     return data_sets.named("digits").split(VALIDATION)
 
 
-def cells() -> Iterator[tuple[str, float]]:
-    """Yields all mechanisms at all ε."""
-    yield from ((mechanism, epsilon) for epsilon in EPSILONS for mechanism in MECHANISMS)
+def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
+    """Returns the results of a mechanism at an ε, with the settings that were chosen for it."""
+    setting, momentum, rate = study.chosen(mechanism, epsilon)
+    return {
+        **dataclasses.asdict(setting),
+        "bands": setting.configuration.bands,
+        "momentum": momentum,
+        "learning_rate": rate * (1 - momentum),
+        "noise_multiplier": setting.prepared.noise_multiplier,
+        "error": setting.error,
+        "validation": float(np.mean([study.accuracy(setting, momentum, rate, seed) for seed in TUNING_SEEDS])),
+        "test": {str(seed): study.accuracy(setting, momentum, rate, seed) for seed in SEEDS},
+    }
+
+
+def crossings() -> list[dict[str, object]]:
+    """Returns the ε above which a mechanism without amplification has a smaller error than DP-SGD."""
+    found = []
+    for batch_size, epochs in (*CANDIDATES, *MORE_EPOCHS):
+        errors = {name: _errors(name, batch_size, epochs) for name in MECHANISMS if name != "banded, sampled"}
+        ratios = {name: own / errors["identity"] for name, own in errors.items() if name != "identity"}
+        found.append(
+            {
+                "batch_size": batch_size,
+                "epochs": epochs,
+                "epsilons": LEVELS.tolist(),
+                "errors_relative_to_dp_sgd": {name: ratio.tolist() for name, ratio in ratios.items()},
+                "crossing": {name: results.crossing(LEVELS, ratio) for name, ratio in ratios.items()},
+            }
+        )
+    return found
+
+
+def _errors(mechanism: str, batch_size: int, epochs: int) -> np.ndarray:
+    """Returns the error of a mechanism at each of `LEVELS`."""
+    setting = Setting(mechanism=mechanism, epsilon=1.0, batch_size=batch_size, epochs=epochs)
+    order, found = setting.prepared.order, setting.prepared.mechanism
+    sigmas = [order.calibrate_noise_multiplier(found, epsilon=epsilon, delta=DELTA) for epsilon in LEVELS]
+    return setting.error / setting.prepared.noise_multiplier * np.array(sigmas)
 
 
 def main() -> None:
@@ -232,10 +271,9 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
     study = Study(arguments.work, 0 if arguments.tables else arguments.seconds)
-    for mechanism, epsilon in cells():
-        setting, momentum, rate = study.chosen(mechanism, epsilon)
-        for seed in SEEDS:
-            study.accuracy(setting, momentum, rate, seed)
+    found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in MECHANISMS]
+    runs = list(study.runs.values())
+    results.write(found, crossings(), runs, sum(run["cpu_seconds"] for run in runs))
 
 
 if __name__ == "__main__":

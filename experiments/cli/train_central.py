@@ -81,9 +81,11 @@ def train_central(
     if chosen and chosen.notes:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     with progress.rounds(configuration.epochs, configuration.dataset, "epoch") as on_round:
-        summary = program.run(
-            prepared, data, folder, lambda epoch, found: on_round(epoch, {metrics.ACCURACY: found.get("accuracy", 0.0)})
-        )
+
+        def on_epoch(epoch: int, found: Mapping[str, float]) -> None:
+            on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
+
+        summary = program.run(prepared, data, folder, on_epoch)
     _report(summary, folder, as_json=as_json)
 
 
