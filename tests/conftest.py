@@ -52,6 +52,8 @@ LONGEST_FIRST = (
     "test_cohorts_of_runs.py",
     "test_resident.py",
     "test_queries.py",
+    "test_central_training.py",
+    "test_central_clipping.py",
     "test_secure_sums.py",
     "test_session.py",
     "test_cli.py",

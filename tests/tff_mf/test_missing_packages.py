@@ -26,7 +26,7 @@ def run(program):
     )
 
 
-@pytest.mark.parametrize("module", ["queries", "aggregators", "noise"])
+@pytest.mark.parametrize("module", ["queries", "aggregators", "noise", "central"])
 def test_the_error_has_the_command(module):
     finished = run(f"from tff_mf import {module}")
     assert finished.returncode == 1

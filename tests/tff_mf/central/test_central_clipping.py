@@ -379,6 +379,11 @@ def test_a_frozen_normalization_is_a_constant():
     assert [part.shape for part in total] == [(2, 2), (2,)]
 
 
+def test_several_replicas_are_refused():
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope(), pytest.raises(tff_mf.InputError, match="replicas"):
+        central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+
+
 def test_losses_and_shorter_floats_of_processors_are_refused(monkeypatch):
     for loss, message in (("no such loss", "no such loss"), (["mse"], "one loss")):
         with pytest.raises(tff_mf.InputError, match=message):

@@ -96,6 +96,16 @@ def test_noise_of_fit_is_the_inverse_times_z(name):
     assert len(np.unique(keys)) == keys.size == 2 * ORDER.rounds
 
 
+def test_arrays_that_change_later_change_nothing():
+    examples = X.copy()
+    trained, optimizer = recorded(x=examples, noise_multiplier=0.0)
+    other, expected = recorded(noise_multiplier=0.0)
+    examples[:] = examples[::-1].copy()
+    trained.fit(epochs=1)
+    other.fit(epochs=1)
+    np.testing.assert_array_equal(optimizer.log, expected.log)
+
+
 def test_two_trainings_never_share_noise_unless_for_tests():
     def noise(**arguments):
         trained, optimizer = recorded(x=ZEROS, **arguments)
