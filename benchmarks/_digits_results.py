@@ -69,7 +69,9 @@ def _table(cells: Sequence[Cell]) -> str:
 
 
 def _named(cell: Cell) -> str:
-    return f"{cell['mechanism']}, {cell['bands']} bands" if cell["bands"] else cell["mechanism"]
+    if not cell["bands"]:
+        return cell["mechanism"]
+    return f"{cell['mechanism']}, {cell['bands']} band{'s' * (cell['bands'] > 1)}"
 
 
 def _gaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
