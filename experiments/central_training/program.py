@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from tff_mf.errors import InputValueError
 
 from ..output import files, locks
 from ..run_folder import folders, metrics
-from ..run_folder.names import METRICS, SETTINGS_TOML, SUMMARY
+from ..run_folder.names import MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from . import preparation, summary
 from .data_sets import Examples, ImageData
 from .preparation import PreparedTraining
@@ -95,7 +94,8 @@ def resumable(folder: pathlib.Path) -> pathlib.Path:
     Raises:
         InputValueError: If there is none in it, or it has ended.
     """
-    if not (folder / SETTINGS_TOML).is_file():
+    # A run may have been stopped after the first of these files.
+    if not any((folder / name).is_file() for name in (SETTINGS_TOML, MECHANISM)):
         raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
     if (folder / SUMMARY).is_file() and not (folder / CHECKPOINT).is_file():
         raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
@@ -126,7 +126,7 @@ def _row(rounds: int, begun: float, found: Mapping[str, float]) -> dict[str, obj
 
 
 def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as staging:
-        whole = pathlib.Path(staging) / WEIGHTS
-        model.save_weights(whole)
-        files.move_into_place(whole, folder / WEIGHTS)
+    # Keras chooses the format by the ending.
+    whole = folder / f".partial.{WEIGHTS}"
+    model.save_weights(whole)
+    files.move_into_place(whole, folder / WEIGHTS)

@@ -105,17 +105,19 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
-    """Writes the settings of a new run, or checks that a run to resume was begun with the same."""
+    """Writes the settings and the mechanism of a run, or checks that a run to resume was begun with the same."""
     from ..output import locks
-    from ..run_folder import folders
+    from ..run_folder import folders, names
 
-    if resume:
-        toml_file.check_same(layer, folder)
-        return
     with locks.alone(folder):
-        folders.check_new(folder)
-        folders.keep_mechanism(folder, prepared.mechanism)
-        toml_file.write(layer, folder)
+        if resume:
+            toml_file.check_same(layer, folder)
+        else:
+            folders.check_new(folder)
+        if not (folder / names.MECHANISM).exists():
+            folders.keep_mechanism(folder, prepared.mechanism)
+        if not (folder / names.SETTINGS_TOML).exists():
+            toml_file.write(layer, folder)
 
 
 def _report(summary: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
