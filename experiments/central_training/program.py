@@ -59,6 +59,7 @@ def run(
         if len(rows) < _epochs(prepared, training.rounds):
             # The run was stopped after the checkpoint and before the row of its model.
             rows.append(_row(training.rounds, begun, evaluated(model, data.validation)))
+            metrics.write_metrics(folder / METRICS, rows)
         while training.rounds < prepared.order.rounds:
             training.fit(epochs=1, checkpoint=checkpoint)
             found = evaluated(model, data.validation)

@@ -292,13 +292,14 @@ class StoppedError(Exception):
     """Stands for the end of a process."""
 
 
-def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stopped", [2, 3])
+def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped, tmp_path, monkeypatch):
     line = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity", "--out", tmp_path / "run"]
     written = metrics.write_metrics
 
     def stop(path, rows):
-        # Between the checkpoint of the second epoch and its row.
-        if len(rows) == 2:
+        # Between the checkpoint of an epoch and its row.
+        if len(rows) == stopped:
             raise StoppedError
         written(path, rows)
 
