@@ -6,7 +6,7 @@ READY := .venv/.ready
 CORE := .venv-core
 CORE_READY := $(CORE)/.ready
 RESULTS := build/results
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Containers often switch bytecode off, and then every process compiles all of TensorFlow's Python: six seconds each.
@@ -72,8 +72,9 @@ test: test-core test-main
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
 
+# Behind the other tests, where both run: they fill the cores while those wait, and until the last of those has ended.
 test-core: $(CORE_READY)
-	cd tests && ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
+	cd tests && nice ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)

@@ -123,6 +123,7 @@ setuptools.setup(
         "tff_mf": ["py.typed"],
         "tff_mf.experiments.bundles": ["*.json"],
         "tff_mf.experiments.central_training": ["presets/*.toml"],
+        "tff_mf.experiments.comparison.specs": ["*.toml"],
         "tff_mf.experiments.configuration.presets": ["*.toml"],
     },
     cmdclass={"bdist_wheel": SameWheel, "build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},

@@ -20,7 +20,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import plan_privacy
-from tff_mf.experiments.training import learning_process, task
+from tff_mf.experiments.training import evaluation, learning_process, task
 
 WORDS = 2000
 BATCH = 16
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=64, help="number of sentences of each client")
     parser.add_argument("--rounds", type=int, default=8)
     arguments = parser.parse_args()
-    shape = (arguments.clients, arguments.sentences, task.SEQUENCE_LENGTH + 1)
+    shape = (arguments.clients, arguments.sentences, evaluation.SEQUENCE_LENGTH + 1)
     words = np.random.default_rng(0).integers(1, WORDS + 1, shape)
     cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(BATCH) for one in words]
     print("| model | simulation loop, s | device loop, s | simulation over device | the same model bit for bit |")

@@ -19,6 +19,7 @@ mechanisms = {
     "banded Toeplitz": tff_mf.BandedToeplitz.square_root(4),
     "banded inverse": tff_mf.BandedInverse.square_root(4),
     "tree, online": tff_mf.Tree(ROUNDS, variant="online"),
+    "tree, vanilla": tff_mf.Tree(ROUNDS, variant="vanilla"),
     "tree, full": tff_mf.Tree(ROUNDS, variant="full"),
     "dense": tff_mf.optimize_dense(rounds=ROUNDS, participation=participation),
 }

@@ -214,6 +214,7 @@ STREAMED = {
     "structured, 4 and 1": lambda rounds: _structured(rounds, 4, 1),
     "tree, full": lambda rounds: tff_mf.Tree(rounds, variant="full"),
     "tree, online": lambda rounds: tff_mf.Tree(rounds, variant="online"),
+    "tree, vanilla": lambda rounds: tff_mf.Tree(rounds, variant="vanilla"),
 }
 
 

@@ -167,6 +167,7 @@ SWAPPED = (
     "banded Toeplitz",
     "banded inverse",
     "tree, online",
+    "tree, vanilla",
     "tree, full",
     "dense",
 )

@@ -21,7 +21,8 @@ from tff_mf.mechanisms import (
 )
 from tff_mf.registry import Codec, Search, register_mechanism, whole_number
 
-_VARIANTS = ("full", "online")
+# In the order in which artifacts count them.
+_VARIANTS = ("full", "online", "vanilla")
 
 
 def _tree_tensors(tree: Tree) -> dict[str, np.ndarray]:

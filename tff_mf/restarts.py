@@ -78,7 +78,7 @@ def restart_sensitivity(
 
 def _fills(tree: Tree, every: int) -> bool:
     """Returns whether the nodes that a restart releases are those of a tree over as many rounds."""
-    return tree.variant == "online" or tree.rounds == every
+    return tree.variant != "full" or tree.rounds == every
 
 
 def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -> SensitivityResult:
@@ -86,10 +86,12 @@ def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -
     # The decoder of the full variant uses the nodes of a whole tree, even if the last restart is shorter.
     last = [] if not rest else [*forest(every if mechanism.variant == "full" else rest)]
     heights = [*forest(every)] * restarts + last
-    nodes = tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations)
-    exact = mechanism.variant == "full" and not rest
+    vanilla = mechanism.variant == "vanilla"
+    nodes = tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations, only_left=vanilla)
+    exact = vanilla or (mechanism.variant == "full" and not rest)
     rule = (
-        "largest sum of squared node counts over min-sep patterns and all restarts, Kairouz et al. (2021), appendix D"
+        f"largest sum of squared {'left-child' if vanilla else 'node'} counts over min-sep patterns and all restarts, "
+        "Kairouz et al. (2021), appendix D"
     )
     return SensitivityResult(value=nodes**0.5, exact=exact, rule=f"trees{'' if exact else ', upper bound'}: {rule}")
 

@@ -1,4 +1,4 @@
-"""Privacy amplification by shuffling: banded mechanisms whose clients are shuffled and take part once.
+"""Privacy amplification by shuffling: banded mechanisms whose clients are shuffled, once or anew in every epoch.
 
 Clients are shuffled, and each round takes the next cohort. With b̂ bands, the T = ⌊n/b̂⌋ or more rounds with
 i mod b̂ = j do not share a row of C (Choquette-Choo et al. (2023), corollary E.2), and a client is equally likely to
@@ -10,7 +10,19 @@ randomizers applied to T shuffled clients, for cohorts of any size. Feldman, McM
 privacy loss. If (ε, δ) holds for every choice of the others, it holds for a random choice, because the hockey-stick
 divergence is jointly convex.
 
-Cohorts of varying size, and clients that choose their rounds themselves, are not covered.
+**Several epochs.** Let each client belong to a group j, and each epoch shuffle the clients of a group anew over its
+rounds, those with i mod b̂ = j, of which an epoch has T = E/b̂. Row t of C reaches back less than b̂ rounds, so that it
+contains one round of the group: rows t, …, t + b̂ − 1 are one Gaussian query of the client of round t, the next such
+query begins with row t + b̂, and an epoch is T of them, after all of those of the epoch before. Given any past, an epoch
+is what is bounded above: post-processing of one pair of distributions, (A + Δ, C − A + 1 − Δ) and
+(A + 1 − Δ, C − A + Δ) of `clones_delta`, up to a total variation of η = (1 + e^(−ε₀)/2)·T·δ₀. The shuffles are
+independent, so that k epochs are dominated by the k-fold product of that pair (adaptive composition of dominating
+pairs: Zhu, Dong and Wang (2022), theorem 10), up to k·η, which adds (e^ε + 1)·k·η to δ. Without groups, a client that
+is last in one epoch and first in the next is in two queries that overlap, and none of this holds.
+
+Cohorts of varying size, and clients that choose their rounds themselves, are not covered. Nor is the same order in
+every epoch (Choquette-Choo et al. (2023), appendix E): there the k rounds of a client are one randomizer of k queries
+that are interleaved with those of all others, which the theorems for a sequence of randomizers do not describe.
 """
 
 import math
@@ -19,6 +31,7 @@ import numpy as np
 
 from tff_mf import validation
 from tff_mf.amplification import bands_and_norm
+from tff_mf.errors import InputValueError
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
 
@@ -28,27 +41,44 @@ _SHARES = (0.5, 0.1, 0.02)
 # Exceeds the rounding error of a difference of binomial tails.
 _ROUNDING = 1e-13
 
+# Steps from 0 to ε₀ in which privacy losses of several epochs are rounded up.
+_STEPS = 5000
 
-def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: float, delta: float) -> float:
-    """Returns ε for which one epoch of shuffled clients is (ε, δ)-DP: the smaller of two upper bounds.
+# Exceeds the rounding error of the composed distribution, whose transforms add up 2·_STEPS numbers an epoch.
+_COMPOSED_ROUNDING = 1e-10
 
-    One is for a client that takes part once, in a round that is known; the other is amplified by shuffling. With fewer
-    than thousands of rounds per group, or little noise, the first is smaller: no useful amplified bound is known
-    there.
+# Above it, e^ε₀ is near the end of float64, and nothing is amplified.
+_MOST_PURE = 700.0
+
+# Binomial tails beyond so many standard deviations are below 1e-17, and are taken for a complete loss of privacy.
+_DEVIATIONS = 9.0
+
+
+def shuffled_epsilon(
+    mechanism: Mechanism, rounds: int, *, noise_multiplier: float, delta: float, epochs: int = 1
+) -> float:
+    """Returns ε for which epochs of shuffled clients are (ε, δ)-DP: the smaller of two upper bounds.
+
+    One is for a client that takes part once an epoch, in rounds that are known; the other is amplified by shuffling.
+    With fewer than thousands of rounds per group and epoch, or little noise, the first is smaller: no useful amplified
+    bound is known there.
 
     Formal guarantee:
         Adjacency: zero-out of the contribution of one client, of L2 norm at most the clip norm.
         Participation: the population is shuffled uniformly and in secret; cohorts of a fixed size are taken from it one
-        after another, and no client takes part twice.
+        after another, and no client takes part twice. With several epochs, each client has a group of the b̂, and takes
+        part at most once an epoch, in a round i of its group, those with i mod b̂ the same; for every epoch, each group
+        is shuffled anew, uniformly, in secret and independently.
         Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, and twice that when one
-        client's contribution is replaced by another's.
+        client's contribution is replaced by another's; for rounds that are known, times √epochs.
         Released: all `rounds` noised sums.
 
     Args:
         mechanism: A mechanism whose C has b̂ bands; b̂ is counted from its entries.
-        rounds: Number of rounds n, at least b̂.
+        rounds: Number of rounds n, at least b̂; with several epochs, a multiple of b̂·epochs.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
         delta: δ, at least 1e-12 and below 1.
+        epochs: Number of epochs, each of n / epochs rounds.
 
     Source: Choquette-Choo et al. (2023), corollary E.2; Feldman, McMillan and Talwar (2021), theorem 3.2 for the worst
     pair of distributions, and theorem 3.8 for noise that is not pure.
@@ -60,25 +90,37 @@ def shuffled_epsilon(mechanism: Mechanism, rounds: int, *, noise_multiplier: flo
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C has more bands than rounds.
+        InputValueError: If an argument is out of range, C has more bands than rounds, or several epochs do not have the
+            same rounds of each group.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
     sigma, delta = validation.nonnegative("noise_multiplier", noise_multiplier), validation.tail_delta(delta)
     bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    epochs = validation.whole("epochs", epochs)
+    if epochs > 1 and rounds % (epochs * bands):
+        raise InputValueError(
+            f"rounds={rounds} with epochs={epochs} and {bands} bands must be a multiple of {epochs * bands}: every "
+            "epoch needs equally many rounds of each group."
+        )
     one = Guarantee.of_gaussian(norm, sigma)
-    plain = one.epsilon(delta)
+    # The columns of a client's rounds are orthogonal; the factor exceeds the rounding error of the root.
+    known = one if epochs == 1 else Guarantee.of_gaussian(norm * math.sqrt(epochs) * (1 + 2.0**-48), sigma)
+    plain = known.epsilon(delta)
     if plain in (0.0, math.inf):
         return plain
-    return min([plain, *(_amplified(rounds // bands, one, delta, share, plain) for share in _SHARES)])
+    count = rounds // epochs // bands
+    return min([plain, *(_amplified(count, epochs, one, delta, share, plain) for share in _SHARES)])
 
 
-def _amplified(count: int, one: Guarantee, delta: float, share: float, most: float) -> float:
-    """Returns ε ≤ `most` of `count` shuffled Gaussian randomizers, or `most`."""
-    # Theorem 3.8 adds (e^ε + 1)(1 + e^(−ε₀)/2)·T·δ₀ to δ.
-    impure = delta * share / ((math.exp(min(most, 700.0)) + 1) * 1.5 * count)
+def _amplified(count: int, epochs: int, one: Guarantee, delta: float, share: float, most: float) -> float:
+    """Returns ε ≤ `most` of epochs of `count` shuffled Gaussian randomizers, or `most`."""
+    # Theorem 3.8 adds (e^ε + 1)(1 + e^(−ε₀)/2)·T·δ₀ to δ in each epoch.
+    impure = delta * share / ((math.exp(min(most, 700.0)) + 1) * 1.5 * count * epochs)
     if impure < 1e-300:
         return most
     pure = one.replace_one().epsilon(impure)
+    if epochs > 1:
+        return min(most, clones_epsilon(count, pure, delta * (1 - share), epochs=epochs))
 
     def private(epsilon: float) -> bool:
         return clones_delta(count, pure, epsilon) <= delta * (1 - share)
@@ -127,3 +169,59 @@ def clones_delta(count: int, pure: float, epsilon: float) -> float:
         tails = gain * stats.binom.sf(first - 2, clones, 0.5) - cost * stats.binom.sf(first - 1, clones, 0.5)
         best = np.maximum(best, tails)
     return float(np.sum(weights * best)) + _ROUNDING
+
+
+def clones_epsilon(count: int, pure: float, delta: float, *, epochs: int) -> float:
+    """Returns ε at δ of the `epochs`-fold product of the pair of `clones_delta`; infinite if δ ≤ 1e-10 or ε₀ > 700.
+
+    An outcome (a, c + 1 − a) of the pair has the likelihood ratio (ha + l(c + 1 − a)) / (la + h(c + 1 − a)), with h the
+    probability of Δ = 1 and l = 1 − h, because the two binomial probabilities that it is made of are as a to c + 1 − a.
+    Its logarithm is rounded up to a multiple of ε₀/5000, and outcomes beyond the binomial tails count as a loss of ∞.
+
+    Args:
+        count: Number T of randomizers in an epoch.
+        pure: ε₀ of each, for any two inputs; greater than 0.
+        delta: δ.
+        epochs: Number of independent shuffles.
+
+    Example:
+        >>> clones_epsilon(1000, 1.0, 1e-6, epochs=1) < clones_epsilon(1000, 1.0, 1e-6, epochs=4)
+        True
+    """
+    if delta <= _COMPOSED_ROUNDING or pure > _MOST_PURE:
+        return math.inf
+    # Imported here: it would more than double the time of `import tff_mf`.
+    from dp_accounting.pld import privacy_loss_distribution
+
+    interval = pure / _STEPS
+    masses, beyond = _losses(count, pure, interval)
+    once = privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(masses, beyond, interval)
+    return float(once.self_compose(epochs).get_epsilon_for_delta(delta - _COMPOSED_ROUNDING))
+
+
+def _losses(count: int, pure: float, interval: float) -> tuple[dict[int, float], float]:
+    """Returns the probability of each rounded loss, in intervals, and of those that are taken to be infinite."""
+    from scipy import stats
+
+    share, heads, tails = math.exp(-pure), 1 / (1 + math.exp(-pure)), 1 / (1 + math.exp(pure))
+    reach = _DEVIATIONS * math.sqrt(count * share * (1 - share)) + _DEVIATIONS**2
+    first, last = max(0, math.floor(count * share - reach)), min(count - 1, math.ceil(count * share + reach))
+    beyond = stats.binom.cdf(first - 1, count - 1, share) + stats.binom.sf(last, count - 1, share)
+    lowest = -_STEPS - 1
+    masses = np.zeros(2 * _STEPS + 4)
+    weights = stats.binom.pmf(np.arange(first, last + 1), count - 1, share)
+    for clones, weight in zip(range(first, last + 1), weights, strict=True):
+        width = _DEVIATIONS * math.sqrt(clones) / 2 + _DEVIATIONS
+        begin, end = max(0, math.floor(clones / 2 - width)), min(clones, math.ceil(clones / 2 + width))
+        ones = np.arange(begin, end + 2)
+        # P(A = ones − 1) and P(A = ones), of which the first and the last lie outside the window.
+        chances = stats.binom.pmf(np.arange(begin, end + 1), clones, 0.5)
+        mass = heads * np.concatenate([[0.0], chances]) + tails * np.concatenate([chances, [0.0]])
+        others = clones + 1 - ones
+        ratio = (heads * ones + tails * others) / (tails * ones + heads * others)
+        # What is added exceeds the rounding error of the logarithm.
+        places = np.ceil(np.log(ratio) / interval + 1e-9).astype(np.int64) - lowest
+        np.add.at(masses, places, weight * mass)
+        beyond += weight * (1 - np.sum(chances))
+    found = {int(place) + lowest: float(masses[place]) for place in np.flatnonzero(masses)}
+    return found, max(0.0, float(beyond)) + _ROUNDING

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import secure
+from . import initializers, secure
 
 # The state of a round whose server has no arguments.
 NOTHING = tff.TensorType(np.int32)
@@ -159,7 +159,7 @@ def _round_form(computation: tff.Computation) -> RoundForm:
         client_arguments=clients,
         client_type=client_type,
         prepare=_identified(form.prepare),
-        work=_ready(form.work),
+        work=initializers.without_overwritten(_ready(form.work)),
         zero=_ready(form.zero),
         accumulate=_ready(form.accumulate),
         merge=_ready(form.merge),

@@ -10,7 +10,7 @@ _LARGE_BYTES = 64e6
 # Measured: 35 ms per MB for states of 64 to 900 MB; on a busier machine, 96 s and 14 GB of memory for one of 1 GB.
 _SECONDS_PER_BYTE = (35e-9, 100e-9)
 _COPIES = 14
-_MAX_MESSAGE_BYTES = 2e9
+MAX_MESSAGE_BYTES = 2e9
 
 
 class LargeStateWarning(UserWarning):
@@ -36,7 +36,7 @@ def check(computation: tff.Computation) -> bool:
         return False
     least, most = (size * seconds for seconds in _SECONDS_PER_BYTE)
     cost = f"about {least:.0f} to {most:.0f} s a round, and up to {size * _COPIES / 1e9:.0f} GB of memory"
-    if size > _MAX_MESSAGE_BYTES:
+    if size > MAX_MESSAGE_BYTES:
         cost = "more than the 2 GB that a message may have, so that a round may fail"
     warnings.warn(
         f"TFF's ordinary context sends the server's state of {size / 1e6:,.0f} MB to the worker and back in every "

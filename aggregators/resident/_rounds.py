@@ -9,11 +9,15 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations.forms import RoundForm
+from ..computations.transfers import MAX_MESSAGE_BYTES, state_bytes
 from ..workers.worker import WorkerLostError
 from . import _arguments
 from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
+
+# Each keeps several updates in the worker, while a copy of the sum costs as much as two messages of a model.
+_CLIENTS_BETWEEN_COPIES = 16
 
 
 def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: Sequence[object]) -> Any:
@@ -75,9 +79,13 @@ def _partial_sum(worker: Connection, form: RoundForm, message: object, clients: 
 
 
 def _sum(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
-    """Returns the worker's sum over clients. Every call returns at once, so that clients run concurrently."""
-    total = start
-    for client in clients:
+    """Returns the worker's sum over clients. Calls return at once, so that clients run concurrently, some at a time."""
+    total, zero = start, form.zero.type_signature.result
+    copied = state_bytes(zero) < MAX_MESSAGE_BYTES
+    for number, client in enumerate(clients):
+        if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
+            # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
+            total = worker.create(worker.read(total), zero)
         own = _arguments.ingest_client(worker, client, form.client_type)
         returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
         total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))

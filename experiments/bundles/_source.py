@@ -9,12 +9,14 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
+from ..configuration.begun import with_schema
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
 from ..run_folder.names import VOCABULARY
+from ..training.resume import measured_as_begun
 
 # The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -68,19 +70,27 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None) -> Source:
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
+    if path.is_dir():
+        configuration = with_schema(configuration, path)
     for name in _NOT_EXPORTED:
         if getattr(configuration, name) is not None:
             raise InputValueError(
                 f"{name}={getattr(configuration, name)!r} cannot be exported: bundles support neither restarts of the "
                 "noise nor adaptive clipping; train without them, or serve the process from TFF."
             )
+    if configuration.initial_model is not None:
+        raise InputValueError(
+            f"initial_model={configuration.initial_model!r} cannot be exported: a bundle starts from a model that is "
+            "drawn with its seed. Publish the trained model with tff-mf export-model, or serve the process from TFF."
+        )
     if not path.is_dir():
         configuration.check()
     begun = folders.begun_mechanism(path) if path.is_dir() else None
     simulated = configuration.privacy_plan(begun or configuration.build_mechanism(), insecure_seed)
     privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
+    settings = configuration.training_settings(configuration.chosen_rate(privacy))
     return Source(
-        settings=configuration.training_settings(configuration.chosen_rate(privacy)),
+        settings=measured_as_begun(settings, path),
         privacy=privacy,
         vocabulary=_vocabulary(path, configuration),
         configuration=layer,
@@ -119,6 +129,6 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
 def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence[str]:
     if path.is_dir() and (path / VOCABULARY).is_file():
         return read_vocabulary(path)
-    from ..datasets import sqlite
+    from ..datasets import text_file
 
-    return list(sqlite.load_word_counts(named_data.data_file(configuration.dataset), configuration.vocab_size))
+    return list(text_file.load_word_counts(named_data.data_file(configuration.dataset), configuration.vocab_size))

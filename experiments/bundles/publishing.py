@@ -13,7 +13,7 @@ from .. import reports
 from ..output import progress
 from ..output.folders import new_folder
 from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
-from ..training import task
+from ..training import evaluation, task
 from ._source import deployed_again
 from ._trained import check_trained
 
@@ -60,7 +60,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
     weights = safetensors.numpy.load_file(run / MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
-    words = tf.TensorSpec([None, task.SEQUENCE_LENGTH], tf.int64, name="words")
+    words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64, name="words")
 
     @tf.function(input_signature=[words], autograph=False)
     def predict(words: tf.Tensor) -> dict[str, tf.Tensor]:

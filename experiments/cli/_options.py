@@ -62,14 +62,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "out": {"metavar": "FILE", "help": "File of the artifact."},
 }
 
+UNIT_NORMS = "Columns of norm 1, or norms fitted to the participation, for RmsLoss alone."
 PARTICIPATION = ("min_sep", "max_participations", "fixed_epochs")
 SETTING = ("rounds", *PARTICIPATION, "restart_every", "adjacency")
 WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")
 SAMPLING = ("population", "sampling", "clients_per_round")
 
 _MECHANISMS = (
-    "FILE is an artifact, tree-full, tree-online, identity or production:NAME (b100, b400, b1000); or blt, banded, "
-    "banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
+    "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
+    "blt, banded, banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
 )
 
 

@@ -84,6 +84,10 @@ class PlanScreen:
             "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: "
             "clients come back after b/2 or 2b rounds, or the run has 1.5n."
         )
+        for option in self.options:
+            if option.note and option.mechanism is not None:
+                yield ""
+                yield from _screens.folded(f"{option.name}: {option.note}.")
         for text in (self.why, self.signal["line"], self.statement, *self.notes):
             yield ""
             yield from _screens.folded(text)

@@ -7,15 +7,19 @@ from typing import Any
 import click
 
 from ..configuration.run import PROPOSED, RunConfiguration
+from ..configuration.settings import ALL
 from . import _options, _types
 
 HELP = {
-    "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.",
+    "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for "
+    "dry runs), or `sqlite:FILE`.",
     "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
-    "identity, production:NAME or a FILE.",
+    "tree-vanilla, identity, production:NAME or a FILE.",
     "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
     "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
     "bands": "Bands of an optimized banded kind; --min-sep if not given.",
+    "unit_norms": _options.UNIT_NORMS,
+    "objective": _options.help_of("objective"),
     "rounds": _options.help_of("rounds"),
     "clients_per_round": "Clients that train in a round.",
     "restart_every": _options.help_of("restart_every"),
@@ -25,6 +29,8 @@ HELP = {
     "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
+    "participation_schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with "
+    "--sampling fixed_epochs and cyclic_poisson.",
     "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
@@ -37,6 +43,7 @@ HELP = {
     "adaptive_learning_rate": "With --adaptive-clipping: how fast the clip norm follows, as an exponent.",
     "zeroing": "Updates with an entry larger than this are set to zero.",
     "algorithm": "fed_avg, or fed_sgd: clients send the mean gradient over their examples.",
+    "initial_model": "The model.safetensors of another run's folder, to start from: public, or accounted for by you.",
     "model": "lstm (the papers') or conv.",
     "vocab_size": "Most frequent words to know.",
     "embedding_size": "Width of the word embedding.",
@@ -50,32 +57,48 @@ HELP = {
     "server_momentum": "Momentum of the server's SGD.",
     "server_warmup": "Part of the rounds over which the server's rate rises.",
     "server_cooldown": "Part of the rounds over which the server's rate falls.",
-    "evaluate_every": "Rounds between evaluations.",
-    "evaluation_examples": "Sentences of the test clients to evaluate on.",
+    "evaluate_every": "Rounds between evaluations on validation sentences.",
+    "evaluation_examples": "Validation sentences to evaluate on.",
+    "validation_split": "Where they are from: heldout, or test: the first of the test clients, as in the papers.",
+    "test_examples": f"Test sentences that the final model is measured on, or `{ALL}`.",
     "seed": "Seed of cohorts and initial model, never of noise.",
 }
-_TYPES = {"int": int, "float": float, "str": str}
+_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
+_PAIRS = {"unit_norms": "--unit-norms/--free-norms"}
 _WORDS = {
     "dataset": _types.DATASET,
     "mechanism": _types.MECHANISM,
     "workload": _types.WORKLOAD,
     "sampling": _types.SAMPLING,
+    "participation_schema": _types.SCHEMA,
+    "objective": _types.OBJECTIVE,
+    "initial_model": click.Path(),
     "algorithm": _types.ALGORITHM,
     "model": _types.MODEL,
     "server_optimizer": _types.SERVER_OPTIMIZER,
+    "validation_split": _types.VALIDATION_SPLIT,
 }
 
 
-class _Rate(click.ParamType):
-    name = "float"
+class _NumberOr(click.ParamType):
+    """A number, or one word that stands for one."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        return value if value == PROPOSED else click.FLOAT.convert(value, param, ctx)
+    def __init__(self, number: click.ParamType, word: str) -> None:
+        self.name, self._number, self._word = number.name, number, word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
+        return value if value == self._word else self._number.convert(value, param, ctx)
+
+
+_NUMBERS = {
+    "server_learning_rate": _NumberOr(click.FLOAT, PROPOSED),
+    "test_examples": _NumberOr(click.INT, ALL),
+}
 
 
 def flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a flag for each field of a run; what is not given is None."""
-    return flags_of(command, RunConfiguration, helps=HELP, types={**_WORDS, "server_learning_rate": _Rate()})
+    return flags_of(command, RunConfiguration, helps=HELP, types={**_WORDS, **_NUMBERS})
 
 
 def flags_of(
@@ -94,11 +117,9 @@ def flags_of(
         shown = f"  [default: {default}]" if default not in (None, dataclasses.MISSING) else ""
         if default is dataclasses.MISSING:
             shown = "  [required]"
-        flag = "--" + field.name.replace("_", "-")
-        option_type = types.get(field.name) or _type_of(field)
-        command = click.option(flag, field.name, type=option_type, default=None, help=helps[field.name] + shown)(
-            command
-        )
+        kind_of = types.get(field.name) or _type_of(field)
+        flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
+        command = click.option(flag, field.name, type=kind_of, default=None, help=helps[field.name] + shown)(command)
     return command
 
 

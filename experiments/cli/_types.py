@@ -10,9 +10,9 @@ from tff_mf import validation
 from tff_mf.guarantees import ADJACENCIES
 
 from ..configuration import mechanism_names
-from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS
+from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
 from ..privacy import amplification
-from ..sampling.settings import SAMPLING_KINDS
+from ..sampling.settings import SAMPLING_KINDS, SCHEMAS
 
 _LONGEST_METAVAR = 16
 
@@ -76,6 +76,17 @@ def _central_presets() -> list[str]:
     return PRESETS.names()
 
 
+class Spec(click.ParamType):
+    """The name of a packaged specification; a wrong one is refused on use, with the nearest name."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from ..comparison import specs
+
+        return _completed(specs.names(), incomplete)
+
+
 def _completed(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
@@ -84,11 +95,14 @@ ADJACENCY = Words(ADJACENCIES)
 OBJECTIVE = Words(("rms", "max"))
 WORKLOAD = Words(mechanism_names.WORKLOADS)
 SAMPLING = Words(SAMPLING_KINDS)
+SCHEMA = Words(SCHEMAS)
 ALGORITHM = Words(ALGORITHMS)
 MODEL = Words(ARCHITECTURES)
 SERVER_OPTIMIZER = Words(SERVER_OPTIMIZERS)
-DATASET = Named(lambda: ("pydoc", "stackoverflow", "sqlite:"))
+VALIDATION_SPLIT = Words(VALIDATION_SPLITS)
+DATASET = Named(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"))
 MECHANISM = Named(lambda: (*mechanism_names.names(), *mechanism_names.production()))
 AMPLIFIED = Words(amplification.KINDS)
 PRESET = Known(_presets)
 CENTRAL_PRESET = Known(_central_presets)
+SPEC = Spec()

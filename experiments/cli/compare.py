@@ -1,34 +1,81 @@
 """`tff-mf compare`: many runs from one specification."""
 
+import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
-from . import _options, _screens
+from tff_mf.errors import InputValueError
+
+from . import _options, _screens, _types
 
 
 @click.command()
-@click.argument("spec", metavar="SPEC.toml", type=click.Path())
-@click.option("--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the file]")
+@click.argument("file", metavar="[SPEC.toml]", type=click.Path(), required=False)
+@click.option(
+    "--spec", type=_types.SPEC, help="Specification of a paper's table or figure, in place of a file; see --list."
+)
+@click.option("--list", "listed", is_flag=True, help="List the specifications of the papers, and do nothing else.")
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Print rounds, clients, sentences, memory and hours, by a measurement of a few batches; train nothing.",
+)
+@click.option(
+    "--fraction",
+    type=float,
+    metavar="F",
+    help="Run at a part of the size: rounds, min-sep and simulated clients times F, at the same ε.",
+)
+@click.option(
+    "--dataset", type=_types.DATASET, metavar="NAME", help="Data set of all runs, in place of the specified one."
+)
+@click.option(
+    "--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the specification]"
+)
 @click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
 @_options.as_json
-def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
+def compare(
+    file: str | None,
+    spec: str | None,
+    listed: bool,
+    estimate: bool,
+    fraction: float | None,
+    dataset: str | None,
+    out: str | None,
+    jobs: int,
+    as_json: bool,
+) -> None:
     """Train with every combination of a grid, and compare the results in a table and three pictures.
 
-    Finished runs are not repeated, so that an interrupted comparison continues. Exit status 1 if a run failed.
+    The grid is that of a file, or of a paper's table (--spec). Finished runs are not repeated, so that an interrupted
+    comparison continues. Exit status 1 if a run failed.
     """
+    if listed:
+        _list(as_json=as_json)
+        return
+    path = _path_of(file, spec)
     from tff_mf import required_packages
 
+    if estimate:
+        required_packages.packages("An estimate", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+        _estimate(path, fraction=fraction, dataset=dataset, as_json=as_json)
+        return
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from .. import comparison
     from ..output import progress
 
-    folder = pathlib.Path(out) if out else pathlib.Path("runs", pathlib.Path(spec).stem)
+    name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
+    folder = pathlib.Path(out) if out else pathlib.Path("runs", name)
     result = comparison.run_comparison(
-        pathlib.Path(spec),
+        path,
         folder,
         child=f"{__package__}._comparison_child",
         jobs=jobs,
+        dataset=dataset,
+        fraction=fraction,
         say=lambda text: progress.say(f"compare: {text}"),
     )
     if as_json:
@@ -39,3 +86,48 @@ def compare(spec: str, out: str | None, jobs: int, as_json: bool) -> None:
         click.echo(f"\n{folder}")
     if result["runs_failed"]:
         raise SystemExit(1)
+
+
+def _path_of(file: str | None, spec: str | None) -> pathlib.Path:
+    from ..comparison import specs
+
+    if (file is None) == (spec is None):
+        raise InputValueError("Give either a file, SPEC.toml, or --spec NAME, and not both; --list shows the names.")
+    return specs.path_of(spec) if spec is not None else pathlib.Path(file or "")
+
+
+def _list(*, as_json: bool) -> None:
+    from ..comparison import about, specs
+
+    found = {name: about(specs.path_of(name)) for name in specs.names()}
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _options.show([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])
+
+
+def _estimate(path: pathlib.Path, *, fraction: float | None, dataset: str | None, as_json: bool) -> None:
+    from .. import comparison
+    from ..comparison import measured
+
+    found = comparison.estimate(path, dataset=dataset, fraction=fraction, measure=measured.measure)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    _options.show(_rows(found))
+    click.echo()
+    _options.paragraphs(*found["notes"])
+
+
+def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    memory = found["noise_state_bytes"]
+    return [
+        ("runs", f"{found['runs']:,}"),
+        ("rounds", f"{found['rounds']:,}"),
+        ("client updates", f"{found['client_updates']:,}"),
+        ("sentences", f"{found['sentences']:,}"),
+        ("hours", f"{found['hours']:,.3g}"),
+        ("of training", f"{found['hours_of_training']:,.3g}"),
+        ("of evaluation", f"{found['hours_of_evaluation']:,.3g}"),
+        ("noise state", "" if memory is None else f"{memory / 1e9:,.3g} GB at most"),
+    ]

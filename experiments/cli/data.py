@@ -46,3 +46,30 @@ def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     click.echo(f"{'':12}{'clients':>10}{'sentences':>12}{'words':>12}")
     for split in summary.clients:
         click.echo(f"{split:12}{summary.clients[split]:10,}{summary.sentences[split]:12,}{summary.words[split]:12,}")
+
+
+@data.command()
+@click.option(
+    "--clients",
+    type=int,
+    help="Number of training clients; validation and test clients in proportion.  [default: 342477]",
+)
+@click.option("--vocabulary", type=int, help="Number of different words.  [default: 10000]")
+@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The file to write.")
+@_options.as_json
+def synthetic(out: str, as_json: bool, **numbers: int | None) -> None:
+    """Write a data set of StackOverflow's size for dry runs: its file has a few numbers, and text is made when read.
+
+    Its words are drawn at random: accuracy on it means nothing.
+    """
+    from ..datasets.synthetic import SyntheticData
+    from ..output import files
+
+    chosen = SyntheticData(**{name: value for name, value in numbers.items() if value is not None})
+    files.check_file(out)
+    path = chosen.write(out)
+    if as_json:
+        click.echo(json.dumps({"path": str(path), "clients": dict(chosen.split_sizes)}))
+        return
+    sizes = ", ".join(f"{split} {size:,}" for split, size in chosen.split_sizes.items())
+    click.echo(f"{path}: clients {sizes}")

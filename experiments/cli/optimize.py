@@ -90,7 +90,7 @@ def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _sear
     "--unit-norms/--free-norms",
     default=True,
     show_default=True,
-    help="Columns of norm 1, or norms optimized for the participation.",
+    help=_options.UNIT_NORMS,
 )
 def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_norms: bool) -> _searches.Search:
     """A banded matrix (BandMF) of minimal RmsLoss.

@@ -94,6 +94,7 @@ def train(
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
+    _warn(chosen_settings)
     data = named_data.data_file(configuration.dataset)
     _begin(layer, path, privacy, resume=resume)
     signal = signal_to_noise.of_run(privacy, chosen_settings)
@@ -121,30 +122,57 @@ def _checked(
     resume: bool,
 ) -> tuple["PrivacyPlan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
+    from ..configuration import begun
     from ..datasets import named_data
     from ..output import files
     from ..run_folder import folders
 
+    begun_with = None
     if resume:
-        configuration.training_settings()
+        configuration, begun_with = begun.with_schema(configuration, folder), begun.initial_model(folder)
+        configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()
     # A mechanism that differed in its last digit could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folders.resumable_folder(folder)) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
-    settings = configuration.training_settings(configuration.chosen_rate(privacy), tensorboard=tensorboard)
+    settings = configuration.training_settings(
+        configuration.chosen_rate(privacy), tensorboard=tensorboard, begun_with=begun_with
+    )
     named_data.check_dataset(configuration.dataset)
     if not resume:
         folders.check_new(files.made_folder(folder))
     return privacy, settings
 
 
+def _warn(settings: "TrainingSettings") -> None:
+    """Says beforehand that no ε will be stated, where that is known."""
+    given = settings.initial_model
+    if given and given.same_data:
+        click.echo(
+            f"train: --initial-model {given.file} is of a run on the same data set: the two guarantees compose, and no "
+            "ε of this run alone will be stated",
+            err=True,
+        )
+
+
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
         _options.report({**result.summary, "signal": signal}, as_json=True)
         return
-    accuracy = f"accuracy {100 * result.summary['accuracy']:.2f} %, known words of test clients"
-    _options.paragraphs(accuracy, result.statement, result.summary["amplified_statement"], f"files: {folder}")
+    accuracy, amplified = _accuracy(result.summary), result.summary["amplified_statement"]
+    _options.paragraphs(accuracy, result.statement, amplified, f"files: {folder}")
+
+
+def _accuracy(summary: Mapping[str, Any]) -> str:
+    """Returns what the final model reached, and on which sentences."""
+    accuracy = f"accuracy {100 * summary['accuracy']:.2f} %, known words of test clients"
+    if "test_sentences" not in summary:
+        return accuracy
+    return (
+        f"{accuracy}, {summary['test_sentences']:,} sentences; {100 * summary['validation_accuracy']:.2f} % of "
+        f"{summary['validation_sentences']:,} validation sentences ({summary['validation_split']} clients)"
+    )
 
 
 def _addresses(workers: str) -> tuple[str, ...]:

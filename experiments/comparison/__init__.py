@@ -1,5 +1,7 @@
 """Comparisons: many training runs from one specification, and the demo."""
 
 from ._comparison import run_comparison as run_comparison
+from ._estimate import estimate as estimate
 from ._places import RESULT as RESULT
 from ._places import TABLE as TABLE
+from ._spec import about as about

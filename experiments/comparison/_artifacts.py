@@ -30,7 +30,7 @@ def prepared(
     """
     artifacts = {}
     for run in planned:
-        configuration = run.configuration
+        configuration = run.optimized_for
         path = folder / _name(configuration)
         if not path.is_file():
             say(f"optimizing {run.label}")
@@ -42,7 +42,11 @@ def prepared(
 def _name(configuration: RunConfiguration) -> str:
     fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
     fields += () if configuration.restart_every is None else ("restart_every",)
+    # Left out where they are not given, as no artifact of earlier releases has them.
+    fields += tuple(field for field in ("unit_norms", "objective") if getattr(configuration, field) is not None)
     values = [(field, getattr(configuration, field)) for field in fields]
+    if isinstance(configuration.participation(), tff_mf.FixedEpoch):
+        values.append(("participation_schema", "fixed_epoch"))
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)
     return f"{slug}-{digest}.safetensors"

@@ -12,7 +12,7 @@ from ..configuration import learning_rates
 from ..datasets import named_data
 from ..output import files, locks
 from ..run_folder import folders
-from . import _artifacts, _report, _results, _runs, _spec
+from . import _artifacts, _report, _results, _runs, _scaling, _spec
 from ._places import RESULT, TABLE, Places
 
 
@@ -22,6 +22,8 @@ def run_comparison(
     *,
     child: str,
     jobs: int = 1,
+    dataset: str | None = None,
+    fraction: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Does the runs of a specification that are not done, and writes the table and the pictures.
@@ -36,6 +38,8 @@ def run_comparison(
         child: Name of the module that each run executes as a process. It takes the process that it ends with, a file to
             lock, and the arguments of `tff-mf`.
         jobs: Number of runs at a time.
+        dataset: Data set of all runs, in place of those of the specification.
+        fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
         say: Called with messages of one line about the progress.
 
     Returns:
@@ -45,10 +49,13 @@ def run_comparison(
         InputError: If the specification or an argument is wrong; no run is started then.
     """
     validation.whole("jobs", jobs)
-    datasets = {run.configuration.dataset for run in _spec.read(spec)}
+    datasets = {run.configuration.dataset for run in _spec.read(spec, dataset=dataset, fraction=fraction)}
     folders.continued_folder(out)
-    data_of = {dataset: named_data.data_file(dataset).absolute() for dataset in sorted(datasets)}
-    planned = _spec.read(spec, data_of)
+    data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
+    planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
+    about = _about(spec, planned, fraction)
+    if "scaled" in about:
+        say(about["scaled"]["note"])
     places = Places(out)
     places.make()
     with locks.held(places.lock, lambda: say("waiting for another comparison in this folder to end")):
@@ -58,7 +65,16 @@ def run_comparison(
             return _runs.command(run, artifacts[run.name], data_of[run.configuration.dataset], places, child)
 
         failed = _runs.run_missing(planned, command_of, places, at_once=jobs, say=say)
-        return _written(planned, artifacts, failed, places)
+        return _written(planned, artifacts, failed, places, about)
+
+
+def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:
+    """Returns what the results say of their specification, and what of it was made smaller."""
+    found: dict[str, Any] = dict(_spec.about(spec))
+    if fraction is not None:
+        changed = _scaling.changes(planned)
+        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
+    return found
 
 
 def _written(
@@ -66,11 +82,18 @@ def _written(
     artifacts: Mapping[str, pathlib.Path],
     failed: Mapping[str, str],
     places: Places,
+    about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Writes table, pictures and `comparison.json`, and returns the content of the latter."""
-    finished = [_finished(run, artifacts[run.name], places) for run in planned if places.summary(run.name).is_file()]
+    done = [run for run in planned if places.summary(run.name).is_file()]
+    finished = [_finished(run, artifacts[run.name], places) for run in done]
     found = _results.levels(finished)
-    result = _report.as_dict(found, planned=len(planned), done=len(finished), failed=failed)
+    published = {
+        (ended.label, ended.privacy, ended.rate): run.published for run, ended in zip(done, finished, strict=True)
+    }
+    result = _report.as_dict(
+        found, planned=len(planned), done=len(finished), failed=failed, about=about, published=published
+    )
     if found:
         # Here, since Matplotlib takes a second to load.
         from . import _plots
@@ -105,5 +128,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy"],
         history=_results.history(places.metrics(run.name)),
+        smoothed=summary.get("validation_accuracy_smoothed"),
+        test_sentences=summary.get("test_sentences"),
         statement=summary["statement"],
     )

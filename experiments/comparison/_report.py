@@ -8,16 +8,36 @@ from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _NAMES = ("epsilon", "noise_multiplier")
+_SMOOTHED, _FINAL = "smoothed validation accuracy", "validation accuracy of the final model"
+_WINDOW = "the mean of the evaluations in the last 400 rounds, or in the last fifth of the rounds if that is less"
 
 
-def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the content of `comparison.json`."""
+def as_dict(
+    found: Sequence[Level],
+    *,
+    planned: int,
+    done: int,
+    failed: Mapping[str, str],
+    about: Mapping[str, Any] | None = None,
+    published: Mapping[Any, Mapping[str, float]] | None = None,
+) -> dict[str, Any]:
+    """Returns the content of `comparison.json`.
+
+    Args:
+        found: The levels, best first.
+        planned: Number of runs.
+        done: Number of runs that are done.
+        failed: The last line of each run that failed, by its name.
+        about: What the specification says of itself, and what of it was made smaller.
+        published: The paper's results by label, level of privacy and rate.
+    """
     line = fitted(found)
     return {
+        **({"specification": dict(about)} if about else {}),
         "runs_planned": planned,
         "runs_done": done,
         "runs_failed": dict(failed),
-        "levels": [_level(level, line) for level in found],
+        "levels": [_level(level, line, published or {}) for level in found],
         "gaps": gaps(found),
         "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
         "rate_regression_of_the_paper": {
@@ -29,12 +49,21 @@ def as_dict(found: Sequence[Level], *, planned: int, done: int, failed: Mapping[
 
 def as_markdown(result: Mapping[str, Any]) -> str:
     """Returns the content of `comparison.md`."""
-    lines = [
-        f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on test "
-        "clients, with a 95 % interval over seeds; each mechanism's rate is its best by validation clients.",
+    about = result.get("specification", {})
+    paper = any(level.get("published") for level in result["levels"])
+    lines = [f"{about['title']}. {about.get('paper', '')}".strip(), ""] if "title" in about else []
+    lines += [about["scaled"]["note"], ""] if "scaled" in about else []
+    lines += [about["notes"], ""] if "notes" in about else []
+    lines += [
+        f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
+        f"{_measured_on(result['levels'])}, with a 95 % interval over seeds; each mechanism's rate is its best by "
+        f"{_chosen_by(result['levels'])}.",
         "",
-        "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |",
-        "|---|---|---|---|---|---|---|---|",
+        f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count.",
+        "",
+        "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |"
+        + (" in the paper |" if paper else ""),
+        "|---|---|---|---|---|---|---|---|" + ("---|" if paper else ""),
     ]
     for level in result["levels"]:
         proposed, tried = level["proposed_rate"], len(level["validation_accuracy_by_rate"])
@@ -43,7 +72,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
             f"| {_privacy(level)} | {level['mechanism']} | {_percent(level['accuracy'], level['half_width_95'])} | "
             f"{level['seeds']} | {level['server_learning_rate']:.4g}{edge} | "
             f"{tried} | {level['effective_rmse']:.4g} | "
-            f"{'–' if proposed is None else format(proposed, '.4g')} |"
+            f"{'–' if proposed is None else format(proposed, '.4g')} |" + (f" {_published(level)} |" if paper else "")
         )
     lines += ["", "| noise for | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
@@ -62,9 +91,12 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _level(level: Level, line: learning_rates.Regression | None) -> dict[str, Any]:
+def _level(
+    level: Level, line: learning_rates.Regression | None, published: Mapping[Any, Mapping[str, float]]
+) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0
+    in_paper = published.get((level.label, level.privacy, level.rate))
     return {
         level.privacy[0]: level.privacy[1],
         "mechanism": level.label,
@@ -74,11 +106,35 @@ def _level(level: Level, line: learning_rates.Regression | None) -> dict[str, An
         "accuracy_by_seed": {str(seed): value for seed, value in level.accuracies.items()},
         "server_learning_rate": level.rate,
         "rate_at_edge": level.at_edge,
+        "test_sentences": sorted({run.test_sentences for run in level.best if run.test_sentences is not None}),
+        "rate_chosen_by": _SMOOTHED if level.smoothed else _FINAL,
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
         "statement": level.statement,
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
+        **({"published": dict(in_paper)} if in_paper else {}),
     }
+
+
+def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
+    """Returns which sentences accuracy is measured on: how many there are is not known of runs of earlier releases."""
+    numbers = sorted({number for level in found for number in level["test_sentences"]})
+    if not numbers or not all(level["test_sentences"] for level in found):
+        return "sentences of test clients"
+    return f"{numbers[0]:,}{f' to {numbers[-1]:,}' if len(numbers) > 1 else ''} sentences of test clients"
+
+
+def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
+    chosen = {level["rate_chosen_by"] for level in found}
+    if chosen == {_SMOOTHED}:
+        return f"{_SMOOTHED} ({_WINDOW})"
+    if chosen <= {_FINAL}:
+        return _FINAL
+    return f"{_SMOOTHED} ({_WINDOW}), or by the {_FINAL} where one of the runs is of an earlier release"
+
+
+def _published(level: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items()) or "–"
 
 
 def _privacy(entry: Mapping[str, Any]) -> str:

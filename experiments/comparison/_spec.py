@@ -2,32 +2,37 @@
 
 import dataclasses
 import hashlib
-import itertools
 import json
-import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 
-from ..configuration import layers, presets, toml_file
+from ..configuration import layers, toml_file
 from ..configuration.layers import Layer
-from ..configuration.run import FIELDS, RunConfiguration, checked_value
+from ..configuration.run import FIELDS, RunConfiguration
+from ..configuration.settings import MEASURING
 from ..datasets import named_data
+from ..output import files
+from . import _grids, _scaling
 
-_KEYS = ("preset", "run", "grid")
-# A small file can ask for more runs than fit in memory.
-_MOST_RUNS = 10_000
-# Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
+_ABOUT_KEYS = ("title", "paper", "notes")
+_KEYS = (*_ABOUT_KEYS, "preset", "run", "grid")
 # Settings that came later, with their defaults: they are left out of a run's name, so that finished runs keep theirs.
 _LATER = {
     field.name: field.default
     for field in dataclasses.fields(RunConfiguration)
     if field.name
-    in ("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer")
+    in (
+        *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
+        *("participation_schema", "unit_norms", "objective", "initial_model"),
+        *MEASURING,
+    )
 }
+# Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
 
@@ -39,16 +44,27 @@ class PlannedRun:
         name: Name of its folder: readable, and different for different settings.
         label: The mechanism with its options, the same for all seeds, rates and ε.
         layer: Its settings.
+        optimize: Settings that differ while its mechanism is optimized.
+        published: Results of the paper for it, by name.
+        full_size: Its settings before `fraction` made them smaller.
     """
 
     name: str
     label: str
     layer: Layer
+    optimize: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    full_size: Layer | None = None
 
     @property
     def configuration(self) -> RunConfiguration:
         """Its settings, with defaults for those that are not given."""
         return layers.configuration(self.layer)
+
+    @property
+    def optimized_for(self) -> RunConfiguration:
+        """The settings that its mechanism is optimized for."""
+        return _optimized_for(self.layer, self.optimize)
 
     @property
     def privacy(self) -> tuple[str, float]:
@@ -59,32 +75,53 @@ class PlannedRun:
         return "noise_multiplier", configuration.noise_multiplier or 0.0
 
 
-def read(path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None) -> list[PlannedRun]:
+def about(path: pathlib.Path) -> dict[str, str]:
+    """Returns what a specification says about itself: `title`, `paper` and `notes`, as far as it has them.
+
+    Raises:
+        InputError: If the file cannot be read, or one of them is not a text.
+    """
+    content = layers.read_toml(path)
+    for key in _ABOUT_KEYS:
+        if not isinstance(content.get(key, ""), str):
+            raise InputTypeError(f"{path}: {key}={content[key]!r} must be a text.")
+    return {key: " ".join(content[key].split()) for key in _ABOUT_KEYS if key in content}
+
+
+def read(
+    path: pathlib.Path,
+    data_of: Mapping[str, pathlib.Path] | None = None,
+    *,
+    dataset: str | None = None,
+    fraction: float | None = None,
+) -> list[PlannedRun]:
     """Returns the runs of a specification, with checked settings.
 
     Args:
         path: A TOML file with `[run]`, any number of `[[grid]]`, and perhaps `preset`. A list in a grid stands for each
             of its values, and the runs are all combinations.
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
+        dataset: Data set of all runs, in place of those of the file.
+        fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
 
     Raises:
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
     """
+    if fraction is not None:
+        _scaling.check_fraction(fraction)
     content = layers.read_toml(path)
     layers.check_keys(content, _KEYS, str(path))
-    shared = Layer.of(layers.checked_run(content.get("run", {}), f"{path} [run]"), str(path))
-    name = toml_file.preset_name(content, str(path))
-    with layers.sourced({"preset": str(path)}):
-        preset = presets.load(name) if name is not None else None
-    points = [point for grid in _grids(content, path) for point in _points(grid, f"{path} [[grid]]")]
-    found = []
+    elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
+    points = list(_grids.points(content, str(path)))
+    full, found = [], []
     for point in points:
-        upper = layers.laid([shared, Layer.of(point, str(path))])
-        found.append(preset.over(upper) if preset else upper)
-    for layer in found:
-        with layers.sourced(toml_file.origins(preset, layer, path)):
-            _check(layers.configuration(layer, str(path)), path)
-    return _named(found, data_of or {})
+        full.append(layers.laid([point.layer, elsewhere]))
+        with layers.sourced(toml_file.origins(point.preset, full[-1], path)):
+            _check(layers.configuration(full[-1], str(path)), path)
+            found.append(full[-1] if fraction is None else _scaling.scaled(full[-1], fraction))
+            _check(layers.configuration(found[-1]), path)
+            _optimized_for(found[-1], point.optimize).check()
+    return _named(points, found, full, data_of or {}, published="title" in content)
 
 
 def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
@@ -92,6 +129,10 @@ def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     configuration.check()
     named_data.check_dataset(configuration.dataset)
+
+
+def _optimized_for(layer: Layer, optimize: Mapping[str, Any]) -> RunConfiguration:
+    return layers.configuration(layers.laid([layer, Layer.of(optimize, "optimize")]))
 
 
 def shared_setting(planned: Iterable[PlannedRun]) -> str:
@@ -113,42 +154,63 @@ def shared_min_sep(planned: Iterable[PlannedRun]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _grids(content: Mapping[str, Any], path: pathlib.Path) -> Sequence[Any]:
-    grids = content.get("grid", [{}])
-    if not isinstance(grids, list) or not grids:
-        raise InputTypeError(f"{path}: grid={grids!r} must be tables, each written [[grid]].")
-    return grids
-
-
-def _points(grid: Any, where: str) -> Iterable[dict[str, Any]]:
-    layers.check_keys(layers.checked_table(grid, where), FIELDS, where)
-    values = []
-    for name, given in grid.items():
-        listed = given if isinstance(given, list) else [given]
-        if not listed:
-            raise InputValueError(f"{where}: {name}=[] has no value; remove it or give one.")
-        values.append([checked_value(name, value, where) for value in listed])
-    combinations = math.prod(map(len, values))
-    if combinations > _MOST_RUNS:
-        raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {_MOST_RUNS}.")
-    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
-
-
-def _named(found: Sequence[Layer], data_of: Mapping[str, pathlib.Path]) -> list[PlannedRun]:
+def _named(
+    points: Sequence[_grids.Point],
+    found: Sequence[Layer],
+    full: Sequence[Layer],
+    data_of: Mapping[str, pathlib.Path],
+    *,
+    published: bool,
+) -> list[PlannedRun]:
     configurations = [dataclasses.asdict(layers.configuration(layer)) for layer in found]
     differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in configurations}) > 1]
     runs: dict[str, PlannedRun] = {}
-    for layer, values in zip(found, configurations, strict=True):
+    for point, layer, before, values in zip(points, found, full, configurations, strict=True):
         options = [f"{name.replace('_', ' ')} {values[name]}" for name in differing if values[name] is not None]
-        label = ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
-        data = data_of.get(values["dataset"])
-        known = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
-        known_by = json.dumps([known, data.name if data else values["dataset"]], sort_keys=True)
-        noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
-        rate = values["server_learning_rate"]
-        parts = [label, noise, f"rate{rate:g}" if isinstance(rate, float) else f"rate-{rate}", f"seed{values['seed']}"]
-        slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))
-        name = f"{slug}-{hashlib.sha256(known_by.encode()).hexdigest()[:8]}"
-        runs[name] = PlannedRun(name=name, label=label, layer=layer)
+        options += [f"optimized for {name.replace('_', ' ')} {value}" for name, value in point.optimize.items()]
+        label = point.label or ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
+        run = PlannedRun(
+            name=_name(label, layer, point.optimize, data_of),
+            label=label,
+            layer=layer,
+            optimize=point.optimize,
+            published=point.published if published else {},
+            full_size=before if layer is not before else None,
+        )
+        runs[run.name] = run
+    _check_labels(runs.values())
     # All runs of one seed come before the next seed, so that partial results can be compared.
     return sorted(runs.values(), key=lambda run: run.configuration.seed)
+
+
+def _name(label: str, layer: Layer, optimize: Mapping[str, Any], data_of: Mapping[str, pathlib.Path]) -> str:
+    configuration = layers.configuration(layer)
+    values = dataclasses.asdict(configuration)
+    data = data_of.get(values["dataset"])
+    known = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
+    if known.get("participation_schema") is None and isinstance(configuration.participation(), tff_mf.FixedEpoch):
+        # An earlier release accounted for the same settings as MinSep, with more noise.
+        known["participation_schema"] = "fixed_epoch"
+    if configuration.initial_model is not None:
+        known["initial_model"] = files.file_hash(pathlib.Path(configuration.initial_model))
+    known_by = json.dumps(
+        [known, data.name if data else values["dataset"], *([optimize] if optimize else [])], sort_keys=True
+    )
+    noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
+    rate = values["server_learning_rate"]
+    parts = [label, noise, f"rate{rate:g}" if isinstance(rate, float) else f"rate-{rate}", f"seed{values['seed']}"]
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))
+    return f"{slug}-{hashlib.sha256(known_by.encode()).hexdigest()[:8]}"
+
+
+def _check_labels(runs: Iterable[PlannedRun]) -> None:
+    """Raises if the table could not tell two runs apart: labels that are given may be too few."""
+    seen: dict[Any, str] = {}
+    for run in runs:
+        key = (run.label, run.privacy, run.configuration.seed, run.configuration.server_learning_rate)
+        if key in seen:
+            raise InputValueError(
+                f"label={run.label!r} stands for two different runs with the same ε or σ, seed and server learning "
+                f"rate; give each its own label."
+            )
+        seen[key] = run.name

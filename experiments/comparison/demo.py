@@ -58,6 +58,7 @@ class DemoSettings:
     max_examples: int = 16
     evaluate_every: int = 25
     evaluation_examples: int = 3000
+    test_examples: int | str = "all"
     seed: int = 20240816
 
 

@@ -18,8 +18,8 @@ DEFAULT = "default"
 FLAG = "flag"
 
 _REPLACES = {
-    "mechanism": ("buffers", "bands", "workload"),
-    "sampling": ("timer_hours", "round_minutes"),
+    "mechanism": ("buffers", "bands", "unit_norms", "objective", "workload"),
+    "sampling": ("timer_hours", "round_minutes", "participation_schema"),
     "epsilon": ("noise_multiplier",),
     "noise_multiplier": ("epsilon",),
 }

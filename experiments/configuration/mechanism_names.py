@@ -33,7 +33,7 @@ def names() -> tuple[str, ...]:
 
     Example:
         >>> names()[-3:]
-        ('tree-full', 'tree-online', 'identity')
+        ('tree-online', 'tree-vanilla', 'identity')
     """
     return (*searched(), *(name for name in _named() if not name.startswith(_PREFIX)))
 
@@ -88,6 +88,7 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
     Raises:
         InputError: If there is none, or an option does not go with it.
     """
+    _own_objective(name, options)
     refuse_options(name, **options)
     if name in searched():
         return
@@ -147,6 +148,7 @@ def build(
     participation: tff_mf.Participation,
     buffers: int | None = None,
     bands: int | None = None,
+    unit_norms: bool | None = None,
     objective: str | None = None,
     optimized_for: tff_mf.Workload | None = None,
 ) -> tff_mf.Mechanism:
@@ -158,6 +160,7 @@ def build(
         participation: What each client is bound to.
         buffers: Buffers of a `blt`; None lets the optimizer choose.
         bands: Bands of the banded kinds; None takes the min-sep of `participation`.
+        unit_norms: Whether the columns of a `banded` have norm 1; None is that of the kind.
         objective: Loss to minimize, "rms" or "max"; None is that of the kind.
         optimized_for: The workload; None is the prefix sum.
 
@@ -169,7 +172,8 @@ def build(
     Raises:
         InputError: If an option does not go with the mechanism, or the optimizer refuses it.
     """
-    options = {"buffers": buffers, "bands": bands, "objective": objective, "workload": optimized_for}
+    options: dict[str, Any] = {"buffers": buffers, "bands": bands, "unit_norms": unit_norms, "objective": objective}
+    options["workload"] = optimized_for
     if name in searched():
         if bands is None and "bands" in searched()[name].options:
             options["bands"] = min(participation.min_sep, rounds)
@@ -200,10 +204,7 @@ def search(name: str, *, rounds: int, participation: tff_mf.Participation | None
     given = {option: value for option, value in options.items() if value is not None}
     if isinstance(given.get("workload"), tff_mf.PrefixSum):
         del given["workload"]
-    if "objective" in given:
-        validation.one_of("objective", given["objective"], ("rms", "max"))
-        if "objective" not in kind.options and given["objective"] == kind.objective:
-            del given["objective"]
+    _own_objective(name, given)
     refuse_options(name, **given)
     if kind.toeplitz and not isinstance(given.get("workload", tff_mf.PrefixSum()), ToeplitzWorkload):
         raise InputValueError(
@@ -214,6 +215,20 @@ def search(name: str, *, rounds: int, participation: tff_mf.Participation | None
         if "progress" in kind.options:
             given["progress"] = report
         return kind.optimizer(rounds=rounds, participation=participation, **given)
+
+
+def _own_objective(name: str, options: dict[str, Any]) -> None:
+    """Checks the objective of a search, and takes it out where the kind has no other.
+
+    Raises:
+        InputError: If there is no such objective.
+    """
+    given, kind = options.get("objective"), searched().get(name)
+    if given is None:
+        return
+    validation.one_of("objective", given, ("rms", "max"))
+    if kind is not None and "objective" not in kind.options and given == kind.objective:
+        del options["objective"]
 
 
 def refuse_options(name: str, **options: Any) -> None:

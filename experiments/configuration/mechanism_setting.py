@@ -91,7 +91,13 @@ class MechanismSetting:
         return statements.run_bound_to(self.participation, restart_every=every, adaptive=False)
 
     def named(
-        self, name: str, *, buffers: int | None = None, bands: int | None = None, objective: str | None = None
+        self,
+        name: str,
+        *,
+        buffers: int | None = None,
+        bands: int | None = None,
+        unit_norms: bool | None = None,
+        objective: str | None = None,
     ) -> tff_mf.Mechanism:
         """Returns the mechanism of a name: read, or optimized for this setting; see `mechanism_names.build`."""
         workload = self.searched_workload if name in mechanism_names.searched() else None
@@ -101,6 +107,7 @@ class MechanismSetting:
             participation=self.searched_participation,
             buffers=buffers,
             bands=bands,
+            unit_norms=unit_norms,
             objective=objective,
             optimized_for=workload,
         )

@@ -11,7 +11,8 @@ from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
-from ..sampling.settings import SamplingSettings
+from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
+from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names
 from .mechanism_setting import MechanismSetting
 from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
@@ -29,11 +30,17 @@ class RunConfiguration:
     `privacy.plan_privacy` and `mechanism_names.build`.
 
     Attributes:
-        dataset: `pydoc`, `stackoverflow`, `sqlite:FILE` or a file.
+        dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
         mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
+        unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
+        objective: Loss that the mechanism is optimized for, "rms" or "max"; None is that of its kind.
         workload: What the mechanism is optimized for.
+        initial_model: The `model.safetensors` of another run's folder, to start from; None is one drawn with `seed`.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         sampling: How cohorts are drawn.
+        participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
+            strictest one that the sampling keeps.
+        test_examples: A number, or "all".
 
     Example:
         >>> RunConfiguration(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -43,10 +50,12 @@ class RunConfiguration:
     rounds: int
     clients_per_round: int
     delta: float
-    dataset: str = "pydoc"
+    dataset: str = DEFAULT_DATASET
     mechanism: str = "blt"
     buffers: int | None = None
     bands: int | None = None
+    unit_norms: bool | None = None
+    objective: str | None = None
     workload: str = "prefix_sum"
     restart_every: int | None = None
     cohort: int | None = None
@@ -55,6 +64,7 @@ class RunConfiguration:
     sampling: str = SamplingSettings.kind
     timer_hours: float | None = SamplingSettings.timer_hours
     round_minutes: float | None = SamplingSettings.round_minutes
+    participation_schema: str | None = None
     dropout: float = TrainingSettings.dropout
     epsilon: float | None = None
     noise_multiplier: float | None = None
@@ -64,6 +74,7 @@ class RunConfiguration:
     adaptive_learning_rate: float = TrainingSettings.adaptive_learning_rate
     zeroing: float | None = TrainingSettings.zeroing
     algorithm: str = TrainingSettings.algorithm
+    initial_model: str | None = None
     model: str = ModelConfig.architecture
     vocab_size: int = ModelConfig.vocab_size
     embedding_size: int = ModelConfig.embedding_size
@@ -79,16 +90,22 @@ class RunConfiguration:
     server_cooldown: float = TrainingSettings.server_cooldown
     evaluate_every: int = TrainingSettings.evaluate_every
     evaluation_examples: int = TrainingSettings.evaluation_examples
+    validation_split: str = TrainingSettings.validation_split
+    test_examples: int | str = TrainingSettings.test_examples
     seed: int = TrainingSettings.seed
 
     def participation(self) -> tff_mf.Participation:
         """Returns the schema that the guarantee is for.
 
-        There is no default: single participation, the obvious one, gives the smallest ε.
+        There is no default for its numbers: single participation, the obvious one, gives the smallest ε.
+
+        Formal guarantee: it is a `FixedEpoch` only if all cohorts of the sampling keep it, and the log of a run is
+        checked against the schema itself.
 
         Raises:
             InputValueError: If a field is missing or out of range.
         """
+        kind = self._schema()
         if self.max_participations == 1 and self.min_sep is None:
             return tff_mf.SingleParticipation()
         fields = {"min_sep": self.min_sep, "max_participations": self.max_participations}
@@ -98,7 +115,19 @@ class RunConfiguration:
                 f"{' and '.join(missing)} missing: say how often a client may take part, "
                 "for single participation with max_participations=1."
             )
-        return tff_mf.MinSep(min_sep=self.min_sep, max_participations=self.max_participations)
+        return kind(min_sep=self.min_sep, max_participations=self.max_participations)
+
+    def _schema(self) -> type[tff_mf.MinSep] | type[tff_mf.FixedEpoch]:
+        if self.participation_schema is not None:
+            validation.one_of("participation_schema", self.participation_schema, SCHEMAS)
+        fixed = self.sampling in FIXED_EPOCH_KINDS
+        if self.participation_schema == "fixed_epoch" and not fixed:
+            raise InputValueError(
+                f"participation_schema='fixed_epoch' does not go with sampling={self.sampling!r}, with which a client "
+                "may come back in another place of an epoch: take sampling="
+                f"{' or '.join(map(repr, FIXED_EPOCH_KINDS))}, or leave participation_schema out."
+            )
+        return tff_mf.FixedEpoch if fixed and self.participation_schema != "min_sep" else tff_mf.MinSep
 
     def check(self) -> None:
         """Refuses what can be refused before anything is optimized, trained or written.
@@ -121,6 +150,8 @@ class RunConfiguration:
             rounds=setting.searched_rounds,
             buffers=self.buffers,
             bands=self.bands,
+            unit_norms=self.unit_norms,
+            objective=self.objective,
             workload=setting.searched_workload,
         )
 
@@ -150,7 +181,13 @@ class RunConfiguration:
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting().named(self.mechanism, buffers=self.buffers, bands=self.bands)
+        return self.mechanism_setting().named(
+            self.mechanism,
+            buffers=self.buffers,
+            bands=self.bands,
+            unit_norms=self.unit_norms,
+            objective=self.objective,
+        )
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> PrivacyPlan:
         """Returns the guarantee of a run with `mechanism`.
@@ -173,12 +210,15 @@ class RunConfiguration:
             adaptive_count_stddev=self.adaptive_count_stddev,
         )
 
-    def training_settings(self, server_learning_rate: float = 1.0, *, tensorboard: bool = False) -> TrainingSettings:
+    def training_settings(
+        self, server_learning_rate: float = 1.0, *, tensorboard: bool = False, begun_with: InitialModel | None = None
+    ) -> TrainingSettings:
         """Returns everything but the privacy: each part takes its fields by their names.
 
         Args:
             server_learning_rate: The rate in place of "proposed"; otherwise the field's own is taken.
             tensorboard: Whether to write metrics for TensorBoard too.
+            begun_with: The initial model of a run that is resumed, whose folder has a copy; the file is not read then.
 
         Raises:
             InputError: If a field is out of range.
@@ -188,10 +228,14 @@ class RunConfiguration:
             "model": ModelConfig(architecture=self.model, **self._fields_of(ModelConfig)),
             "sampling": SamplingSettings(kind=self.sampling, **self._fields_of(SamplingSettings)),
             "tensorboard": tensorboard,
+            "initial_model": begun_with or self._initial_model(),
         }
         if self.server_learning_rate == PROPOSED:
             values["server_learning_rate"] = server_learning_rate
         return TrainingSettings(**values)
+
+    def _initial_model(self) -> InitialModel | None:
+        return None if self.initial_model is None else given(self.initial_model, dataset=self.dataset)
 
     def _fields_of(self, part: type) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(part) if field.name in FIELDS}
@@ -279,5 +323,5 @@ def checked_value(name: str, value: Any, where: str, fields: Fields = FIELDS) ->
         if type(checked) is int and abs(checked) > validation.MAX_WHOLE:
             raise InputValueError(f"{where}: {name} is beyond 64 bits: give at most {validation.MAX_WHOLE}.")
         return checked
-    words = {int: "a whole number", float: "a number", str: "a string"}
+    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     raise InputTypeError(f"{where}: {name}={value!r} must be {' or '.join(words[kind] for kind in kinds)}.")

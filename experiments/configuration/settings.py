@@ -8,13 +8,18 @@ from typing import Any
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
+from ..run_folder.initial_model import InitialModel, of_settings
 from ..sampling.settings import SamplingSettings
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
 SERVER_OPTIMIZERS = ("sgdm", "dp_ftrl")
+VALIDATION_SPLITS = ("heldout", "test")
+ALL = "all"
 # Settings that no run of earlier releases has: left out where they are the default, so that such runs resume.
-_LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate")
+_LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate", "initial_model")
+# Settings that runs of earlier releases lack; they measure their model in another way, for which they have no field.
+MEASURING, _AS_EARLIER = ("validation_split", "test_examples"), "earlier_metrics"
 # Fields of `settings` in run.json that describe the run and decide nothing.
 _DESCRIPTIVE = ("training_clients",)
 # Of float32, in the 2 GB of a message to TFF's worker.
@@ -109,7 +114,10 @@ class TrainingSettings:
         max_examples: Sentences a client uses at most in one round.
         client_epochs: Passes over its sentences that a client makes in one round.
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
-        evaluation_examples: Sentences of the test clients to evaluate on.
+        evaluation_examples: Validation sentences, on which the model is evaluated.
+        validation_split: Where they are from: `heldout`, clients for validation only, or `test`: the first sentences
+            of the test clients, which are then left out of the test, as in the papers.
+        test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
         seed: Seed of cohorts and initial model, never of noise.
         sampling: How the cohorts are drawn.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
@@ -120,7 +128,10 @@ class TrainingSettings:
             plan's.
         adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
             exp(η·(adaptive_clipping − part seen below it)).
+        initial_model: The model that training starts from; `None` is one that is drawn with `seed`.
         tensorboard: Whether to write metrics for TensorBoard too.
+        earlier_metrics: Whether the run measures its model as releases up to 0.1.0.dev424 did: on
+            `evaluation_examples` sentences of test clients while it trains, and once on as many of heldout clients.
     """
 
     algorithm: str = "fed_avg"
@@ -137,21 +148,29 @@ class TrainingSettings:
     client_epochs: int = 1
     evaluate_every: int = 25
     evaluation_examples: int = 2000
+    validation_split: str = "heldout"
+    test_examples: int | str = 20_000
     seed: int = 0
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     dropout: float = 0.0
     zeroing: float | None = None
     adaptive_clipping: float | None = None
     adaptive_learning_rate: float = 1.0
+    initial_model: InitialModel | None = None
     tensorboard: bool = False
+    earlier_metrics: bool = False
 
     def __post_init__(self) -> None:
         validation.one_of("algorithm", self.algorithm, ALGORITHMS)
         validation.one_of("server_optimizer", self.server_optimizer, SERVER_OPTIMIZERS)
+        validation.one_of("validation_split", self.validation_split, VALIDATION_SPLITS)
         validation.clip_norm(self.clip_norm)
         for name in ("client_learning_rate", "server_learning_rate"):
             validation.positive(name, getattr(self, name))
-        for name in ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples"):
+        if isinstance(self.test_examples, str) and self.test_examples != ALL:
+            raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
+        counts = ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples")
+        for name in (*counts, *(() if self.test_examples == ALL else ("test_examples",))):
             most = _MOST_EXAMPLES.get(name, validation.MAX_WHOLE)
             if validation.whole(name, getattr(self, name)) > most:
                 raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
@@ -176,6 +195,8 @@ class TrainingSettings:
             0.5
         """
         values = dataclasses.asdict(self)
+        for name in (_AS_EARLIER, *(MEASURING if self.earlier_metrics else ())):
+            del values[name]
         absent = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LEFT_OUT}
         return {name: value for name, value in values.items() if name not in absent or value != absent[name]}
 
@@ -191,6 +212,8 @@ class TrainingSettings:
             parts: dict[str, Any] = {
                 "sampling": SamplingSettings(**values["sampling"]),
                 "model": ModelConfig(**values["model"]),
+                "initial_model": of_settings(values),
+                _AS_EARLIER: MEASURING[0] not in values,
             }
             return cls(**{**values, **parts})
         except (KeyError, TypeError) as error:

@@ -11,6 +11,7 @@ from ..run_folder import same_settings
 from ..run_folder.names import SETTINGS_TOML
 from . import layers, presets
 from .layers import Layer
+from .settings import MEASURING
 
 _KEYS = ("preset", "run")
 
@@ -85,7 +86,10 @@ def check_same(layer: Layer, folder: pathlib.Path) -> None:
     path = folder / SETTINGS_TOML
     if not path.is_file():
         return
-    same_settings.check_same(layer.values, layers.read_toml(path).get("run", {}), run=str(folder))
+    begun = layers.read_toml(path).get("run", {})
+    # A preset has settings that a run of an earlier release cannot have begun with; what it stores of itself decides.
+    given = {name: value for name, value in layer.values.items() if name in begun or name not in MEASURING}
+    same_settings.check_same(given, begun, run=str(folder))
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
@@ -104,4 +108,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
+    if isinstance(value, bool):
+        return str(value).lower()
     return repr(value)

@@ -9,14 +9,15 @@ from tff_mf.errors import InputValueError
 from . import _cache
 
 _SQLITE = "sqlite:"
-_EMBEDDED = ("pydoc", "stackoverflow")
+_EMBEDDED = ("pydoc", "stackoverflow", "synthetic")
 
 
 def data_file(dataset: str) -> pathlib.Path:
     """Returns the file of a data set.
 
     Args:
-        dataset: `pydoc`, written on first use; `stackoverflow`, downloaded on first use; `sqlite:FILE`, or a path.
+        dataset: `pydoc`, written on first use; `stackoverflow`, downloaded on first use; `synthetic`, of its size, for
+            dry runs; `sqlite:FILE`, or a path.
 
     Raises:
         InputValueError: If there is no such file, or it cannot be downloaded or written.
@@ -29,6 +30,10 @@ def data_file(dataset: str) -> pathlib.Path:
         from . import stackoverflow
 
         return stackoverflow.cached_stackoverflow()
+    if dataset == "synthetic":
+        from . import synthetic
+
+        return synthetic.cached_synthetic()
     check_dataset(dataset)
     return _file_of(dataset)
 
@@ -43,8 +48,8 @@ def check_dataset(dataset: str) -> None:
         _cache.folder()
     elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
-            f"dataset={dataset!r} is neither `pydoc` nor `stackoverflow`, nor an existing file in StackOverflow's "
-            f"format{validation.did_you_mean(dataset, _EMBEDDED)}"
+            f"dataset={dataset!r} is neither `pydoc`, `stackoverflow` nor `synthetic`, nor an existing file in "
+            f"StackOverflow's format{validation.did_you_mean(dataset, _EMBEDDED)}"
         )
 
 

@@ -46,6 +46,11 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
     return sqlite.checked(path)
 
 
+def is_cached() -> bool:
+    """Returns whether the file is there, so that nothing needs to be downloaded."""
+    return (_cache.folder() / FILE_NAME).is_file()
+
+
 def _download(folder: pathlib.Path, path: pathlib.Path) -> None:
     for left in folder.glob(f"{_STAGING}*.d"):
         shutil.rmtree(left, ignore_errors=True)

@@ -90,7 +90,10 @@ _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
 _PLACES = {
     name: place
     for place, name in enumerate(
-        ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-full", "tree-online", "identity")
+        (
+            *("blt", "banded", "banded-toeplitz", "banded-inverse", "dense"),
+            *("tree-full", "tree-online", "identity", "tree-vanilla"),
+        )
     )
 }
 

@@ -20,10 +20,19 @@ from .deployment import Deployment, cases
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
 _INVERSE_BANDS = 8
+# Times that of unit norms.
+_COST_OF_FITTED_NORMS = 5
 
 # Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
 _AS_GOOD = 1.1
 
+
+# A banded matrix whose column norms are fitted to the participation.
+_FITTED = "banded, fitted"
+_FOR_RMS_ALONE = (
+    "--mechanism banded --free-norms, its column norms fitted to this participation for RmsLoss alone: its MaxLoss may "
+    "be larger, and plan never recommends it"
+)
 
 _BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
 
@@ -33,9 +42,9 @@ class Option:
     """A mechanism at the numbers of a deployment.
 
     Attributes:
-        name: Its name for `tff-mf optimize` or `tff-mf train`.
+        name: Its name for `tff-mf optimize` or `tff-mf train`; `note` has the flags of one that has no name.
         mechanism: The mechanism; `None` if it was not optimized.
-        note: Why it was not optimized, or empty.
+        note: Why it was not optimized, or what it is for; or empty.
         figures: Columns of the table; an unbounded ε is infinite.
         if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for.
         loss_if_wrong: The objective's loss in the same cases, which compares mechanisms at equal privacy.
@@ -88,7 +97,8 @@ def options(
         try:
             mechanism = search()
             seconds = time.perf_counter() - start
-            found.append(_at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension))
+            option = _at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension)
+            found.append(dataclasses.replace(option, note=_FOR_RMS_ALONE if name == _FITTED else ""))
         except InputValueError as error:
             # A limit of one mechanism does not concern the others: the table names it.
             found.append(Option(name=name, mechanism=None, note=str(error)))
@@ -99,7 +109,8 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     """Returns the mechanism to take, and why.
 
     Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
-    wrong, the one that keeps the least state; of equal ones, that with the least loss.
+    wrong, the one that keeps the least state; of equal ones, that with the least loss. Column norms that are fitted to
+    the participation, which lower RmsLoss at the expense of MaxLoss, are left out.
 
     Args:
         found: Every mechanism, the one with the least loss first.
@@ -109,7 +120,7 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
         InputValueError: If there is no mechanism for these numbers.
     """
     counts, name = f"{objective}_loss", f"{objective.capitalize()}Loss"
-    searched = [option for option in found if option.mechanism is not None]
+    searched = [option for option in found if option.mechanism is not None and option.name != _FITTED]
     if not searched:
         raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
     best = searched[0].figures[counts]
@@ -117,12 +128,14 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     least_worst = min(_worst(option) for option in close)
     pool = [option for option in close if _worst(option) <= _AS_GOOD * least_worst]
     chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
+    less = any(option.name == _FITTED and option.figures.get(counts, math.inf) < best for option in found)
+    without = f", without {_FITTED}" if less else ""
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
     reasons = [
-        f"its {name}, {digits.nearest(loss)}, is the least found"
+        f"its {name}, {digits.nearest(loss)}, is the least found{without}"
         if loss == best
         else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
-        f"({searched[0].name})"
+        f"({searched[0].name}{without})"
     ]
     if math.isfinite(least_worst):
         stuck = [option.name for option in close if math.isinf(_worst(option))]
@@ -166,16 +179,26 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
             options["objective"] = deployment.objective
         return lambda: _optimized(name, setting, options)
 
+    def slow(products: float) -> str:
+        seconds = products / _PRODUCTS_OF_A_QUICK_SEARCH
+        return f"not searched, takes about {seconds:.0f} s: --thorough" if seconds > 1 else ""
+
     products = n * bands**2
-    slow = f"not searched, takes about {products / _PRODUCTS_OF_A_QUICK_SEARCH:.0f} s: --thorough"
     dense_slow = "not searched, takes minutes or more: --thorough"
     yield "identity", 0, tff_mf.Identity, ""
     yield "blt", 4, search("blt", buffers=min(4, max(1, n - 1))), ""
-    yield "banded", bands - 1, search("banded", bands=bands), slow if products > _PRODUCTS_OF_A_QUICK_SEARCH else ""
+    yield "banded", bands - 1, search("banded", bands=bands), slow(products)
+    if setting.searched_participation.max_participations > 1:
+        yield (
+            _FITTED,
+            bands - 1,
+            search("banded", bands=bands, unit_norms=False),
+            slow(_COST_OF_FITTED_NORMS * products),
+        )
     yield "banded-toeplitz", bands - 1, search("banded-toeplitz", bands=bands), ""
     yield "banded-inverse", 0, search("banded-inverse", bands=inverse_bands), ""
     yield "dense", n, search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
-    for variant in ("full", "online"):
+    for variant in ("full", "online", "vanilla"):
         yield f"tree-{variant}", n.bit_length(), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
     for name in mechanism_names.searched():
         if name not in _BUILT_IN:

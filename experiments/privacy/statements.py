@@ -18,6 +18,11 @@ TEST_ONLY = "TEST ONLY, NO PRIVACY"
 UNANSWERED = "NO ε IS STATED"
 REFUSALS = (REFUSED, TEST_ONLY, UNANSWERED)
 
+CHOICE_OF_SETTINGS = (
+    "ε is of one run: choosing learning rates, or any other setting, by repeated training on private clients is not "
+    "covered by it"
+)
+
 _INFINITE = float("inf")
 
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
+from ..run_folder import initial_model
 from . import _assumptions_on_logs as logs
 from . import _assumptions_on_settings as settings
 from ._case import Case
 from ._findings import ASSUMED, VIOLATED, Assumption, Judged
 from .questions import QUESTIONS
+
+# What the reports of releases up to 0.1.0.dev424 do not name.
+CHOICE_OF_SETTINGS = "choice of settings"
 
 _JUDGES: Mapping[str, Callable[[Case], Judged]] = {
     "participation": logs.participation,
@@ -20,6 +24,7 @@ _JUDGES: Mapping[str, Callable[[Case], Judged]] = {
     "cohort": settings.cohort,
     "clipping": settings.clipping,
     "restarts": logs.restarts,
+    CHOICE_OF_SETTINGS: settings.choice_of_settings,
 }
 # Assumed unless the answer to the question of this name voids them.
 _NOT_CHECKED = {
@@ -34,6 +39,9 @@ def assess(case: Case) -> list[Assumption]:
     for name, judge in _JUDGES.items():
         state, text = judge(case)
         found.append(Assumption(name=name, state=state, text=text))
+    if given := initial_model.of_settings(case.record.settings):
+        state, text = settings.starts_from(case, given)
+        found.append(Assumption(name="initial model", state=state, text=text))
     voided = dict(_voided(case))
     found += [Assumption(name=name, state=VIOLATED, text=text) for name, text in voided.items()]
     return found + [

@@ -1,7 +1,9 @@
 """Assumptions that are checked in the settings of a run, and in what was released: one function for each."""
 
+from ..privacy import statements
+from ..run_folder.initial_model import InitialModel
 from ..run_folder.metrics import HARMLESS
-from ..run_folder.names import METRICS, RUN_JSON
+from ..run_folder.names import INITIAL_MODEL, METRICS, RUN_JSON
 from ._case import Case
 from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
 
@@ -73,6 +75,14 @@ def cohort(case: Case) -> Judged:
     return HOLDS, f"a simulation of cohorts of {cohort} by {clients} clients: see the ε of those"
 
 
+def choice_of_settings(case: Case) -> Judged:
+    """Returns how the settings were chosen, as far as the operator says so: no log of a run shows earlier runs."""
+    runs = case.answers["tuning_runs"]
+    told = {None: "how many such runs there were is not answered", 0: "by the answers there were no such runs"}
+    of_runs = told.get(runs, f"by the answers there were {runs} such runs, which are not counted")
+    return ASSUMED, f"{statements.CHOICE_OF_SETTINGS}; {of_runs}"
+
+
 def clipping(case: Case) -> Judged:
     """Returns whether the clip norm is the one in `run.json`."""
     record, evidence = case.record, case.evidence
@@ -96,3 +106,22 @@ def clipping(case: Case) -> Judged:
         )
     text = "the clip norm adapts, restarts come with it, and its counts are accounted for"
     return (HOLDS if norms else ASSUMED), text
+
+
+def starts_from(case: Case, given: InitialModel) -> Judged:
+    """Returns whether the guarantee of the run alone can be stated of clients, although its initial model was given.
+
+    Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
+    was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
+    """
+    name = f"the initial model with SHA-256 {given.sha256[:16]}…"
+    if case.realised and case.evidence.initial_model_sha256 != given.sha256:
+        return VIOLATED, f"{INITIAL_MODEL} is missing, or is not {name}"
+    if given.same_data:
+        return VIOLATED, (
+            f"{name} is of a run on the same data set: a client may be in both runs, whose guarantees compose, and the "
+            "ε of one of them alone is too small"
+        )
+    if case.answers["pretraining"] == "none":
+        return VIOLATED, f"{name} was given, and the answer on pretraining says that there was none"
+    return ASSUMED, f"{name} is public, or its training on these clients is accounted for; this cannot be checked here"

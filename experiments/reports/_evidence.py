@@ -11,7 +11,7 @@ from tff_mf.errors import InputError
 from ..output.files import file_hash
 from ..run_folder.ledger import LedgerRecord, read_ledger
 from ..run_folder.metrics import Metrics, read_metrics
-from ..run_folder.names import LEDGER, MECHANISM, METRICS, PARTICIPATION, RUN_JSON
+from ..run_folder.names import INITIAL_MODEL, LEDGER, MECHANISM, METRICS, PARTICIPATION, RUN_JSON
 from ..run_folder.participation_log import observed, read_entries, rounds_by_client
 from ..sampling import ObservedParticipation
 
@@ -28,6 +28,7 @@ class Evidence:
             attempts without clients that are in the ledger only.
         metrics: The content of metrics.csv; empty if it is damaged.
         problems: What is wrong with the files, by field of the report.
+        initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
     """
 
     mechanism: tff_mf.Mechanism | None
@@ -36,6 +37,7 @@ class Evidence:
     attempts: Mapping[tuple[int, int], Sequence[str]]
     metrics: Metrics
     problems: list[tuple[str, str]]
+    initial_model_sha256: str = ""
 
     @property
     def rounds(self) -> int:
@@ -120,6 +122,7 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
         attempts=attempts,
         metrics=metrics,
         problems=problems,
+        initial_model_sha256=file_hash(folder / INITIAL_MODEL) if (folder / INITIAL_MODEL).is_file() else "",
     )
 
 

@@ -50,8 +50,9 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     """Returns the figures for the observed rounds of the clients; `None` if they cannot be computed.
 
     Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one of
-    the sensitivity of the observed patterns and that of the schema with the observed b and k. If a client is listed
-    twice in a round, there are no figures.
+    the sensitivity of the observed patterns and that of a schema that has all of them: the `MinSep` of the observed b
+    and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a round,
+    there are no figures.
     """
     mechanism, rounds = evidence.mechanism, evidence.rounds
     if mechanism is None or not rounds or evidence.repeated:
@@ -61,7 +62,13 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     every = min(record.restart_every or rounds, rounds)
     run, reached = mechanism.cast_to_float32(), 0.0
     try:
-        found = tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every)
+        found = min(
+            (
+                tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
+                for each in (schema, *_fixed_epochs(record, evidence))
+            ),
+            key=lambda each: each.value,
+        )
         if rounds <= _MOST_ROUNDS_BY_PATTERN:
             exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
             reached = exact.value if exact.exact else 0.0
@@ -69,6 +76,14 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     except InputError:
         return None
     return Figures(guarantee=_guarantee(record, found.value, schema), sensitivity=found, reached=reached)
+
+
+def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
+    """Returns the narrowest `FixedEpoch` that has all observed patterns, if the run claims one."""
+    step, span = evidence.observed.common_step, evidence.observed.span
+    if not isinstance(record.schema, tff_mf.FixedEpoch) or not step or span is None:
+        return []
+    return [tff_mf.FixedEpoch(min_sep=step, max_participations=span // step + 1)]
 
 
 def stated(

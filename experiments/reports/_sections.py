@@ -138,6 +138,9 @@ def utility(folder: pathlib.Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         of = f"claimed by {SUMMARY}, as {METRICS} has it: nothing here can evaluate the model again"
+        if "test_sentences" in summary:
+            number = int(summary["test_sentences"])
+            of = f"claimed by {SUMMARY}, on {number:,} test sentences: nothing here can evaluate the model again"
         return {**{name: summary[name] for name in ("accuracy", "loss")}, "source": of}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

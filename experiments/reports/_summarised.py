@@ -11,7 +11,7 @@ from tff_mf.errors import InputError
 
 from ..output import strict_json
 from ..privacy import amplification, statements, summary
-from ..run_folder.metrics import ACCURACY, LOSS, Metrics
+from ..run_folder.metrics import ACCURACY, LOSS, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
 from ..sampling.settings import SamplingSettings
@@ -20,9 +20,13 @@ from ._findings import CRITICAL, Finding
 from ._run_record import plan_of
 
 _COUNT, _NUMBER = (int,), (int, float)
+_VALIDATED, _SMOOTHED = "validation_accuracy", "validation_accuracy_smoothed"
 # These cannot be recomputed: no report repeats them as facts, and they must be numbers.
 _CLAIMED: Mapping[str, tuple[type, ...]] = {
-    "validation_accuracy": _NUMBER,
+    _VALIDATED: _NUMBER,
+    _SMOOTHED: _NUMBER,
+    "validation_sentences": _COUNT,
+    "test_sentences": _COUNT,
     "parameters": _COUNT,
     "dropped_participations": _COUNT,
     "seconds": _NUMBER,
@@ -33,8 +37,6 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
 VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+(unknown|g[0-9a-f]{7,40})(\.dirty)?)?"
 # The privacy of the run if its cohorts were secret.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
-# The last evaluation is in the summary and, as text, in the metrics.
-_EVALUATED = {"accuracy": ACCURACY, "loss": LOSS}
 _MADE_BY = "tff_mf_version"
 _TOLERANCE = 1e-6
 
@@ -62,7 +64,7 @@ def summary_findings(
     try:
         expected = {
             **_of_settings(record),
-            **_evaluated(evidence.metrics),
+            **_evaluated(evidence.metrics, record),
             **_claims(stored, record, evidence, violations),
         }
     except (InputError, TypeError, KeyError) as error:
@@ -123,15 +125,23 @@ def _of_settings(record: RunRecord) -> dict[str, Any]:
         "server_learning_rate",
     )
     names += ("server_momentum", "server_warmup", "server_cooldown", "server_optimizer")
-    names += ("adaptive_clipping", "adaptive_learning_rate")
+    names += ("adaptive_clipping", "adaptive_learning_rate", "validation_split")
     return {**{name: settings[name] for name in names if name in settings}, "clip_norm": record.clip_norm}
 
 
-def _evaluated(metrics: Metrics) -> dict[str, Any]:
-    """Returns the last evaluation in the metrics; nothing if they are damaged, for which there is another finding."""
-    last = next((row for row in reversed(metrics.rows) if row.get(LOSS)), {})
+def _evaluated(metrics: Metrics, record: RunRecord) -> dict[str, Any]:
+    """Returns what the metrics say of the summary; nothing if they are damaged, for which there is another finding.
+
+    They are of validation sentences. In runs of earlier releases they are of test clients, as accuracy and loss are.
+    """
+    evaluated = [row for row in metrics.rows if row.get(ACCURACY)]
     try:
-        return {name: float(last[column]) for name, column in _EVALUATED.items() if last.get(column)}
+        curve = [(int(row[ROUND]), float(row[ACCURACY])) for row in evaluated]
+        if not curve:
+            return {}
+        if not record.measured_earlier:
+            return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)}
+        return {"accuracy": curve[-1][1]} | ({"loss": float(text)} if (text := evaluated[-1].get(LOSS)) else {})
     except ValueError:
         return {}
 

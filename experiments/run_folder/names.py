@@ -4,6 +4,8 @@
 RUN_JSON = "run.json"
 MECHANISM = "mechanism.safetensors"
 SETTINGS_TOML = "configuration.toml"
+# A copy of the model that training starts from, if one was given.
+INITIAL_MODEL = "initial_model.safetensors"
 PLANNED, PLANNED_TEXT = "planned.json", "planned.md"
 
 # Written round by round.

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import math
 import os
 import pathlib
 from collections import Counter
@@ -152,7 +153,7 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
 
 
 def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
-    """Returns the smallest distance of two rounds of a client, and the largest number of rounds of a client.
+    """Returns how often, how far apart and in which steps clients took part.
 
     Args:
         patterns: The rounds of each client, in order.
@@ -161,10 +162,17 @@ def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
         >>> observed([[1, 3], [3]])
         ObservedParticipation(min_sep=2, max_participations=2)
     """
-    patterns = list(patterns)
-    apart = (b - a for rounds in patterns for a, b in itertools.pairwise(rounds))
+    patterns = [rounds for rounds in patterns if rounds]
+    apart = {b - a for rounds in patterns for a, b in itertools.pairwise(rounds)}
     most = max(map(len, patterns), default=0)
-    return ObservedParticipation(min_sep=min(apart, default=None), max_participations=most)
+    if not apart:
+        return ObservedParticipation(min_sep=None, max_participations=most)
+    return ObservedParticipation(
+        min_sep=min(apart),
+        max_participations=most,
+        common_step=math.gcd(*apart),
+        span=max(rounds[-1] - rounds[0] for rounds in patterns),
+    )
 
 
 def read_entries(path: pathlib.Path) -> Iterator[Entry]:

@@ -119,6 +119,11 @@ class RunRecord:
         """The divisor of noised sums; `clients_per_round` if none is named."""
         return self.divisor or self.clients_per_round
 
+    @property
+    def measured_earlier(self) -> bool:
+        """Whether the metrics of a run of `tff-mf train` are of test clients, as in releases up to 0.1.0.dev424."""
+        return "validation_split" not in self.settings
+
     def restarts_in(self, round_number: int) -> bool:
         """Returns whether the noise starts anew in a round, counted from 1."""
         return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0

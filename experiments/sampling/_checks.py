@@ -10,6 +10,8 @@ from tff_mf.errors import InputTypeError, InputValueError
 
 # Schemas of nothing but how often, and how far apart, a client takes part.
 COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)
+# Those that cohorts can be planned for, and checked in a log.
+PLANNED = (*COUNTED, tff_mf.FixedEpoch)
 
 
 def population(client_ids: Sequence[str]) -> tuple[str, ...]:
@@ -26,12 +28,14 @@ def population(client_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(client_ids)
 
 
-def check_participation(participation: tff_mf.Participation) -> None:
-    """Raises unless the schema bounds nothing but how often, and how far apart, clients take part."""
-    if not isinstance(participation, COUNTED):
+def check_participation(
+    participation: tff_mf.Participation, schemas: tuple[type[tff_mf.Participation], ...] = COUNTED
+) -> None:
+    """Raises unless the schema is of one of these classes, and of no class derived from them."""
+    if type(participation) not in schemas:
+        names = " or ".join(each.__name__ for each in schemas)
         raise InputTypeError(
-            f"participation={participation!r} must be a MinSep or a SingleParticipation: cohorts are planned and "
-            "checked by how often, and how far apart, clients take part; pass "
+            f"participation={participation!r} must be of the class {names}: these cohorts keep no other schema; pass "
             "tff_mf.MinSep(min_sep=..., max_participations=...)."
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 import tff_mf
 from tff_mf.errors import InputValueError
 
+from . import _checks
 from ._plan import CohortPlan
 from ._request import CohortRequest
 
@@ -96,7 +97,7 @@ def plan_fixed_epochs(
         client_ids: The population; the plan depends on its order.
         clients_per_round: Size m of every cohort.
         rounds: Number n of rounds.
-        participation: The schema to keep.
+        participation: The schema to keep: a `FixedEpoch`, or a `MinSep` of the same numbers, for which noise is larger.
         seed: The same arguments give the same plan.
 
     Example:
@@ -116,6 +117,7 @@ def plan_fixed_epochs(
         rounds=rounds,
         participation=participation,
         seed=seed,
+        schemas=_checks.PLANNED,
     )
     epoch = min(participation.min_sep, rounds)
     if asked.population < epoch * clients_per_round or math.ceil(rounds / epoch) > participation.max_participations:

@@ -24,21 +24,43 @@ class ObservedParticipation:
         min_sep: Smallest difference r₂ − r₁ of two rounds that some client took part in; None if
             no client took part twice.
         max_participations: Largest number of rounds that some client took part in.
+        common_step: Largest number that divides the difference of any two rounds of one client; None if no client took
+            part twice, or if it is not known.
+        span: Largest difference of two rounds of one client; None in the same cases.
     """
 
     min_sep: int | None
     max_participations: int
+    common_step: int | None = dataclasses.field(default=None, compare=False, repr=False)
+    span: int | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def within(self, participation: tff_mf.Participation) -> bool:
         """Returns whether a guarantee for `participation` covers what was observed.
 
-        Formal guarantee: for a schema with further conditions, as `FixedEpoch` has one on the place in an epoch, the
-        result is True only if no client took part twice.
+        Formal guarantee: if the result is True, the rounds of every client are a pattern of the schema. For `MinSep`,
+        `SingleParticipation` and, if `common_step` and `span` are known, `FixedEpoch`, it is True for all such rounds.
+        For any other schema, it is True only if no client took part twice.
+
+        Example:
+            >>> schema = tff_mf.FixedEpoch(min_sep=4, max_participations=3)
+            >>> seen = ObservedParticipation(min_sep=4, max_participations=2, common_step=4, span=8)
+            >>> seen.within(schema), dataclasses.replace(seen, common_step=1).within(schema)
+            (True, False)
         """
-        if not isinstance(participation, _checks.COUNTED):
-            return self.max_participations <= 1
+        if self.max_participations <= 1 and self.min_sep is None:
+            return True
         apart = self.min_sep is None or self.min_sep >= participation.min_sep
-        return apart and self.max_participations <= participation.max_participations
+        counted = apart and self.max_participations <= participation.max_participations
+        if type(participation) is tff_mf.FixedEpoch:
+            return counted and self._in_place(participation)
+        return counted and type(participation) in _checks.COUNTED
+
+    def _in_place(self, participation: tff_mf.FixedEpoch) -> bool:
+        """Returns whether clients kept their place in an epoch, and came within the epochs of the schema."""
+        if self.common_step is None or self.span is None:
+            return False
+        reach = (participation.max_participations - 1) * participation.min_sep
+        return self.common_step % participation.min_sep == 0 and self.span <= reach
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +87,7 @@ class CohortPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _checks.population(self.client_ids))
-        _checks.check_participation(self.participation)
+        _checks.check_participation(self.participation, _checks.PLANNED)
         indices = np.array(self.indices)
         if indices.ndim != 2 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
             raise InputValueError(
@@ -81,8 +103,9 @@ class CohortPlan:
         observed = self.observed()
         if not observed.within(self.participation):
             raise InputValueError(
-                f"indices have min_sep={observed.min_sep} and max_participations={observed.max_participations}, "
-                f"which {self.participation} does not allow; use plan_cohorts."
+                f"indices have min_sep={observed.min_sep} and max_participations={observed.max_participations}"
+                f"{_in_epochs(observed, self.participation)}, which {self.participation} does not allow; use "
+                f"{_planner(self.participation)}."
             )
 
     @property
@@ -116,8 +139,15 @@ class CohortPlan:
         when, who = when[order], who[order]
         again = who[1:] == who[:-1]
         apart = (when[1:] - when[:-1])[again]
+        most = int(np.bincount(who).max(initial=0))
+        if not apart.size:
+            return ObservedParticipation(min_sep=None, max_participations=most)
+        first, last = np.append(True, ~again), np.append(~again, True)
         return ObservedParticipation(
-            min_sep=int(apart.min()) if apart.size else None, max_participations=int(np.bincount(who).max(initial=0))
+            min_sep=int(apart.min()),
+            max_participations=most,
+            common_step=int(np.gcd.reduce(apart)),
+            span=int((when[last] - when[first]).max()),
         )
 
     @functools.cached_property
@@ -131,3 +161,13 @@ class CohortPlan:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def _in_epochs(observed: ObservedParticipation, participation: tff_mf.Participation) -> str:
+    if not isinstance(participation, tff_mf.FixedEpoch):
+        return ""
+    return f", with rounds of a client {observed.common_step} or a multiple of it apart and {observed.span} at most"
+
+
+def _planner(participation: tff_mf.Participation) -> str:
+    return "plan_fixed_epochs" if isinstance(participation, tff_mf.FixedEpoch) else "plan_cohorts"

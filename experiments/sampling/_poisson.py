@@ -8,6 +8,7 @@ import numpy as np
 import tff_mf
 from tff_mf.errors import InputValueError
 
+from . import _checks
 from ._plan import NOBODY, CohortPlan
 from ._request import CohortRequest
 
@@ -78,7 +79,7 @@ def plan_cyclic_poisson(
         client_ids: The population; the plan depends on its order.
         clients_per_round: Size of a cohort on average.
         rounds: Number n of rounds.
-        participation: The schema to keep; its min-sep b is the number of groups.
+        participation: The schema to keep, a `FixedEpoch` or a `MinSep`; its min-sep b is the number of groups.
         seed: The same arguments give the same plan.
 
     Example:
@@ -98,6 +99,7 @@ def plan_cyclic_poisson(
         rounds=rounds,
         participation=participation,
         seed=seed,
+        schemas=_checks.PLANNED,
     )
     return _plan("cyclic_poisson", asked, groups=participation.min_sep)
 

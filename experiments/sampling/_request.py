@@ -22,6 +22,7 @@ class CohortRequest:
         rounds: Number n of rounds.
         participation: The schema to keep.
         seed: The same request gives the same plan.
+        schemas: Classes of schemas that the planner keeps.
 
     Raises:
         InputTypeError: If a field is of the wrong type.
@@ -33,12 +34,13 @@ class CohortRequest:
     rounds: int
     participation: tff_mf.Participation
     seed: int
+    schemas: tuple[type[tff_mf.Participation], ...] = _checks.COUNTED
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _checks.population(self.client_ids))
         for name in ("clients_per_round", "rounds"):
             object.__setattr__(self, name, validation.whole(name, getattr(self, name)))
-        _checks.check_participation(self.participation)
+        _checks.check_participation(self.participation, self.schemas)
         _checks.generator(self.seed)
 
     @property

@@ -7,6 +7,11 @@ from tff_mf.errors import InputValueError
 
 SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
 
+# Kinds whose clients keep one place in all epochs: the rounds of each are a pattern of `tff_mf.FixedEpoch`.
+FIXED_EPOCH_KINDS = ("fixed_epochs", "cyclic_poisson")
+# Names of the schemas that a run's guarantee can be for.
+SCHEMAS = ("min_sep", "fixed_epoch")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingSettings:

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +23,14 @@ class TrainedRun:
     Attributes:
         saved: The checkpoints, which are not needed any more once the run's files are written.
         history: Metrics of each evaluated round.
-        validated: Metrics of the final model on validation clients.
+        measured: The fields of a summary that say how good the final model is.
         weights: The final model's parameters.
         seconds: How long the rounds took.
     """
 
     saved: Recovery
     history: list[dict[str, float]]
-    validated: dict[str, float]
+    measured: dict[str, Any]
     weights: list[np.ndarray]
     seconds: float
 
@@ -71,7 +72,7 @@ def _trained(loop: RoundLoop, saved: Recovery) -> TrainedRun:
     return TrainedRun(
         saved=saved,
         history=list(progress.history),
-        validated=prepared.validate(model),
+        measured=prepared.measurement.conclude(model, progress.history),
         weights=[np.asarray(weight) for weight in model.trainable],
         seconds=progress.seconds,
     )

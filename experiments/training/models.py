@@ -1,6 +1,5 @@
 """Language models for next-word prediction: the recurrent one of TFF's task, and a light one."""
 
-import collections
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -13,7 +12,6 @@ _KERNEL_WORDS = 3
 
 
 TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
-MetricConstructors = collections.OrderedDict[str, Callable[[], tf.keras.metrics.Metric]]
 
 
 def build_keras_model(config: ModelConfig, *, extended_vocab_size: int, seed: int) -> tf.keras.Model:
@@ -45,7 +43,6 @@ def build_tff_model(
     build: Callable[[], tf.keras.Model],
     *,
     input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
-    metrics: MetricConstructors | None = None,
 ) -> TffModel:
     """Returns what TFF trains: a functional model where possible, whose rounds take a third less time.
 
@@ -55,15 +52,7 @@ def build_tff_model(
         config: Size of the model.
         build: Makes the Keras model.
         input_spec: Type of a batch.
-        metrics: Metrics of a model; none if `None`.
     """
     if config.architecture == "lstm":
-        return lambda: tff.learning.models.from_keras_model(
-            build(),
-            build_loss(),
-            input_spec=input_spec,
-            metrics=[constructor() for constructor in (metrics or {}).values()],
-        )
-    return tff.learning.models.functional_model_from_keras(
-        build(), build_loss(), input_spec=input_spec, metrics_constructor=metrics
-    )
+        return lambda: tff.learning.models.from_keras_model(build(), build_loss(), input_spec=input_spec, metrics=[])
+    return tff.learning.models.functional_model_from_keras(build(), build_loss(), input_spec=input_spec)

@@ -10,11 +10,13 @@ import tensorflow_federated as tff
 from ... import aggregators
 from .. import sampling
 from ..configuration.settings import TrainingSettings
-from ..datasets import sqlite
+from ..datasets import text_file
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
+from . import initial_model
 from .learning_process import build_process, build_task
-from .task import Evaluation, Task
+from .measurement import Measurement, build_measurement
+from .task import Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,8 +31,7 @@ class PreparedRun:
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
         source: The data of the clients that report.
-        evaluate: Measures a model on test clients.
-        validate: Measures a model on validation clients.
+        measurement: How the model is measured, while the run trains and at its end.
         in_secret: What sampling in secret would add to the guarantee, or `None`.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.
@@ -43,8 +44,7 @@ class PreparedRun:
     vocabulary: Sequence[str]
     language_task: Task
     source: sampling.MinSepDataSource
-    evaluate: Evaluation
-    validate: Evaluation
+    measurement: Measurement
     in_secret: amplification.Amplified | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
@@ -75,18 +75,22 @@ class PreparedRun:
         return self.process.set_model_weights(self.process.initialize(), self.language_task.initial_weights)
 
 
-def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path) -> PreparedRun:
+def prepare(
+    settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path, given: initial_model.GivenModel | None = None
+) -> PreparedRun:
     """Returns what a run is made of.
 
     Args:
         settings: Everything but privacy.
         privacy: The mechanism and its noise.
-        data: File in StackOverflow's format.
+        data: File in StackOverflow's format, or of a synthetic data set.
+        given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
+            seed.
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
     """
-    splits = sqlite.load(data)
+    splits = text_file.load(data)
     cohorts = sampling.plan(
         settings.sampling,
         client_ids=splits.train.client_ids,
@@ -98,15 +102,12 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
-    vocabulary = list(sqlite.load_word_counts(data, settings.model.vocab_size))
+    vocabulary = given.vocabulary if given else list(text_file.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
+    if given:
+        weights = given.weights(language_task.initial_weights)
+        language_task = dataclasses.replace(language_task, initial_weights=weights)
     process, aggregator = build_process(settings, privacy, language_task)
-    evaluate, validate = (
-        language_task.build_evaluation(
-            clients.create_tf_dataset_from_all_clients(seed=0).take(settings.evaluation_examples)
-        )
-        for clients in (splits.test, splits.validation)
-    )
     return PreparedRun(
         settings=settings,
         privacy=privacy,
@@ -115,8 +116,7 @@ def prepare(settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path
         vocabulary=vocabulary,
         language_task=language_task,
         source=sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train),
-        evaluate=evaluate,
-        validate=validate,
+        measurement=build_measurement(settings, data, language_task),
         in_secret=in_secret,
         process=process,
         aggregator=aggregator,

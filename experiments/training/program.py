@@ -6,7 +6,7 @@ from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import locks
 from ..privacy.plan import PrivacyPlan
 from . import execution as executing
-from . import planned_report, results, rounds
+from . import initial_model, planned_report, results, resume, rounds
 from .preparation import prepare
 
 _ON_THIS_MACHINE = ExecutionSettings()
@@ -46,7 +46,13 @@ def run(
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     with locks.alone(out):
-        prepared = prepare(settings, privacy, data)
+        if execution.resume:
+            settings = resume.measured_as_begun(settings, out)
+        named = settings.initial_model
+        given = initial_model.read(named, out, settings.model.vocab_size) if named else None
+        prepared = prepare(settings, privacy, data, given)
+        if given:
+            initial_model.keep(given, out)
         planned_report.write_plan(prepared, out)
         trained = executing.train(prepared, out, on_round=on_round, execution=execution)
         return results.write_results(prepared, trained, out)

@@ -25,7 +25,7 @@ class TrainingResult:
     """The result of a run that has ended.
 
     Attributes:
-        summary: The content of `summary.json`: metrics of the last round, the privacy plan's numbers and the observed
+        summary: The content of `summary.json`: metrics of the final model, the privacy plan's numbers and the observed
             participation.
         statement: The guarantee in one line.
         history: Metrics of each evaluated round.
@@ -58,8 +58,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
     summary = summarize(
         prepared,
-        evaluated=trained.history[-1],
-        validated=trained.validated,
+        measured=trained.measured,
         claims=claims,
         model_sha256=hashlib.sha256(model).hexdigest(),
         seconds=trained.seconds,

@@ -98,7 +98,7 @@ class RoundLoop:
         state = self.prepared.process.next(progress.state, datasets).state
         metrics: dict[str, float] = {}
         if number % self.prepared.settings.evaluate_every == 0 or number == self._rounds:
-            metrics = self.prepared.evaluate(self.prepared.process.get_model_weights(state))
+            metrics = self.prepared.measurement.evaluate(self.prepared.process.get_model_weights(state))
             history = (*history, {"round": number, **metrics})
         seconds = time.perf_counter() - started
         row = {"seconds": seconds, **metrics}

@@ -6,7 +6,6 @@ from typing import Any
 import tff_mf
 
 from .preparation import PreparedRun
-from .task import ACCURACY
 
 # What a summary names of the settings, in this order.
 _SETTINGS = (
@@ -19,8 +18,7 @@ _SETTINGS = (
 def summarize(
     prepared: PreparedRun,
     *,
-    evaluated: Mapping[str, float],
-    validated: Mapping[str, float],
+    measured: Mapping[str, Any],
     claims: Mapping[str, Any],
     model_sha256: str,
     seconds: float,
@@ -29,17 +27,14 @@ def summarize(
 
     Args:
         prepared: The run.
-        evaluated: Metrics of the final model on test clients.
-        validated: Metrics of the final model on validation clients.
+        measured: The fields that say how good the final model is: `measurement.Measurement.conclude`.
         claims: The fields that state the guarantee: `privacy.summary.privacy_claims`.
         model_sha256: Hash of the file with the final model.
         seconds: How long the rounds took.
     """
     settings = prepared.settings.to_dict()
     return {
-        "accuracy": evaluated[ACCURACY],
-        "loss": evaluated["loss"],
-        "validation_accuracy": validated[ACCURACY],
+        **measured,
         **claims,
         "model_sha256": model_sha256,
         **{name: settings[name] for name in _SETTINGS if name in settings},

@@ -12,7 +12,10 @@ from scipy import stats
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.bundles import ParticipationPolicy
+from tff_mf.experiments.bundles.runner._errors import RefusedError
+from tff_mf.experiments.bundles.runner._participation import check_devices
 from tff_mf.experiments.reports import _figures
+from tff_mf.experiments.run_folder import participation_log
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
 from . import test_reports
@@ -132,13 +135,19 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
 
 
 def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch):
-    """Of a long run only b and k are looked at. A client with rounds b apart anywhere moves more than fixed epochs."""
+    """Of a long run only b and k are looked at, and of fixed epochs the step: rounds b apart anywhere move more."""
     schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
     rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
     privacy = test_reports.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
     monkeypatch.setattr(_figures, "_MOST_ROUNDS_BY_PATTERN", 1)
     report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
-    assert report["accountant"]["realised"]["mu"] > report["accountant"]["planned"]["mu"]
+    planned, realised = (report["accountant"][name]["mu"] for name in ("planned", "realised"))
+    assert realised == pytest.approx(planned, rel=1e-12)
+    assert test_reports.critical(report) == set()
+    # The same log under a claim of min-sep, for which rounds may be b apart anywhere.
+    apart = test_reports.plan(participation=tff_mf.MinSep(min_sep=3, max_participations=3), mechanism=privacy.mechanism)
+    report = test_reports.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
+    assert report["accountant"]["realised"]["mu"] > planned * 1.001
     assert test_reports.critical(report) == set()
 
 
@@ -218,3 +227,44 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
     patterns = [[t for t in range(rounds) if name in made.cohort(t)] for name in names]
     schema = named(min_sep=min(min_sep, rounds), max_participations=limit)
     assert all(is_of(schema, tuple(each)) and schema.allows(each) for each in patterns)
+
+
+@given(
+    st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3),
+    schemas,
+)
+def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
+    """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
+    seen = participation_log.observed(patterns)
+    assert seen.within(schema) == all(is_of(schema, tuple(each)) for each in patterns)
+    indices = np.full((12, len(patterns)), -1)
+    for client, rounds in enumerate(patterns):
+        indices[rounds, client] = client
+    everything = tff_mf.MinSep(min_sep=1, max_participations=12)
+    plan = sampling.CohortPlan(client_ids=tuple("abc"[: len(patterns)]), participation=everything, indices=indices)
+    assert plan.observed() == seen
+    assert (plan.observed().common_step, plan.observed().span) == (seen.common_step, seen.span)
+
+
+def test_a_client_that_is_listed_twice_in_a_round_keeps_no_schema():
+    seen = participation_log.observed([[4, 4]])
+    assert not any(seen.within(kind(min_sep=1, max_participations=5)) for kind in (tff_mf.FixedEpoch, tff_mf.MinSep))
+
+
+@given(schemas, st.lists(st.integers(0, 20), max_size=8))
+def test_a_bundles_server_chooses_devices_as_the_schema_has_it(schema, offered):
+    """Fixed epochs are k epochs that follow each other: of k = 2, rounds 0 and 2b were accepted."""
+    settings_of_bundle = {
+        "participation": type(schema).__name__,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+    }
+    entries = []
+    for number in sorted(set(offered)):
+        past = [each["round"] for each in entries]
+        try:
+            check_devices(["a"], number, settings_of_bundle, entries)
+            entries.append({"round": number, "devices": ["a"]})
+            assert is_of(schema, (*past, number))
+        except RefusedError:
+            assert not is_of(schema, (*past, number))

@@ -82,7 +82,7 @@ def files(tmp_path_factory):
     return folder
 
 
-NAMES = ["identity", "tree-full", "tree-online"]
+NAMES = ["identity", "tree-full", "tree-online", "tree-vanilla"]
 FILES = ["blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "structured"]
 
 

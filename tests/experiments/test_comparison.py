@@ -103,7 +103,7 @@ def test_wrong_specifications_are_refused_before_anything_runs(tmp_path, text, n
     assert not (tmp_path / "out").exists()
 
 
-def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
+def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0), **more):
     return _results.Finished(
         label=label,
         privacy=privacy,
@@ -114,6 +114,7 @@ def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilo
         validation_accuracy=validation,
         history=[(2, accuracy / 2), (4, accuracy)],
         statement=f"line of {label} with seed {seed}",
+        **more,
     )
 
 
@@ -134,6 +135,26 @@ def test_rates_are_chosen_by_validation_and_never_by_test():
     assert not blt.at_edge
     assert identity.at_edge
     assert list(blt.accuracies.values()) == [0.1, 0.1, 0.1]
+
+
+def test_rates_are_chosen_by_smoothed_validation_accuracy():
+    """The rate that ends best is not the one that is best over the last rounds."""
+    runs = [
+        *(finished("blt", 0.5, seed, 0.2, 0.3, smoothed=0.3, test_sentences=70) for seed in range(2)),
+        *(finished("blt", 1.0, seed, 0.1, 0.4, smoothed=0.2, test_sentences=70) for seed in range(2)),
+    ]
+    (level,) = _results.levels(runs)
+    assert (level.rate, level.tried, level.accuracies) == (0.5, {0.5: 0.3, 1.0: 0.2}, {0: 0.2, 1: 0.2})
+    text = _report.as_markdown(_report.as_dict([level], planned=4, done=4, failed={}))
+    assert "on 70 sentences of test clients" in text
+    assert "by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds" in text
+    assert "by repeated training on private clients is not covered by it" in text
+    # One run of an earlier release has no curve to smooth: all are compared by their final models.
+    (mixed,) = _results.levels([*runs, finished("blt", 1.7, 0, 0.1, 0.35)])
+    assert (mixed.rate, mixed.tried) == (1.0, {0.5: 0.3, 1.0: 0.4, 1.7: 0.35})
+    found = _report.as_dict([level, mixed], planned=9, done=9, failed={})
+    assert [each["rate_chosen_by"] for each in found["levels"]] == [_report._SMOOTHED, _report._FINAL]
+    assert "or by the validation accuracy of the final model where one of the runs" in _report.as_markdown(found)
 
 
 def test_rates_are_compared_over_the_seeds_that_all_have():

@@ -82,6 +82,24 @@ def test_reports_in_earlier_words_are_no_finding(ran):
     assert reports.is_current(folder)
 
 
+def without_choice(report):
+    report["assumptions"] = [each for each in report["assumptions"] if each["name"] != "choice of settings"]
+
+
+def test_only_reports_of_other_releases_may_lack_what_came_later(tmp_path):
+    folder = tmp_path / "run"
+    run_folders.start(folder, privacy=optimized())
+    run_folders.run(folder)
+    reports.write(folder, realised=True)
+    held = in_earlier_words(folder, "report", change=without_choice)
+    stored = json.loads((folder / "report.json").read_text())
+    assert "choice of settings" not in {each["name"] for each in stored["assumptions"]}
+    assert about_report(folder, held=held) == []
+    now = f"tff-mf {tff_mf.__version__}"
+    in_earlier_words(folder, "report", change=lambda report: report["accountant"].update(version=now))
+    assert any("`assumptions` in report.json" in text for text in about_report(folder))
+
+
 def test_a_planned_report_in_earlier_words_is_no_finding(tmp_path):
     run_folders.start(tmp_path / "run", privacy=optimized())
     reports.write(tmp_path / "run", realised=False)

@@ -17,7 +17,7 @@ from .test_screens import REPRS, TRAINING, columns, documented
 # What differs from run to run: noise and what is measured of it, hashes, times, and the patch release of Python.
 VARYING = (
     (r"(?<=digest: )[0-9a-f]{64}", "…"),
-    (r"(?<=accuracy )[\d.]+", "…"),
+    (r"(?<=accuracy )[\d.]+|[\d.]+(?= % of \d+ validation)", "…"),
     (r"written in \d+ s|there already", "…"),
     (r"(?<=Python 3\.11\.)\d+", "…"),
 )

@@ -42,7 +42,7 @@ OF_THEIR_OWN = {
     "round_minutes": "on average in train, and at most in export",
     "insecure_seed": "of a run or of a deployment",
     "preset": "of federated or of central training",
-    "dataset": "of text or of images",
+    "dataset": "of text or of images, or in place of that of every run in compare",
     "batch_size": "of a client, or of the whole data set",
     "clip_norm": "of updates or of gradients",
     "momentum": "of a workload, or of SGD",

@@ -26,11 +26,14 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source, _trained
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import mechanism_names
+from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.reports import _summarised
+from tff_mf.experiments.run_folder import ledger, participation_log
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
-from tff_mf.experiments.training import preparation, task
+from tff_mf.experiments.training import evaluation, preparation, task
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+import run_folders
 from run_folders import ANSWERS
 
 ROUNDS, STOPPED_IN = 8, 5
@@ -70,10 +73,11 @@ class Counting:
 
 
 def build_task(settings, vocabulary):
-    metrics = dict.fromkeys(task.METRICS, 0.25)
+    metrics = evaluation.Measured(metrics=dict.fromkeys(task.METRICS, 0.25), sentences=20)
+    evaluator = types.SimpleNamespace(tokens=lambda chunks: [], measure=lambda weights, chunks: metrics)
     return types.SimpleNamespace(
         preprocess_train=preprocess(settings.model, tuple(vocabulary)),
-        build_evaluation=lambda sentences: lambda weights: metrics,
+        build_evaluator=lambda: evaluator,
         initial_weights=None,
         parameters=3,
     )
@@ -100,7 +104,7 @@ def invoke(*arguments):
     return CliRunner().invoke(cli, [str(each) for each in arguments], catch_exceptions=True)
 
 
-def trained(folder, data, flags):
+def trained(folder, data, flags, *, first_only=(), between=lambda: None):
     """Trains, is interrupted and goes on, and returns what was printed."""
     arguments = [
         *("train", "--dataset", f"sqlite:{data}", "--out", folder, "--rounds", ROUNDS, "--clients-per-round", 3),
@@ -115,12 +119,13 @@ def trained(folder, data, flags):
         arguments += [] if flag in flags else [flag, value]
     resumes = "0" not in flags
     Counting.stop_in = STOPPED_IN if resumes else 0
-    first = invoke(*arguments, *flags)
+    first = invoke(*arguments, *flags, *first_only)
     Counting.stop_in = 0
     if not resumes:
         return first
     assert first.exit_code == 1
     assert (folder / "ledger.jsonl").exists()
+    between()
     return invoke(*arguments, *flags, "--resume")
 
 
@@ -192,6 +197,51 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     settings, privacy, _ = _source.deployed_again(moved)
     assert (settings, privacy.participation) == (source.settings, source.privacy.participation)
     _trained.check_report(moved)
+
+
+FIXED = ["banded-toeplitz, fixed epochs", "identity, cyclic poisson"]
+
+
+@pytest.mark.parametrize("run", FIXED, indirect=True)
+def test_runs_in_fixed_epochs_are_accounted_as_such(run):
+    record, stored = reports.read_configuration(run), json.loads((run / "summary.json").read_text())
+    assert record.schema == tff_mf.FixedEpoch(min_sep=4, max_participations=2)
+    assert stored["participation_within_assumed"]
+    mechanism = tff_mf.load(run / "mechanism.safetensors")
+    expected = tff_mf.epsilon(mechanism, ROUNDS, record.schema, noise_multiplier=6, delta=1e-6)
+    assert stored["epsilon"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("run", FIXED[:1], indirect=True)
+@pytest.mark.parametrize("late", [5, 6])
+def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
+    """A client comes back after b + 1 or more rounds: min-sep and the number of rounds are kept, the place is not."""
+    lines = run_folders.read_log(run)
+    came = next(client for number, _, client in lines if number == 1)
+    moved = [
+        (number, attempt, f"nobody{number}" if client == came and number == 5 else client)
+        for number, attempt, client in lines
+    ]
+    place = next(index for index, (number, *_) in enumerate(moved) if number == 1 + late)
+    moved[place] = (1 + late, moved[place][1], came)
+    run_folders.write_log(run, moved)
+    observed = participation_log.read_observed(run / "participation.csv")
+    assert observed.within(tff_mf.MinSep(min_sep=4, max_participations=2))
+    assert not observed.within(tff_mf.FixedEpoch(min_sep=4, max_participations=2))
+    # A forger who knows every format rewrites what follows from the log, and the planned cohorts too.
+    record = json.loads((run / "run.json").read_text())
+    by_round = {}
+    for number, _, client in moved:
+        by_round.setdefault(number, {})[client] = None
+    record["cohorts"] = [ledger.cohort_digest(list(by_round[number])) for number in range(1, ROUNDS + 1)]
+    (run / "run.json").write_text(json.dumps(record))
+    run_folders.consistent(run, planned=True)
+    assert any("participation: " in each and "does not allow" in each for each in alarms(run))
+    assert json.loads((run / "report.json").read_text())["headline"].startswith("NO ε CAN BE STATED")
+    privacy = reports.plan_of(reports.read_configuration(run), tff_mf.load(run / "mechanism.safetensors"))
+    claims = summary.privacy_claims(privacy, observed, None)
+    assert (claims["epsilon"], claims["participation_within_assumed"]) == (None, False)
+    assert claims["statement"].startswith("NO ε CAN BE STATED: participation")
 
 
 @pytest.mark.parametrize(
@@ -272,3 +322,22 @@ def test_every_mechanism_and_sampling_is_among_the_runs():
 def test_versions_of_commits_are_versions(version):
     assert _summarised.re.fullmatch(_summarised.VERSION, version)
     assert not _summarised.re.fullmatch(_summarised.VERSION, f"{version}, ε≤0.1")
+
+
+def test_a_run_of_an_earlier_release_keeps_the_schema_that_its_noise_is_for(small_data, tmp_path, monkeypatch):
+    """It accounted for fixed epochs as MinSep, and named no schema: resumed, it continues with the same noise."""
+    monkeypatch.setattr(preparation, "build_task", build_task)
+    monkeypatch.setattr(preparation, "build_process", build_process)
+    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+    named, folder = ["--participation-schema", "min_sep"], tmp_path / "run"
+    flags = ["--mechanism", "identity", "--sampling", "fixed_epochs"]
+
+    def forget():
+        settings = folder / "configuration.toml"
+        settings.write_text(settings.read_text().replace('participation_schema = "min_sep"\n', ""))
+
+    done = trained(folder, small_data, flags, first_only=named, between=forget)
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert reports.read_configuration(folder).participation == "MinSep"
+    assert alarms(folder) == []
+    assert bundles.read_source(folder).privacy.participation == tff_mf.MinSep(min_sep=4, max_participations=2)

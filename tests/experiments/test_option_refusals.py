@@ -126,4 +126,4 @@ def test_an_option_reads_the_same_wherever_it_is():
 
 def test_every_mechanism_is_named_in_the_help():
     for name in ("account", "calibrate", "show"):
-        assert "tree-full, tree-online, identity or production:NAME" in commands()[name].help
+        assert "tree-full, tree-online, tree-vanilla, identity or production:NAME" in commands()[name].help

@@ -158,15 +158,16 @@ def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
     assert len({line.get_marker() for line in lines}) == 3
 
 
-def level(label, privacy, accuracies, rmse=0.1):
+def level(label, privacy, accuracies, rmse=0.1, smoothed=True):
     best = [
         _results.Finished(
             label=label, privacy=privacy, seed=seed, rate=1.0, effective_rmse=rmse, accuracy=accuracy,
             validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], statement="",
+            smoothed=accuracy if smoothed else None,
         )
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
-    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2})
+    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2}, smoothed=smoothed)
 
 
 def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
@@ -192,8 +193,13 @@ def test_the_other_pictures_of_a_comparison_name_what_they_show(tmp_path):
     found = [level("blt", ("epsilon", 2.0), (0.1, 0.2)), level("identity", ("epsilon", 8.0), (0.1, 0.2), rmse=0.01)]
     _plots.over_rounds(found, tmp_path / "rounds.svg", "n = 4, b = 2, k = 2", 2)
     shown = set(texts(tmp_path / "rounds.svg"))
-    assert {"round", "accuracy, known words (%)", "noise for ε = 2", "noise for ε = 8", "blt", "identity"} <= shown
+    axis = "validation accuracy, known words (%)"
+    assert {"round", axis, "noise for ε = 2", "noise for ε = 8", "blt", "identity"} <= shown
     assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
+    # Curves of earlier releases are of test clients.
+    found[0] = level("blt", ("epsilon", 2.0), (0.1, 0.2), smoothed=False)
+    _plots.over_rounds(found, tmp_path / "mixed.svg", "n = 4, b = 2, k = 2", 2)
+    assert "validation or test accuracy, known words (%)" in texts(tmp_path / "mixed.svg")
     _plots.best_rates(found, tmp_path / "rates.svg", "n = 4, b = 2, k = 2", 1.0)
     shown = set(texts(tmp_path / "rates.svg"))
     assert {"effective RMSE of prefix sums", "server's learning rate", "blt", "identity", "paper's regression"} <= shown

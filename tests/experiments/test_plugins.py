@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "forks"))
+import forking
+
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "adding-a-mechanism.md"
 SMALL = """
 import geometric, tff_mf
@@ -25,21 +28,16 @@ def folder(tmp_path_factory):
     return folder
 
 
-def tff_mf(folder, *words, status=0, **environment):
+def tff_mf(folder, *words, status=0, server=None, **environment):
     """Runs the command in a process of its own: a kind is registered once in a process."""
-    program = "from tff_mf.experiments.cli import main; main()"
-    with (folder / "out").open("w+") as out, (folder / "errors").open("w+") as errors:
-        done = subprocess.run(
-            [sys.executable, "-c", program, *map(str, words)],
-            cwd=folder,
-            stdout=out,
-            stderr=errors,
-            env={**os.environ, **environment},
-        )
-        out.seek(0)
-        errors.seek(0)
-        assert done.returncode == status, errors.read()
-        return out.read() if status == 0 else errors.read()
+    given = {"folder": folder, "environment": {**os.environ, **environment}}
+    arguments = [str(word) for word in words]
+    if server is None:
+        done = forking.run_command(arguments, **given)
+    else:
+        done = forking.run_program(forking.COMMAND, arguments, server=server, **given)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
 
 
 SETTING = ("--rounds", 4, "--min-sep", 2, "--max-participations", 2, "--json")
@@ -71,7 +69,7 @@ def test_a_plugin_that_is_none_is_bad_input(folder):
     assert len(error.splitlines()) == 1
 
 
-def test_a_model_is_trained_and_its_report_checked(folder, small_data):
+def test_a_model_is_trained_and_its_report_checked(folder, small_data, forks):
     plugin = ("--plugin", "geometric.py")
     tff_mf(
         folder,
@@ -79,12 +77,14 @@ def test_a_model_is_trained_and_its_report_checked(folder, small_data):
         *("--rounds", 4, "--clients-per-round", 2, "--min-sep", 2, "--max-participations", 2, "--epsilon", 6),
         *("--delta", 1e-5, "--model", "conv", "--units", 4, "--embedding-size", 4, "--vocab-size", 60),
         *("--max-examples", 2, "--evaluation-examples", 20),
+        server=forks,
     )
     checked = tff_mf(folder, *plugin, "report", "run", "--check")
     assert checked.splitlines()[-1].startswith("0 critical of ")
     assert "geometric" in (folder / "run" / "report.json").read_text()
-    tff_mf(folder, "report", "run", "--check", status=1)
-    assert "kind='geometric' is none of the registered kinds" in " ".join((folder / "out").read_text().split())
+    without = forking.run_command(["report", "run", "--check"], folder=folder, environment=dict(os.environ))
+    assert without.returncode == 1
+    assert "kind='geometric' is none of the registered kinds" in " ".join(without.stdout.split())
 
 
 @pytest.mark.long

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.experiments.comparison import _artifacts
 from tff_mf.experiments.configuration import layers, mechanism_names, presets, toml_file
 from tff_mf.experiments.configuration.layers import Layer
+from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.run_folder import names
-from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 
 from . import test_cli
 
@@ -80,6 +82,18 @@ def test_the_tree_of_kairouz_is_within_the_published_epsilon():
             delta=1e-6,
         )
         assert 0.8 * row.published["epsilon"] < found < row.published["epsilon"]
+
+
+@pytest.mark.parametrize(("restart_every", "squared"), [(342, 44), (None, 63)], ids=["TR", "NTR"])
+def test_tree_restarts_of_kairouz(restart_every, squared):
+    """Figure 13 with restarts, and without: the command lines of docs/experiments.md."""
+    given = {"clients_per_round": 1000, "sampling": "fixed_epochs", "min_sep": 342, "max_participations": 5}
+    given |= {"noise_multiplier": 1.49, "server_optimizer": "dp_ftrl"}
+    given |= {"restart_every": restart_every} if restart_every else {}
+    configuration = layers.configuration(presets.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
+    assert configuration.server_momentum == 0.9
+    plan = configuration.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
+    assert (1.49 * plan.guarantee.mu) ** 2 == pytest.approx(squared, rel=1e-9)
 
 
 def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_samples_in_secret():
@@ -209,3 +223,119 @@ def test_show_by_command():
     finished = test_cli.run("train", "--preset", "nothing", "--show")
     assert finished.returncode == 2
     assert "mcmahan2024-blt" in finished.stderr
+
+
+def configured(**changes):
+    fields = {
+        "rounds": 12,
+        "clients_per_round": 2,
+        "delta": 1e-6,
+        "min_sep": 4,
+        "max_participations": 3,
+        "epsilon": 2.0,
+    }
+    return RunConfiguration(**{**fields, **changes})
+
+
+@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+def test_the_schema_is_the_strictest_that_the_sampling_keeps(kind):
+    numbers = {"min_sep": 4, "max_participations": 3}
+    fixed = kind in ("fixed_epochs", "cyclic_poisson")
+    expected = tff_mf.FixedEpoch(**numbers) if fixed else tff_mf.MinSep(**numbers)
+    assert configured(sampling=kind).participation() == expected
+    assert configured(sampling=kind, participation_schema="min_sep").participation() == tff_mf.MinSep(**numbers)
+    if fixed:
+        assert configured(sampling=kind, participation_schema="fixed_epoch").participation() == expected
+    else:
+        with pytest.raises(
+            tff_mf.InputError, match=rf"participation_schema='fixed_epoch' does not go with sampling='{kind}'"
+        ):
+            configured(sampling=kind, participation_schema="fixed_epoch").check()
+    with pytest.raises(tff_mf.InputError, match="participation_schema='fixed'"):
+        configured(sampling=kind, participation_schema="fixed").check()
+
+
+def test_another_sampling_takes_the_schema_of_the_first_away():
+    values = layers.laid(
+        [
+            Layer.of({"sampling": "fixed_epochs", "participation_schema": "fixed_epoch"}, ""),
+            Layer.of({"sampling": "min_sep"}, ""),
+        ]
+    ).values
+    assert dict(values) == {"sampling": "min_sep"}
+
+
+def test_fixed_epochs_need_the_noise_of_table_5_and_min_sep_more():
+    """At sensitivity 1, as the table has it; of the matrix that is made for fixed epochs."""
+    fixed = configured(mechanism="dense", sampling="fixed_epochs", epsilon=1.0)
+    mechanism = fixed.build_mechanism()
+    plan = fixed.privacy_plan(mechanism)
+    at_one = plan.noise_multiplier / tff_mf.sensitivity(mechanism, 12, plan.participation)
+    assert at_one == pytest.approx(4.22468, rel=1e-5)
+    apart = dataclasses.replace(fixed, participation_schema="min_sep").privacy_plan(mechanism)
+    assert apart.noise_multiplier > 1.05 * plan.noise_multiplier
+
+
+def test_the_published_noise_of_fixed_epochs_is_that_of_sensitivity_1():
+    preset = presets.load("choquette2023-dense-fixed-epochs")
+    for row in preset.rows:
+        configuration = layers.configuration(preset.over(Layer.of(row.when, "flag")))
+        assert configuration.participation() == tff_mf.FixedEpoch(min_sep=342, max_participations=6)
+        plan = configuration.privacy_plan(tff_mf.Identity())
+        published = row.published["noise_multiplier_at_sensitivity_1"]
+        assert plan.noise_multiplier / math.sqrt(6) == pytest.approx(published, rel=1e-4)
+
+
+def test_167_clients_a_round_are_one_epoch_of_stackoverflow():
+    wide, narrow = (layers.configuration(resolved(f"denisov2022-prefix-sum{end}")) for end in ("-167", ""))
+    assert (wide.cohort, wide.clients_per_round, narrow.clients_per_round) == (167, 100, 100)
+    assert 342_477 // wide.rounds == 167
+    mechanism = tff_mf.Identity()
+    plans = [each.privacy_plan(mechanism) for each in (wide, narrow)]
+    assert plans[0].epsilon == plans[1].epsilon
+    assert plans[0].noise_multiplier_as_run == pytest.approx(100 / 167 * plans[1].noise_multiplier_as_run)
+
+
+def test_an_objective_is_that_of_the_search_or_refused():
+    schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+    for name in ("blt", "banded-toeplitz", "banded-inverse"):
+        found = {
+            objective: configured(mechanism=name, objective=objective).build_mechanism() for objective in ("rms", "max")
+        }
+        assert found["rms"] != found["max"]
+        assert tff_mf.rms_loss(found["rms"], 12, schema) < tff_mf.rms_loss(found["max"], 12, schema)
+        assert tff_mf.max_loss(found["max"], 12, schema) < tff_mf.max_loss(found["rms"], 12, schema)
+    assert (
+        configured(mechanism="blt").build_mechanism() == configured(mechanism="blt", objective="max").build_mechanism()
+    )
+    configured(mechanism="banded", objective="rms").check()
+    for name in ("banded", "dense", "identity", "tree-full", "production:b100"):
+        with pytest.raises(tff_mf.InputError, match=rf"objective='max' does not go with mechanism='{name}'"):
+            configured(mechanism=name, objective="max").check()
+    for name in ("identity", "tree-online"):
+        with pytest.raises(tff_mf.InputError, match=rf"objective='rms' does not go with mechanism='{name}'"):
+            configured(mechanism=name, objective="rms").check()
+    with pytest.raises(tff_mf.InputError, match="objective='mean'"):
+        configured(mechanism="blt", objective="mean").check()
+
+
+def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
+    schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+    fitted, unit = (configured(mechanism="banded", unit_norms=each).build_mechanism() for each in (False, None))
+    assert configured(mechanism="banded", unit_norms=True).build_mechanism() == unit
+    assert tff_mf.rms_loss(fitted, 12, schema) < tff_mf.rms_loss(unit, 12, schema)
+    with pytest.raises(tff_mf.InputError, match="unit_norms=False does not go with mechanism='blt', only with banded"):
+        configured(mechanism="blt", unit_norms=False).check()
+    layer = resolved("choquette2023-banded", None, unit_norms=False)
+    toml_file.write(layer, tmp_path)
+    again = resolved(None, tmp_path / names.SETTINGS_TOML)
+    assert again.values["unit_norms"] is False
+    assert "unit_norms" not in layers.laid([layer, Layer.of({"mechanism": "blt"}, "")]).values
+
+
+def test_a_comparison_keeps_mechanisms_of_other_settings_apart():
+    settings = [{}, {"unit_norms": False}, {"sampling": "fixed_epochs"}, {"objective": "rms"}]
+    made = {_artifacts._name(configured(mechanism="banded", **each)) for each in settings}
+    assert len(made) == len(settings)
+    # The default has the name that earlier releases gave it.
+    assert _artifacts._name(configured(mechanism="banded")) == "banded-5b175562.safetensors"

@@ -207,7 +207,8 @@ def test_the_run_adds_the_noise_that_its_plan_accounts_for():
     assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
 
 
-@pytest.fixture(scope="module", params=["restarts", "dp_ftrl", "adaptive"])
+# The optimizer's state is saved and resumed like any other; its restarts have a test of their own below.
+@pytest.fixture(scope="module", params=["restarts", pytest.param("dp_ftrl", marks=pytest.mark.long), "adaptive"])
 def kind(request):
     """Settings and plan of a run; the noise is repeatable, and so small that the model follows the updates."""
     optimizer = {"server_optimizer": "dp_ftrl"} if request.param == "dp_ftrl" else {}

@@ -150,8 +150,9 @@ def test_two_numbers_do_not_show_that_clients_keep_their_place_in_an_epoch():
     arguments = {"client_ids": list("abcdef"), "participation": fixed}
     with pytest.raises(InputTypeError, match="participation=FixedEpoch"):
         sampling.plan_cohorts(**arguments, clients_per_round=1, rounds=8, seed=0)
-    with pytest.raises(InputTypeError, match="participation=FixedEpoch"):
-        sampling.CohortPlan(**arguments, indices=np.array([[0], [1]]))
+    assert sampling.CohortPlan(**arguments, indices=np.array([[0], [1], [2], [0]])).participation == fixed
+    with pytest.raises(InputValueError, match="a multiple of it apart and 4 at most"):
+        sampling.CohortPlan(**arguments, indices=np.array([[0], [1], [2], [3], [0]]))
 
 
 def test_a_refusal_says_the_numbers_and_what_fits():

@@ -22,6 +22,7 @@ from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.datasets import sentences
 from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import names
@@ -176,6 +177,23 @@ def test_every_file_of_a_run_passes_the_check(finished):
     _, out, _ = finished
     critical = {each.field for each in reports.check(out) if each.severity == "critical"}
     assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
+
+
+def test_the_whole_test_split_is_measured_once_and_the_curve_is_of_validation_sentences(finished, small_data, tmp_path):
+    result, out, _ = finished
+    summary, last = result.summary, result.history[-1]
+    assert summary["test_sentences"] == sentences.number(small_data, "test") > 40
+    assert (summary["validation_sentences"], summary["validation_split"]) == (40, "heldout")
+    assert summary["validation_accuracy"] == last["accuracy_without_out_of_vocab_or_end_of_sentence"]
+    language_task = learning_process.build_task(SMALL, json.loads((out / names.VOCABULARY).read_text()))
+    evaluator = language_task.build_evaluator()
+    for split, loss in (("test", summary["loss"]), ("heldout", last["loss"])):
+        chunks = sentences.chunks(small_data, split, most=None if split == "test" else 40)
+        assert evaluator.measure(result.weights, evaluator.tokens(chunks)).metrics["loss"] == pytest.approx(loss)
+    copy = shutil.copytree(out, tmp_path / "run")
+    for name in ("validation_accuracy", "validation_accuracy_smoothed", "validation_split", "test_sentences"):
+        (copy / names.SUMMARY).write_text(json.dumps({**summary, name: 0.5}))
+        assert any(name in each.text for each in reports.check(copy) if each.field == "summary")
 
 
 def test_summary_and_statement_say_what_ran(finished):

@@ -148,7 +148,7 @@ class Resumption:
         self._loaded = None
         task = types.SimpleNamespace(
             preprocess_train=None,
-            build_evaluation=lambda dataset: None,
+            build_evaluator=lambda: types.SimpleNamespace(tokens=lambda chunks: []),
             initial_weights=None,
             parameters=self._process.parameters,
         )

@@ -30,7 +30,7 @@ _IMPORTED_BY_COMMANDS = (
     "dp_accounting",
     "safetensors.numpy",
 )
-_COMMAND = "import sys\nsys.argv[0] = 'tff-mf'\nfrom tff_mf.experiments.cli import main\nmain()"
+COMMAND = "import sys\nsys.argv[0] = 'tff-mf'\nfrom tff_mf.experiments.cli import main\nmain()"
 
 
 class Fork:
@@ -112,9 +112,22 @@ def run_command(
     arguments: list[str], *, folder: str | os.PathLike[str] | None, environment: dict[str, str], timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
     """Runs `tff-mf` in a process of its own, and returns its exit status and what it printed."""
+    return run_program(COMMAND, arguments, server=_commands(), folder=folder, environment=environment, timeout=timeout)
+
+
+def run_program(
+    code: str,
+    arguments: list[str],
+    *,
+    server: Server,
+    folder: str | os.PathLike[str] | None,
+    environment: dict[str, str],
+    timeout: float = 180,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a fork of a server's process, and returns its exit status and what it printed."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        started = _commands().start(
-            _COMMAND, arguments, stdout=out.fileno(), stderr=errors.fileno(), folder=folder, environment=environment
+        started = server.start(
+            code, arguments, stdout=out.fileno(), stderr=errors.fileno(), folder=folder, environment=environment
         )
         status = started.wait(timeout)
         out.seek(0)

@@ -48,6 +48,7 @@ _ALL = (
     tff_mf.Dense(matrix=np.tril(np.random.default_rng(1).normal(size=(24, 24))) + 9 * np.eye(24)),
     tff_mf.Tree(24, variant="full"),
     tff_mf.Tree(24, variant="online"),
+    tff_mf.Tree(24, variant="vanilla"),
 )
 _MECHANISM = st.sampled_from(_ALL)
 _TOEPLITZ = st.sampled_from([tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.9)])
@@ -117,7 +118,7 @@ CALLS = (
         left=_array((2, 1), (3, 2)),
         right=_array((2, 1), (3, 2)),
     ),
-    _called(tff_mf.Tree, rounds=_ROUNDS, variant=st.sampled_from(["full", "online", "none"])),
+    _called(tff_mf.Tree, rounds=_ROUNDS, variant=st.sampled_from(["full", "online", "vanilla", "none"])),
     _called(tff_mf.Momentum, momentum=st.floats(0, 0.99)),
     _called(tff_mf.LearningRates, rates=_array((2,), (5,))),
     _called(tff_mf.MomentumWithRates, rates=_array((2,), (5,)), momentum=st.floats(0, 0.99)),
@@ -172,7 +173,13 @@ CALLS = (
     _called(tff_mf.amplified_epsilon, **_AMPLIFIED, noise_multiplier=_SIGMA, delta=_DELTA, slow=True),
     _called(tff_mf.amplified_dp_event, **_AMPLIFIED, noise_multiplier=_SIGMA, slow=True),
     _called(
-        tff_mf.shuffled_epsilon, mechanism=_MECHANISM, rounds=_ROUNDS, noise_multiplier=_SIGMA, delta=_DELTA, slow=True
+        tff_mf.shuffled_epsilon,
+        mechanism=_MECHANISM,
+        rounds=_ROUNDS,
+        noise_multiplier=_SIGMA,
+        delta=_DELTA,
+        epochs=st.integers(1, 4),
+        slow=True,
     ),
     _called(
         tff_mf.optimize_blt,

@@ -32,6 +32,7 @@ BASES: Mapping[str, Sequence[str]] = {
     "calibrate": ["blt.safetensors", "--epsilon", "2", *_SCHEMA, "--delta", "1e-6"],
     "compare": ["spec.toml", "--out", "out"],
     "data pydoc": ["--packages", "click", "--out", "out.sqlite"],
+    "data synthetic": ["--clients", "100", "--out", "out.json"],
     "demo": ["--out", "out"],
     "doctor": [],
     "export": ["run.toml", "--out", "out"],

@@ -15,6 +15,7 @@ from unittest import mock
 
 import mutations
 import numpy as np
+import safetensors.numpy
 
 import tff_mf
 from tff_mf import registry
@@ -28,7 +29,7 @@ from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
 from tff_mf.experiments.reports import problems, questions
-from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.run_folder import initial_model, ledger, participation_log
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -318,6 +319,36 @@ def _logs() -> list[Reader]:
     ]
 
 
+def _initial_models(folder: pathlib.Path) -> list[Reader]:
+    tensors = {"0": np.ones((2, 3), np.float32), "1": np.zeros(3, np.float32)}
+    content = safetensors.numpy.save(tensors)
+    digest = hashlib.sha256(content).hexdigest()
+    named = initial_model.InitialModel(file="model.safetensors", sha256=digest, vocabulary_sha256=digest)
+
+    folder = folder / "initial"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(content)
+
+    def beside(data: bytes) -> Any:
+        # As each of the two files that are read beside a model.
+        for name in ("configuration.toml", "vocabulary.json"):
+            (folder / name).write_bytes(data)
+        return initial_model.given(str(folder / "model.safetensors"), dataset="pydoc")
+
+    return [
+        Reader(
+            name="initial model",
+            made=_bytes_of([content]),
+            read=lambda data: initial_model.parameters(named, data, list(tensors.values())),
+        ),
+        Reader(
+            name="vocabulary of an initial model",
+            made=_bytes_of([b'["the", "of", "a"]', b'[run]\ndataset = "stackoverflow"\ninitial_model = "x/y"\n']),
+            read=beside,
+        ),
+    ]
+
+
 def _reports(folder: pathlib.Path) -> list[Reader]:
     from tff_mf.experiments.privacy.plan import plan_privacy
 
@@ -447,4 +478,5 @@ def _bundles() -> list[Reader]:
 
 def all_readers(folder: pathlib.Path) -> list[Reader]:
     """Returns every reader; `folder` is for the few that need real files."""
-    return [*_artifacts(), *_matrices(), *_settings(), *_logs(), *_reports(folder), *_bundles(), *_checkpoints(folder)]
+    own = (*_artifacts(), *_matrices(), *_settings(), *_logs(), *_bundles())
+    return [*own, *_initial_models(folder), *_reports(folder), *_checkpoints(folder)]

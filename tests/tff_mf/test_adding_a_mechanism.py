@@ -1,6 +1,7 @@
 """docs/adding-a-mechanism.md as a newcomer reads it: the file that it shows, and what follows, block by block."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
@@ -56,9 +57,14 @@ for alpha, beta, rounds, b, k in itertools.product([0.1, 0.9, 1.0], [0.2, 0.99],
     run(program, folder)
 
 
-def test_in_a_pipeline(folder):
+def test_in_a_pipeline(folder, request):
     pytest.importorskip("tensorflow_federated")
-    run(BLOCKS[1], folder)
+    forks = request.getfixturevalue("forks")
+    import forking
+
+    here = "import sys\nsys.path.insert(0, '')\n"
+    done = forking.run_program(here + BLOCKS[1], [], server=forks, folder=folder, environment=dict(os.environ))
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_plugin_is_imported_once(folder, monkeypatch):

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 
 import tff_mf
 from tff_mf.amplification import bands_and_norm
-from tff_mf.shuffling import clones_delta
+from tff_mf.shuffling import clones_delta, clones_epsilon
 
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 
@@ -160,6 +160,14 @@ def test_the_best_number_of_bands():
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.4, 1.2])
 def test_clones_delta_agrees_with_all_outcomes(count, pure, epsilon):
     """Every outcome of Feldman, McMillan and Talwar's pair, listed."""
+    first, second = pair(count, pure)
+    exact = sum(max(0.0, first.get(key, 0) - math.exp(epsilon) * second.get(key, 0)) for key in first)
+    assert clones_delta(count, pure, epsilon) == pytest.approx(exact, abs=2e-13)
+    assert clones_delta(count, pure, epsilon) >= exact
+
+
+def pair(count, pure):
+    """The two distributions of `clones_delta`, every outcome listed."""
     heads = math.exp(pure) / (math.exp(pure) + 1)
     first, second = {}, {}
     for clones in range(count):
@@ -169,25 +177,72 @@ def test_clones_delta_agrees_with_all_outcomes(count, pure, epsilon):
                 one, other = (ones + delta, clones - ones + 1 - delta), (ones + 1 - delta, clones - ones + delta)
                 first[one] = first.get(one, 0) + chance * weight
                 second[other] = second.get(other, 0) + chance * weight
-    exact = sum(max(0.0, first.get(key, 0) - math.exp(epsilon) * second.get(key, 0)) for key in first)
-    assert clones_delta(count, pure, epsilon) == pytest.approx(exact, abs=2e-13)
-    assert clones_delta(count, pure, epsilon) >= exact
+    return first, second
 
 
-def test_simulated_shuffled_epochs_satisfy_epsilon():
-    """Against others that contribute −1 and a client that contributes 1 or 0, in 4,000 simulated epochs."""
+def product_delta(first, second, epsilon, epochs):
+    """δ(ε) of the product of two distributions with themselves, outcome by outcome."""
+    total = 0.0
+    for outcomes in itertools.product(first, repeat=epochs):
+        one, other = (math.prod(each.get(outcome, 0.0) for outcome in outcomes) for each in (first, second))
+        total += max(0.0, one - math.exp(epsilon) * other)
+    return total
+
+
+@pytest.mark.parametrize(("count", "pure", "epochs"), [(2, 0.5, 2), (3, 1.5, 3), (6, 0.3, 2), (1, 1.0, 4)])
+@pytest.mark.parametrize("delta", [1e-4, 0.05])
+def test_several_shuffles_agree_with_all_outcomes(count, pure, epochs, delta):
+    found = clones_epsilon(count, pure, delta, epochs=epochs)
+    first, second = pair(count, pure)
+    assert product_delta(first, second, found, epochs) <= delta
+    # Losses are rounded up by 1/5000 of ε₀ in each epoch at most.
+    lower = found - 1.01 * epochs * pure / 5000
+    assert lower <= 0 or product_delta(first, second, lower, epochs) >= delta * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("others", [(0, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("pure", [0.4, 1.2])
+def test_shuffled_answers_of_three_clients_over_two_epochs_satisfy_it(others, pure):
+    """Each answers a bit by randomized response in an order of its own: all orders, all outputs of both epochs."""
+    honest = math.exp(pure) / (math.exp(pure) + 1)
+
+    def outputs(bit):
+        orders = list(itertools.permutations((bit, *others)))
+        return {
+            said: np.mean(
+                [
+                    math.prod(honest if a == b else 1 - honest for a, b in zip(said, order, strict=True))
+                    for order in orders
+                ]
+            )
+            for said in itertools.product((0, 1), repeat=3)
+        }
+
+    for delta in (1e-3, 0.02, 0.1):
+        epsilon = clones_epsilon(3, pure, delta, epochs=2)
+        assert product_delta(outputs(1), outputs(0), epsilon, 2) <= delta
+        assert product_delta(outputs(0), outputs(1), epsilon, 2) <= delta
+
+
+@pytest.mark.parametrize("epochs", [1, pytest.param(2, marks=pytest.mark.once)])
+def test_simulated_shuffled_epochs_satisfy_epsilon(epochs):
+    """Against others that contribute −1 and a client that contributes 1 or 0, in 4,000 simulated runs."""
     count, sigma, delta = 1000, 4.0, 0.02
-    epsilon = tff_mf.shuffled_epsilon(tff_mf.Identity(), count, noise_multiplier=sigma, delta=delta)
-    assert 0 < epsilon < 0.8 * tff_mf.Guarantee(mu=1 / sigma).epsilon(delta)
+    run = {"noise_multiplier": sigma, "delta": delta, "epochs": epochs}
+    epsilon = tff_mf.shuffled_epsilon(tff_mf.Identity(), epochs * count, **run)
+    assert 0 < epsilon < 0.8 * tff_mf.Guarantee(mu=math.sqrt(epochs) / sigma).epsilon(delta)
     rng = np.random.default_rng(3)
-    # All −1 but for one round: 1 − (−1) = 2 above the others with the client, 0 − (−1) = 1 above them without.
-    outputs = sigma * rng.normal(size=(4000, count))
-    outputs[:, 0] += 2
+    losses = np.zeros(4000)
+    for _ in range(epochs):
+        # All −1 but for one round: 1 − (−1) = 2 above the others with the client, 0 − (−1) = 1 above them without.
+        outputs = sigma * rng.normal(size=(4000, count))
+        outputs[:, 0] += 2
 
-    def log_density(height):
-        return np.logaddexp.reduce((height * outputs - height**2 / 2) / sigma**2, axis=1)
+        def log_density(height, outputs=outputs):
+            return np.logaddexp.reduce((height * outputs - height**2 / 2) / sigma**2, axis=1)
 
-    terms = np.maximum(0, 1 - np.exp(epsilon - log_density(2.0) + log_density(1.0)))
+        losses += log_density(2.0) - log_density(1.0)
+    terms = np.maximum(0, 1 - np.exp(epsilon - losses))
     assert terms.mean() - 4 * terms.std() / math.sqrt(len(terms)) <= delta
 
 
@@ -202,6 +257,40 @@ def test_shuffling_never_hurts_and_needs_many_rounds():
     more_bands = tff_mf.shuffled_epsilon(banded(8), 4000, noise_multiplier=10, delta=1e-6)
     assert more_bands > tff_mf.shuffled_epsilon(banded(2), 4000, noise_multiplier=10, delta=1e-6)
     assert tff_mf.shuffled_epsilon(mechanism, 9, noise_multiplier=0, delta=1e-6) == math.inf
+
+
+@pytest.mark.once
+def test_several_shuffled_epochs_never_hurt():
+    """Above one epoch, below known rounds; and what is not proven is refused or not claimed."""
+    mechanism = tff_mf.BandedToeplitz(column=[0.8, 0.6])
+    run = {"noise_multiplier": 6.0, "delta": 1e-6}
+    one = tff_mf.shuffled_epsilon(mechanism, 6000, **run)
+    three = tff_mf.shuffled_epsilon(mechanism, 18000, epochs=3, **run)
+    schema = tff_mf.FixedEpoch(min_sep=6000, max_participations=3)
+    assert one < three < 0.7 * tff_mf.epsilon(mechanism, 18000, schema, noise_multiplier=6.0, delta=1e-6)
+    known = math.sqrt(3) * (1 + 1e-9)
+    few = tff_mf.shuffled_epsilon(mechanism, 12, epochs=3, **run)
+    assert few == pytest.approx(tff_mf.Guarantee(mu=known / 6).epsilon(1e-6), rel=1e-6)
+    for rounds, epochs in ((7, 2), (9, 3), (12, 5)):
+        with pytest.raises(tff_mf.InputError, match=f"rounds={rounds} with epochs={epochs} and 2 bands"):
+            tff_mf.shuffled_epsilon(mechanism, rounds, epochs=epochs, **run)
+    with pytest.raises(tff_mf.InputError, match="epochs="):
+        tff_mf.shuffled_epsilon(mechanism, 12, epochs=0, **run)
+    assert clones_epsilon(100, 1.0, 1e-10, epochs=2) == clones_epsilon(100, 701.0, 0.1, epochs=2) == math.inf
+    # A share of ε₀ below what float64 has beside 1.
+    assert clones_epsilon(100, 60.0, 1e-6, epochs=2) == pytest.approx(120.0)
+
+
+@pytest.mark.parametrize("bands", [1, 2, 3])
+def test_a_row_contains_one_round_of_a_group(bands):
+    """And rounds of a group in different queries share no row, over the border of two epochs too."""
+    encoder = tff_mf.BandedToeplitz.square_root(bands).encoder(4 * bands)
+    for group in range(bands):
+        columns = encoder[:, group::bands] != 0
+        assert np.max(np.sum(columns, axis=1)) == 1
+        first_rows = [int(np.argmax(column)) for column in columns.T]
+        last_rows = [len(column) - 1 - int(np.argmax(column[::-1])) for column in columns.T]
+        assert all(last < first for last, first in zip(last_rows[:-1], first_rows[1:], strict=True))
 
 
 SETTING = {"population": 100, "clients_per_round": 5, "noise_multiplier": 1.0, "delta": 1e-6}

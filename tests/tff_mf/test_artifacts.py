@@ -133,6 +133,7 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
     [
         # More rounds than matrices are made of.
         tff_mf.Tree(10**4, "online", optimized_for=tff_mf.OptimizedFor(rounds=10**4, participation=ONCE)),
+        tff_mf.Tree(10**4, "vanilla", optimized_for=tff_mf.OptimizedFor(rounds=10**4, participation=ONCE)),
         tff_mf.Tree(2**20, "full", optimized_for=tff_mf.OptimizedFor(rounds=2**20, participation=ONCE)),
         tff_mf.Identity(
             optimized_for=tff_mf.OptimizedFor(

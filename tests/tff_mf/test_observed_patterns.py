@@ -17,6 +17,7 @@ MECHANISMS = [
     tff_mf.Dense(matrix=np.tril(rng.normal(size=(12, 12)), -1) + np.diag(rng.uniform(0.5, 2, 12))),
     tff_mf.Tree(12),
     tff_mf.Tree(12, variant="online"),
+    tff_mf.Tree(12, variant="vanilla"),
 ]
 patterns = st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), max_size=6)
 

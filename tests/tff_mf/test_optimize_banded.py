@@ -194,6 +194,31 @@ def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
         np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [tff_mf.MinSep, tff_mf.FixedEpoch])
+@pytest.mark.parametrize(
+    ("rounds", "bands", "min_sep", "most"), [(9, 3, 3, 3), (10, 2, 4, 2), (11, 4, 4, 3), (8, 1, 2, 3)]
+)
+def test_fitted_norms_have_the_sensitivity_of_brute_force(kind, rounds, bands, min_sep, most):
+    """Over all patterns and all signs; and under the other schema too, where it is not √k."""
+    mechanism = tff_mf.optimize_banded(
+        rounds=rounds,
+        bands=bands,
+        participation=kind(min_sep=min_sep, max_participations=most),
+        unit_norms=False,
+    )
+    assert np.ptp(np.sum(np.square(mechanism.values), axis=0)) > 0.01
+    encoder = mechanism.encoder(rounds)
+    for schema in (each(min_sep=min_sep, max_participations=most) for each in (tff_mf.MinSep, tff_mf.FixedEpoch)):
+        worst = max(
+            np.linalg.norm(encoder[:, pattern] @ signs)
+            for pattern in map(list, schema.patterns(rounds))
+            for signs in itertools.product((1, -1), repeat=len(pattern))
+        )
+        found = tff_mf.explain_sensitivity(mechanism, rounds, schema)
+        assert found.exact
+        assert found.value == pytest.approx(worst, rel=1e-12)
+
+
 @pytest.mark.once
 def test_the_loss_of_jax_privacy_is_reached():
     # jax_privacy 2.0.0, dense.optimize(512, bands=128, equal_norm=True), reached 5.8456.

@@ -73,7 +73,12 @@ def test_each_mechanism_has_its_query(make_mechanism):
 
 
 def test_a_tree_query_takes_its_own_variant_only():
-    for query, variant in ((queries.TreeQuery, "full"), (queries.PseudoInverseTreeQuery, "online")):
+    wrong = (
+        (queries.TreeQuery, "full"),
+        (queries.PseudoInverseTreeQuery, "vanilla"),
+        (queries.VanillaTreeQuery, "online"),
+    )
+    for query, variant in wrong:
         with pytest.raises(tff_mf.InputError, match="variant"):
             query(tff_mf.Tree(4, variant=variant), record_specs=SPECS["vector"], clip_norm=1.0, noise_multiplier=1.0)
 

@@ -112,7 +112,8 @@ def test_what_is_registered_has_a_class_a_kind_and_a_stream():
 def test_names_of_the_command_line_give_mechanisms():
     named = {name: make for each in registry.kinds() for name, make in each.named.items()}
     assert list(named) == [
-        "production:b100", "production:b400", "production:b1000", "tree-full", "tree-online", "identity",
+        "production:b100", "production:b400", "production:b1000", "tree-full", "tree-online",
+        "tree-vanilla", "identity",
     ]  # fmt: skip
     assert named["production:b400"](None) == tff_mf.BLT.production("b400")
     assert named["tree-online"](8) == tff_mf.Tree(8, variant="online")

@@ -1,4 +1,5 @@
 import itertools
+import math
 import time
 
 import numpy as np
@@ -13,7 +14,7 @@ from tff_mf.mechanisms import tree_factors
 from . import tree_oracle
 
 STACK_OVERFLOW = tff_mf.MinSep(min_sep=342, max_participations=6)
-VARIANTS = ["full", "online"]
+VARIANTS = ["full", "online", "vanilla"]
 
 
 def node_matrix(rounds):
@@ -42,6 +43,20 @@ def honaker_from_below(rounds):
             block = nodes[np.ix_(inside, range(begin, begin + width))]
             decoder[done - 1, inside] += np.ones(width) @ np.linalg.pinv(block)
             begin += width
+    return decoder
+
+
+def vanilla_decoder(rounds):
+    """The decoder [rounds, nodes] that adds up the nodes of each prefix sum: the largest that fits, and so on."""
+    nodes = [set(np.flatnonzero(node)) for node in node_matrix(rounds)]
+    decoder = np.zeros((rounds, len(nodes)))
+    for done in range(1, rounds + 1):
+        rest = set(range(done))
+        while rest:
+            inside = [node for node in nodes if node <= rest and min(rest) in node]
+            largest = max(inside, key=len)
+            decoder[done - 1, nodes.index(largest)] = 1
+            rest -= largest
     return decoder
 
 
@@ -77,8 +92,22 @@ def test_the_online_factor_has_the_law_of_the_estimator_from_below(rounds):
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 7, 8, 11])
-def test_the_estimator_is_unbiased(rounds):
-    np.testing.assert_allclose(honaker_from_below(rounds) @ node_matrix(rounds), np.tri(rounds), atol=1e-13)
+@pytest.mark.parametrize("decoder", [honaker_from_below, vanilla_decoder])
+def test_the_estimator_is_unbiased(decoder, rounds):
+    np.testing.assert_allclose(decoder(rounds) @ node_matrix(rounds), np.tri(rounds), atol=1e-13)
+
+
+@pytest.mark.parametrize("rounds", [*range(1, 18), 31, 32, 33])
+def test_the_vanilla_factor_is_the_matrix_of_the_nodes_that_its_decoder_uses(rounds):
+    """One node for each round, of which the first t are complete after t rounds: C is square, and B is C⁻¹ summed."""
+    decoder, nodes = vanilla_decoder(rounds), node_matrix(rounds)
+    used = np.flatnonzero(np.any(decoder, axis=0))
+    ends = [np.flatnonzero(node)[-1] for node in nodes[used]]
+    in_order = used[np.argsort(ends)]
+    tree = tff_mf.Tree(rounds, variant="vanilla")
+    assert sorted(ends) == list(range(rounds))
+    assert np.array_equal(tree.encoder(rounds), nodes[in_order])
+    assert np.array_equal(np.cumsum(tree.inverse(rounds), axis=0), decoder[:, in_order])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -97,7 +126,9 @@ def test_fewer_rounds_are_the_first_of_all(variant):
 
 
 def test_the_first_rounds_of_an_online_tree_are_a_smaller_tree():
-    assert np.array_equal(tff_mf.Tree(13, variant="online").inverse(6), tff_mf.Tree(6, variant="online").inverse(6))
+    for variant in ("online", "vanilla"):
+        first, whole = tff_mf.Tree(6, variant=variant), tff_mf.Tree(13, variant=variant)
+        assert np.array_equal(whole.inverse(6), first.inverse(6))
 
 
 @pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
@@ -108,6 +139,38 @@ def test_sensitivity_against_brute_force(schema, rounds, min_sep, max_participat
     result = tff_mf.explain_sensitivity(tff_mf.Tree(rounds, variant="full"), rounds, participation)
     assert result.exact
     assert result.value**2 == pytest.approx(brute_force(rounds, participation), rel=1e-14)
+
+
+@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 8, 11])
+def test_sensitivity_of_the_vanilla_tree_against_every_pattern(schema, rounds):
+    tree = tff_mf.Tree(16, variant="vanilla")
+    encoder = tree.encoder(rounds)
+    for min_sep in range(1, rounds + 1):
+        for max_participations in range(1, (rounds - 1) // min_sep + 2):
+            participation = schema(min_sep=min_sep, max_participations=max_participations)
+            patterns = list(participation.patterns(rounds))
+            largest = max(np.sum(np.square(encoder[:, list(pattern)].sum(axis=1))) for pattern in patterns)
+            result = tff_mf.explain_sensitivity(tree, rounds, participation)
+            assert result.exact
+            assert result.value**2 == pytest.approx(largest, rel=1e-14)
+
+
+@pytest.mark.parametrize("min_sep", [1, 3, 20, 63])
+def test_the_vanilla_tree_at_sizes_where_the_program_branches(min_sep):
+    """Never below a random pattern, nor above all nodes; and the tightest for fixed epochs, which are all tried."""
+    rounds, generator = 203, np.random.default_rng(min_sep)
+    encoder = tff_mf.Tree(rounds, variant="vanilla").encoder(rounds)
+    most = (rounds - 1) // min_sep + 1
+    largest = tree_nodes.min_sep(rounds, min_sep, most, only_left=True)
+    assert largest <= tree_nodes.min_sep(rounds, min_sep, most)
+    for _ in range(200):
+        gaps = min_sep + generator.geometric(0.3, size=most) - 1
+        pattern = np.cumsum(np.concatenate([[generator.integers(min_sep)], gaps]))
+        pattern = pattern[pattern < rounds][:most]
+        assert largest >= np.sum(np.square(encoder[:, pattern].sum(axis=1)))
+    epochs = [np.sum(np.square(encoder[:, first::min_sep].sum(axis=1))) for first in range(min_sep)]
+    assert tree_nodes.fixed_epoch(rounds, min_sep, most, only_left=True) == max(epochs) <= largest
 
 
 @pytest.mark.parametrize("rounds", range(1, 13))
@@ -176,6 +239,43 @@ def test_the_online_tree_of_one_participation(rounds, expected):
     assert round(loss * rounds**0.5, 1) == expected
 
 
+def test_the_vanilla_tree_of_kairouz():
+    """Table 3 of Kairouz et al. (2021): noise 2.33 has ε = 8.50, in the conversion from ρ of its time."""
+    tree = tff_mf.Tree(1600, variant="vanilla")
+    rho = tff_mf.zcdp_rho(tree, 1600, tff_mf.SingleParticipation(), noise_multiplier=2.33)
+    assert round(rho + 2 * math.sqrt(rho * math.log(1e6)), 2) == 8.50
+
+
+@pytest.mark.parametrize(
+    ("epoch", "epochs", "theorem", "vanilla", "every_node"),
+    [(240, 20, 260, 601, 798), (100, 100, 1400, 10784, 14349), (1395, 50, 850, 3622, 4924)],
+    ids=["MNIST", "CIFAR-10", "EMNIST"],
+)
+def test_one_vanilla_tree_over_several_epochs(epoch, epochs, theorem, vanilla, every_node):
+    """Tables 6 and 7 take theorem D.2's sensitivity, E·⌈lg nE⌉, which is below that of either set of nodes."""
+    rounds = epoch * epochs
+    assert epochs * math.ceil(math.log2(rounds)) == theorem
+    assert tree_nodes.fixed_epoch(rounds, epoch, epochs, only_left=True) == vanilla
+    assert tree_nodes.fixed_epoch(rounds, epoch, epochs) == every_node
+    # What one example attains, counted node by node.
+    taking_part = np.zeros(rounds)
+    taking_part[::epoch] = 1
+    ends = np.arange(1, rounds + 1)
+    sums = np.concatenate([[0], np.cumsum(taking_part)])
+    attained = np.sum(np.square(sums[ends] - sums[ends - (ends & -ends)]))
+    assert theorem < attained <= vanilla
+
+
+@pytest.mark.parametrize("rounds", [37, 64, 100])
+def test_the_vanilla_decoder_has_the_most_noise(rounds):
+    """A prefix sum's noise is that of its nodes, one for each 1 in its binary expansion; the others improve on it."""
+    tree = tff_mf.Tree(rounds, variant="vanilla")
+    ones = [done.bit_count() for done in range(1, rounds + 1)]
+    assert tff_mf.rms_error(tree, rounds) ** 2 == pytest.approx(np.mean(ones), rel=1e-12)
+    assert tff_mf.max_error(tree, rounds) ** 2 == pytest.approx(max(ones), rel=1e-12)
+    assert tff_mf.rms_error(tree, rounds) > tff_mf.rms_error(tff_mf.Tree(rounds, variant="online"), rounds)
+
+
 @pytest.mark.parametrize(("rounds", "min_sep", "max_participations"), [(2052, 342, 6), (2000, 314, 6), (2052, 1, 2052)])
 def test_sensitivity_takes_no_time(rounds, min_sep, max_participations):
     began = time.process_time()
@@ -195,7 +295,7 @@ def test_a_million_rounds_have_a_sensitivity():
         ({"rounds": 0}, ValueError, "rounds=0"),
         ({"rounds": 2.0}, TypeError, "rounds=2.0"),
         ({"rounds": 10**12}, ValueError, "rounds=1000000000000 exceeds the maximum"),
-        ({"rounds": 4, "variant": "best"}, ValueError, "variant='best' must be one of full, online"),
+        ({"rounds": 4, "variant": "best"}, ValueError, "variant='best' must be one of full, online, vanilla"),
         ({"rounds": 4, "variant": None}, TypeError, "variant=None"),
     ],
 )

@@ -1,4 +1,4 @@
-"""An oracle: rows of C⁻¹z one by one, for the two decoders of a tree, in O(log n) memory."""
+"""An oracle: rows of C⁻¹z one by one, for the decoders of a tree, in O(log n) memory."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,9 @@ from tff_mf.mechanisms import tree_factors
 
 def rows(tree: tff_mf.Tree, noise: Iterable[np.ndarray]) -> np.ndarray:
     """Returns all rows of C⁻¹z, given the rows of z."""
-    return np.stack(list(full(tree.rounds, noise) if tree.variant == "full" else online(noise)))
+    if tree.variant == "full":
+        return np.stack(list(full(tree.rounds, noise)))
+    return np.stack(list(online(noise) if tree.variant == "online" else vanilla(noise)))
 
 
 def full(rounds: int, noise: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -54,3 +56,14 @@ def online(noise: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
             known = (1 - tree_factors.online_weight(level)) * (estimates.pop() + known)
         estimates.append(known + tree_factors.online_scale(height) * new)
         yield sum(estimates, np.zeros_like(new)) - before
+
+
+def vanilla(noise: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The sum of the nodes of a prefix sum, by their first and last round: those of equal size merge into a new one."""
+    nodes: list[tuple[int, np.ndarray]] = []
+    for new in noise:
+        before, size = sum((node for _, node in nodes), np.zeros_like(new)), 1
+        while nodes and nodes[-1][0] == size:
+            size += nodes.pop()[0]
+        nodes.append((size, new))
+        yield sum((node for _, node in nodes), np.zeros_like(new)) - before

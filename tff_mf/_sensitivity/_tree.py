@@ -13,18 +13,21 @@ def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation)
 
     That is exact for the full variant over all its rounds. Over fewer rounds, and for the online variant, the release
     is computed from the noised nodes of a tree, whose sensitivity is an upper bound. The first n rounds of the online
-    variant are those of a tree over n rounds; those of the full variant depend on the total number of rounds.
+    and of the vanilla variant are those of a tree over n rounds; those of the full variant depend on the total number
+    of rounds. The vanilla variant's C is the matrix of the nodes that it uses, so that theirs is exact.
     """
-    online = mechanism.variant == "online"
-    leaves = rounds if online else mechanism.max_rounds
+    vanilla = mechanism.variant == "vanilla"
+    leaves = mechanism.max_rounds if mechanism.variant == "full" else rounds
     arguments = (leaves, participation.min_sep, participation.max_participations)
     fixed = isinstance(participation, FixedEpoch)
-    nodes = tree_nodes.fixed_epoch(*arguments) if fixed else tree_nodes.min_sep(*arguments)
+    largest = tree_nodes.fixed_epoch if fixed else tree_nodes.min_sep
+    nodes = largest(*arguments, only_left=vanilla)
     known = fixed or isinstance(participation, MinSep | SingleParticipation)
-    exact = known and not online and rounds == leaves
+    exact = known and rounds == leaves and mechanism.variant != "online"
     return SensitivityResult(
         value=math.sqrt(nodes),
         exact=exact,
-        rule=f"tree{'' if exact else ', upper bound'}: largest sum of squared node counts over "
+        rule=f"tree{'' if exact else ', upper bound'}: largest sum of squared "
+        f"{'left-child' if vanilla else 'node'} counts over "
         f"{'fixed epochs' if fixed else 'min-sep patterns'}, Kairouz et al. (2021)",
     )

@@ -3,6 +3,8 @@
 A client with rounds π adds at most Σ over nodes of (number of its rounds below the node)² to the squared norm of all
 node sums. With X_st the number of nodes that rounds s and t have in common that is Σ_{s,t∈π} X_st. It is attained,
 because X ≥ 0, and adding a round to a pattern never decreases it.
+
+With `only_left`, the nodes are the left children and the roots: those that the vanilla decoder uses.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +36,7 @@ class _Span(NamedTuple):
     slack: np.ndarray
 
 
-def min_sep(rounds: int, min_sep: int, max_participations: int) -> int:
+def min_sep(rounds: int, min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
     """Returns the largest sum of squared node counts over min-sep patterns, exactly.
 
     A dynamic program over the tree, from the leaves up. Two spans side by side meet in one number only: how many
@@ -45,27 +47,34 @@ def min_sep(rounds: int, min_sep: int, max_participations: int) -> int:
         rounds: Number of rounds n, those of the tree.
         min_sep: Smallest difference b of two rounds of a client.
         max_participations: Largest number k of rounds of a client.
+        only_left: Whether right children do not count.
 
     Example:
         >>> min_sep(9, min_sep=4, max_participations=3)
         11
+        >>> min_sep(9, min_sep=4, max_participations=3, only_left=True)
+        9
     """
     earliest = np.arange(rounds) % min_sep == 0
     earliest[max_participations * min_sep :] = False
     heights = list(forest(rounds))
-    counts = np.concatenate(list(_node_counts(earliest, heights)))
-    if np.array_equal(counts, np.concatenate(list(_most(heights, min_sep, max_participations)))):
+    # In a level, every second node is a left child, from the first one on.
+    step = 2 if only_left else 1
+    counts = np.concatenate([level[::step] for level in _node_counts(earliest, heights)])
+    most = np.concatenate([level[::step] for level in _most(heights, min_sep, max_participations)])
+    if np.array_equal(counts, most):
         return int(np.sum(counts**2))
-    return min_sep_over(heights, min_sep, max_participations)
+    return min_sep_over(heights, min_sep, max_participations, only_left=only_left)
 
 
-def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int) -> int:
+def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
     """Returns what `min_sep` does for complete trees of any heights side by side, as restarts leave them.
 
     Args:
         heights: Heights of the trees, in the order of their rounds; at least one.
         min_sep: Smallest difference b of two rounds of a client.
         max_participations: Largest number k of rounds of a client.
+        only_left: Whether right children do not count.
 
     Example:
         >>> min_sep_over([2, 2], min_sep=4, max_participations=2)
@@ -75,16 +84,19 @@ def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int) 
     # A larger min-sep excludes no more: no two rounds are that far apart.
     min_sep = min(min_sep, rounds)
     starts = np.arange(min_sep)
-    span = _Span(1, np.array([1]), np.array([1]), np.where(starts == 0, 0, _IMPOSSIBLE)[None])
-    trees = {0: span}
+    # What a node is worth as the left child of its parent, or as a root, and as the right child.
+    left = _Span(1, np.array([1]), np.array([1]), np.where(starts == 0, 0, _IMPOSSIBLE)[None])
+    right = left._replace(values=np.array([0])) if only_left else left
+    trees = {0: left}
     highest = max(heights)
     # If nothing comes before the only largest tree, only its right half needs every start.
     alone = heights[0] == highest and list(heights).count(highest) == 1
     for height in range(1, highest + 1):
-        first = span._replace(slack=span.slack[:, :1]) if alone and height == highest else span
-        both = _side_by_side(first, span, min_sep, max_participations)
-        span = both._replace(values=both.values + both.counts**2)
-        trees[height] = span
+        first = left._replace(slack=left.slack[:, :1]) if alone and height == highest else left
+        both = _side_by_side(first, right, min_sep, max_participations)
+        left = both._replace(values=both.values + both.counts**2)
+        right = both if only_left else left
+        trees[height] = left
     whole = trees[heights[0]]
     whole = whole._replace(slack=whole.slack[:, :1])
     for height in heights[1:]:
@@ -92,7 +104,7 @@ def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int) 
     return int(whole.values.max())
 
 
-def fixed_epoch(rounds: int, min_sep: int, max_participations: int) -> int:
+def fixed_epoch(rounds: int, min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
     """Returns the largest sum of squared node counts over the patterns j, j + b, … .
 
     A pattern has `max_participations` rounds, or as many as fit.
@@ -109,10 +121,19 @@ def fixed_epoch(rounds: int, min_sep: int, max_participations: int) -> int:
         early, late = slice(rounds - epochs * min_sep), slice(epochs * min_sep, None)
         # The first node in common is as high as the highest bit in which the places differ.
         first = np.frexp((place[early] ^ place[late]).astype(np.float64))[1]
-        common = np.where(tree[early] == tree[late], heights[tree[early]] + 1.0 - first, 0.0)
+        above = heights[tree[early]] + 1.0 - first
+        if only_left:
+            above -= _ones_from(place[early], first)
+        common = np.where(tree[early] == tree[late], above, 0.0)
         pairs = patterns.window_sums(common, width=max_participations - epochs, stride=min_sep)
         totals[early] += 2 * pairs if epochs else pairs
     return int(totals.max())
+
+
+def _ones_from(places: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Returns how many nodes above a place are right children, from a height on: ones of its digits from there."""
+    digits = np.arange(int(places.max(initial=0)).bit_length())[:, np.newaxis]
+    return np.sum((places >> digits & 1) * (digits >= first), axis=0)
 
 
 def _node_counts(participates: np.ndarray, heights: Iterable[int]) -> Iterator[np.ndarray]:

@@ -17,12 +17,17 @@ _MOST_ROUNDS = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Tree(Mechanism):
-    """Binary tree aggregation over `rounds` leaves, with one of two decoders.
+    """Binary tree aggregation over `rounds` leaves, with one of three decoders.
 
-    `online` estimates each node from the nodes below it ("Honaker from below"), as TensorFlow Privacy's efficient
-    tree does. `full` uses the pseudo-inverse, the best linear decoder of the tree: Denisov et al. (2022), appendix C.
-    Either is represented by the lower-triangular C whose noise C⁻¹z has the same joint distribution over all
+    `vanilla` adds up the nodes that a prefix sum consists of: Kairouz et al. (2021), appendix B.1. `online` estimates
+    each of these nodes from the nodes below it ("Honaker from below"), as TensorFlow Privacy's efficient tree does.
+    `full` uses the pseudo-inverse, the best linear decoder of the tree: Denisov et al. (2022), appendix C.
+    Each is represented by the lower-triangular C whose noise C⁻¹z has the same joint distribution over all
     rounds. Its noise needs one row of memory per level of the tree.
+
+    The vanilla decoder is such a C without any change: in each round it begins to use one node, the largest that the
+    round completes, and row t of C has ones in the rounds of that node. It never uses right children, so that C is
+    less sensitive than all nodes together, by which Kairouz et al. account.
 
     If `rounds` is not a power of two, only nodes that are complete within `rounds` are used.
 
@@ -31,7 +36,7 @@ class Tree(Mechanism):
 
     Attributes:
         rounds: Number of rounds n, the leaves of the tree.
-        variant: "full" or "online".
+        variant: "full", "online" or "vanilla".
 
     Example:
         >>> Tree(2, variant="full").encoder(2).round(4)
@@ -51,7 +56,7 @@ class Tree(Mechanism):
         object.__setattr__(self, "rounds", validation.whole("rounds", self.rounds))
         if self.rounds > _MOST_ROUNDS:
             raise InputValueError(f"rounds={self.rounds} exceeds the maximum of {_MOST_ROUNDS} rounds of a tree.")
-        validation.one_of("variant", self.variant, ("full", "online"))
+        validation.one_of("variant", self.variant, ("full", "online", "vanilla"))
         super().__post_init__()
 
     @property
@@ -63,6 +68,8 @@ class Tree(Mechanism):
         rounds = validation.dense(self.check(rounds))
         if self.variant == "full":
             return self._over_forest(tree_factors.full_encoder)[:rounds, :rounds]
+        if self.variant == "vanilla":
+            return tree_factors.vanilla_encoder(rounds)
         # Imported here: it takes a good part of the import time of the package.
         from scipy.linalg import solve_triangular
 
@@ -72,7 +79,9 @@ class Tree(Mechanism):
         rounds = validation.dense(self.check(rounds))
         if self.variant == "full":
             return self._over_forest(tree_factors.full_inverse)[:rounds, :rounds]
-        return np.diff(tree_factors.online_decoder(rounds), axis=0, prepend=0.0)
+        vanilla = self.variant == "vanilla"
+        decoder = tree_factors.vanilla_decoder(rounds) if vanilla else tree_factors.online_decoder(rounds)
+        return np.diff(decoder, axis=0, prepend=0.0)
 
     def _over_forest(self, factor: Callable[[int], np.ndarray]) -> np.ndarray:
         matrix = np.zeros((self.rounds, self.rounds))

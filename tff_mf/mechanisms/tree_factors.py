@@ -1,7 +1,7 @@
 """Square lower-triangular factors of tree aggregation, in closed form.
 
 A binary tree has up to 2n − 1 nodes for n rounds, so its strategy matrix is not square. By Denisov et al. (2022),
-proposition 2.2, some lower-triangular square factor has noise of the same distribution. C and C⁻¹ of both variants
+proposition 2.2, some lower-triangular square factor has noise of the same distribution. C and C⁻¹ of all variants
 have closed forms, built from the root of the tree to its leaves.
 
 If n is not a power of two, the nodes are those that are complete within n rounds: one tree for each 1 in the binary
@@ -93,6 +93,33 @@ def online_decoder(rounds: int) -> np.ndarray:
     for done in range(1, rounds + 1):
         parts = [estimates[height] for height in forest(done)]
         decoder[done - 1, :done] = np.concatenate(parts)
+    return decoder
+
+
+def vanilla_encoder(rounds: int) -> np.ndarray:
+    """Returns C of the vanilla decoder, float64 `[rounds, rounds]`: row t has ones in the rounds of one node.
+
+    Prefix sum t consists of one node for each 1 in the binary expansion of t, the largest first. The last of them ends
+    with round t and has as many rounds as the lowest 1 is worth; the others are those of an earlier prefix sum. Each
+    node that is a left child or a root is the last of one prefix sum, and a right child is in none, so that n rounds
+    use n nodes, of which the first t are known after t rounds: C is square and lower-triangular, with a diagonal of 1.
+
+    Source: Kairouz et al. (2021), appendix B.1 (GetSum).
+    """
+    last = np.arange(1, rounds + 1)[:, np.newaxis]
+    columns = np.arange(rounds)
+    return ((last - (last & -last) <= columns) & (columns < last)).astype(np.float64)
+
+
+def vanilla_decoder(rounds: int) -> np.ndarray:
+    """Returns B of the vanilla decoder, float64 `[rounds, rounds]`: the nodes of each prefix sum, by their last round.
+
+    With A the prefix sums, B·C = A for C of `vanilla_encoder`, because the nodes of a prefix sum are disjoint.
+    """
+    decoder = np.zeros((rounds, rounds))
+    for done in range(1, rounds + 1):
+        ends = np.cumsum([2**height for height in forest(done)])
+        decoder[done - 1, ends - 1] = 1
     return decoder
 
 

@@ -19,6 +19,7 @@ from tff_mf.queries._mechanisms import DenseQuery as DenseQuery  # noqa: E402
 from tff_mf.queries._mechanisms import IdentityQuery as IdentityQuery  # noqa: E402
 from tff_mf.queries._mechanisms import PseudoInverseTreeQuery as PseudoInverseTreeQuery  # noqa: E402
 from tff_mf.queries._mechanisms import TreeQuery as TreeQuery  # noqa: E402
+from tff_mf.queries._mechanisms import VanillaTreeQuery as VanillaTreeQuery  # noqa: E402
 from tff_mf.queries._mechanisms import build_query as build_query  # noqa: E402
 from tff_mf.queries._restarts import RestartedQuery as RestartedQuery  # noqa: E402
 from tff_mf.queries._variables import VariableQuery as VariableQuery  # noqa: E402

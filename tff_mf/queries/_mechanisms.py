@@ -38,6 +38,10 @@ class PseudoInverseTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant=
     """The query of `Tree(..., variant="full")`: O(log(rounds)·d) memory."""
 
 
+class VanillaTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="vanilla"):
+    """The query of `Tree(..., variant="vanilla")`: O(log(rounds)·d) memory."""
+
+
 _QUERIES = (
     BandedQuery,
     BandedInverseQuery,
@@ -47,6 +51,7 @@ _QUERIES = (
     BandedPlusLowRankQuery,
     TreeQuery,
     PseudoInverseTreeQuery,
+    VanillaTreeQuery,
 )
 
 

@@ -40,7 +40,8 @@ def check_devices(
         if not _DEVICE.fullmatch(device):
             raise RefusedError(f"device={device!r:.80} must be 1 to 200 letters, digits, dots, _ and -.")
         apart = number - rounds[-1] if rounds else least
-        if apart < least or len(rounds) >= most or (fixed and rounds and apart % least):
+        place = not fixed or not rounds or (apart % least == 0 and number - rounds[0] <= (most - 1) * least)
+        if apart < least or len(rounds) >= most or not place:
             raise RefusedError(
                 f"device={device!r} took part in rounds {rounds}: round {number} is sooner or more often than "
                 f"min_sep={least} and max_participations={most} allow. Choose another."

@@ -1,0 +1,88 @@
+"""Streams the sentences of one split, client after client, so that a split of any size needs little memory."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator
+
+import numpy as np
+
+from tff_mf.errors import InputValueError
+
+from . import synthetic
+
+# TFF's own order of a split's clients for this seed, which the papers' code validates and tests in.
+_ORDER = 0
+_CHUNK = 8192
+_EXAMPLES = "SELECT serialized_example_proto FROM examples WHERE client_id = ? AND split_name = ? ORDER BY rowid"
+
+
+def number(path: str | os.PathLike, split: str) -> int:
+    """Returns how many sentences a split has, by the file's own table of clients.
+
+    Args:
+        path: A file in StackOverflow's format, or of a synthetic data set.
+        split: `train`, `heldout` or `test`.
+
+    Raises:
+        InputValueError: If the file is damaged.
+    """
+    if synthetic.is_synthetic(pathlib.Path(path)):
+        return synthetic.number_of_sentences(synthetic.read(pathlib.Path(path)), split)
+    with _opened(path) as connection:
+        query = "SELECT COALESCE(SUM(num_examples), 0) FROM client_metadata WHERE split_name = ?"
+        return int(connection.execute(query, [split]).fetchone()[0])
+
+
+def chunks(
+    path: str | os.PathLike, split: str, *, skip: int = 0, most: int | None = None, size: int = _CHUNK
+) -> Iterator[list[bytes]]:
+    """Yields the serialized examples of a split, in the order of `create_tf_dataset_from_all_clients(seed=0)` of TFF.
+
+    The papers' code (google-research/federated, `run_stackoverflow.py`) validates on the first 10,000 sentences of the
+    test clients in this order, and tests on the others.
+
+    Args:
+        path: A file in StackOverflow's format.
+        split: `train`, `heldout` or `test`.
+        skip: How many examples to leave out at the start.
+        most: How many examples to yield at most; None for all.
+        size: Examples in a chunk.
+
+    Raises:
+        InputValueError: If the file is damaged.
+    """
+    with contextlib.closing(_examples(pathlib.Path(path), split)) as examples:
+        found = itertools.islice(examples, skip, None if most is None else skip + most)
+        while chunk := list(itertools.islice(found, size)):
+            yield chunk
+
+
+def _examples(path: pathlib.Path, split: str) -> Generator[bytes, None, None]:
+    if synthetic.is_synthetic(path):
+        data = synthetic.read(path)
+        yield from synthetic.examples(data, split, _ordered(synthetic.clients_of(data, split)))
+        return
+    with _opened(path) as connection:
+        query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
+        for client in _ordered(client for (client,) in connection.execute(query, [split])):
+            for (example,) in connection.execute(_EXAMPLES, [client, split]):
+                yield example
+
+
+def _ordered(clients: Iterable[str]) -> list[str]:
+    ordered = sorted(clients)
+    np.random.RandomState(_ORDER).shuffle(ordered)
+    return ordered
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike) -> Iterator[sqlite3.Connection]:
+    uri = f"{pathlib.Path(path).absolute().as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise InputValueError(f"path={str(path)!r} is damaged ({error}).") from error

@@ -1,0 +1,189 @@
+"""An initial model that is given: the file of another run's model, with its vocabulary beside it."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from tff_mf import validation
+from tff_mf.errors import InputTypeError, InputValueError
+
+from ..output import strict_json
+from ..output.files import file_hash
+from .names import SETTINGS_TOML, VOCABULARY
+
+_HASH_DIGITS = 64
+_FIELD = "initial_model"
+# The data set of a run whose settings name none.
+DEFAULT_DATASET = "pydoc"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InitialModel:
+    """The model that training starts from, and all that a report has to say about it.
+
+    Attributes:
+        file: The file, as it was given.
+        sha256: Hash of the file.
+        vocabulary_sha256: Hash of its words: `vocabulary_hash`.
+        same_data: Whether it is the model of a run on the data set that it is to be trained on, as far as the settings
+            beside it tell, and those of the runs before.
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a hash is not one.
+    """
+
+    file: str
+    sha256: str
+    vocabulary_sha256: str
+    same_data: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("file", "sha256", "vocabulary_sha256"):
+            validation.instance(f"{_FIELD}.{name}", getattr(self, name), str, "a text")
+        validation.instance(f"{_FIELD}.same_data", self.same_data, bool, "pass True or False")
+        for name in ("sha256", "vocabulary_sha256"):
+            value = getattr(self, name)
+            if len(value) != _HASH_DIGITS or set(value) - set("0123456789abcdef"):
+                raise InputValueError(f"{_FIELD}.{name}={value!r:.80} must be a SHA-256 in hexadecimal digits.")
+
+
+def given(file: str, *, dataset: str) -> InitialModel:
+    """Returns the initial model in a file, whose vocabulary is beside it.
+
+    Args:
+        file: The `model.safetensors` of a run, beside its `vocabulary.json`.
+        dataset: The data set of the run that is to start from it, as its settings name it.
+
+    Raises:
+        InputValueError: If one of the two files is missing or damaged.
+    """
+    path = pathlib.Path(file)
+    try:
+        digest = file_hash(path)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputValueError(
+            f"{_FIELD}={file!r} cannot be read ({reason}): name the model.safetensors of a run's folder."
+        ) from error
+    return InitialModel(
+        file=file,
+        sha256=digest,
+        vocabulary_sha256=vocabulary_hash(vocabulary_of(path)),
+        same_data=_trained_on(path.parent, dataset),
+    )
+
+
+def vocabulary_of(path: pathlib.Path) -> list[str]:
+    """Returns the words of a model, from the `vocabulary.json` beside it.
+
+    Raises:
+        InputValueError: If it is missing, or is not a list of different words.
+    """
+    beside = path.parent / VOCABULARY
+    try:
+        words = strict_json.loads(beside.read_text(encoding="utf-8"))
+        if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+            raise ValueError("it is not a list of words")
+        if len(set(words)) < len(words):
+            raise ValueError("it has a word twice")
+        # Half of a surrogate pair is no text, and could not be written again.
+        "".join(words).encode()
+        return words
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputValueError(
+            f"{_FIELD}={str(path)!r} needs {VOCABULARY} beside it, the words that it knows, which cannot be read: "
+            f"{reason}."
+        ) from error
+
+
+def vocabulary_hash(words: Sequence[str]) -> str:
+    """Returns a hash of words in their order.
+
+    Example:
+        >>> vocabulary_hash(["the", "of"])[:8]
+        '16078a63'
+    """
+    return hashlib.sha256(json.dumps(list(words)).encode()).hexdigest()
+
+
+def of_settings(settings: Mapping[str, Any]) -> InitialModel | None:
+    """Returns the initial model that the `settings` of a `run.json` name; `None` if they name none.
+
+    Raises:
+        InputValueError: If the entry is damaged.
+    """
+    stored = settings.get(_FIELD)
+    if stored is None:
+        return None
+    try:
+        return InitialModel(**stored)
+    except (TypeError, InputTypeError, InputValueError) as error:
+        raise InputValueError(f"{_FIELD} in the settings of run.json is damaged: {error}") from error
+
+
+def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns the parameters in the file of an initial model, in order.
+
+    Args:
+        named: The model, for the message.
+        content: The file.
+        expected: Parameters of the shapes and types of the model that is to start from it.
+
+    Raises:
+        InputValueError: If the file holds no such parameters, or one of them is not finite.
+    """
+    try:
+        tensors = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise refused(named, f"is not a model that tff-mf train wrote: {error}") from error
+    if sorted(tensors) != sorted(map(str, range(len(expected)))):
+        raise refused(named, f"has {len(tensors)} tensors, and the model has {len(expected)}, by number")
+    found = [tensors[str(index)] for index in range(len(expected))]
+    for index, (value, own) in enumerate(zip(found, expected, strict=True)):
+        if (value.shape, value.dtype) != (own.shape, own.dtype):
+            raise refused(
+                named,
+                f"has {value.dtype} {list(value.shape)} as its tensor {index}, and the model that knows its words has "
+                f"{own.dtype} {list(own.shape)}: take the settings model, vocab_size, embedding_size and units that it "
+                "was trained with",
+            )
+        if not np.isfinite(value).all():
+            raise refused(named, f"has a number that is not finite in its tensor {index}")
+    return found
+
+
+def refused(named: InitialModel, reason: str) -> InputValueError:
+    """Returns the error that names an initial model and the reason to refuse it."""
+    return InputValueError(f"{_FIELD}={named.file!r} {reason}.")
+
+
+def _trained_on(folder: pathlib.Path, dataset: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Returns whether a folder is that of a run on a data set, or of one that started from the model of such a run."""
+    settings, place = folder / SETTINGS_TOML, os.path.realpath(folder)
+    if not settings.is_file() or place in seen:
+        return False
+    try:
+        run = tomllib.loads(settings.read_text(encoding="utf-8")).get("run", {})
+        if _named(run.get("dataset", DEFAULT_DATASET)) == _named(dataset):
+            return True
+        before = run.get(_FIELD)
+        return before is not None and _trained_on(pathlib.Path(before).parent, dataset, seen | {place})
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        # Nobody can tell what it was trained on: the worse case is supposed.
+        return True
+
+
+def _named(dataset: str) -> str:
+    kind, separator, file = dataset.partition(":")
+    return f"{kind}:{os.path.realpath(file)}" if separator else dataset

@@ -1,0 +1,161 @@
+"""Measures a model on any number of sentences: the metrics of TFF's task, without padding and without TFF's worker."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+_stackoverflow = tff.simulation.baselines.stackoverflow
+
+SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
+METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_without_out_of_vocab_or_end_of_sentence")
+ACCURACY = METRICS[-1]
+# Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
+_WORDS = {"conv": 2048, "lstm": 4096}
+_SAFE_LOGIT = 60.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """Some sentences as a model takes them.
+
+    Attributes:
+        words: int32 `[sentences, 21]`: beginning of sentence, at most 20 words, end of sentence if there is room,
+            padding.
+        lengths: int32 `[sentences]`: how many words are to be predicted, 1 to 20.
+    """
+
+    words: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a model reached on some sentences.
+
+    Attributes:
+        metrics: Loss per word and accuracies, by the names of `METRICS`; 0 where no word counts, as in Keras.
+        sentences: How many sentences these were.
+    """
+
+    metrics: dict[str, float]
+    sentences: int
+
+
+class Evaluator:
+    """Evaluates a model: the loss per word and the accuracies of TFF's StackOverflow task, which mask padding.
+
+    Sentences are sorted by length, in batches of one length each, so that no padding is computed. Sums are exact for
+    accuracies (TFF's are float32, and lose words beyond 2^24), and float64 for the loss.
+
+    Args:
+        architecture: That of the model, which decides how large a batch is.
+        build: Makes the Keras model, from words to logits.
+        vocabulary: The words that it knows.
+    """
+
+    def __init__(self, architecture: str, build: Callable[[], tf.keras.Model], vocabulary: Sequence[str]) -> None:
+        self._words_of_batch = _WORDS[architecture]
+        special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
+        self._tokenize = _tokenizer(vocabulary, special)
+        self._model = build()
+        self._counts = _counter(self._model, special)
+
+    def tokens(self, chunks: Iterable[Sequence[bytes]]) -> Iterator[Tokens]:
+        """Yields serialized examples as words, chunk by chunk, as TFF's preprocessing makes them of `tokens`."""
+        for chunk in chunks:
+            words, lengths = self._tokenize(tf.constant(list(chunk)))
+            yield Tokens(words=words.numpy(), lengths=lengths.numpy())
+
+    def measure(self, weights: Sequence[np.ndarray], chunks: Iterable[Tokens]) -> Measured:
+        """Returns the metrics of a model.
+
+        Args:
+            weights: Its trainable weights, in Keras' order.
+            chunks: Sentences; each chunk is sorted by itself, so that one chunk is in memory at a time.
+        """
+        for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
+            variable.assign(weight)
+        sentences, total = 0, np.zeros(7)
+        for chunk in chunks:
+            sentences += len(chunk.lengths)
+            # Collected before they are read, so that TensorFlow need not wait for Python.
+            found = [self._counts(batch) for batch in _batches(chunk, self._words_of_batch)]
+            total += np.sum([each.numpy() for each in found], axis=0)
+        sums, words = total[:4], total[[4, 4, 5, 6]]
+        values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
+        return Measured(metrics=dict(zip(METRICS, map(float, values), strict=True)), sentences=sentences)
+
+
+def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
+    """Yields the sentences of a chunk in batches of one length, with the word after each: int32 `[n, length + 1]`."""
+    for length in range(1, SEQUENCE_LENGTH + 1):
+        found = chunk.words[chunk.lengths == length, : length + 1]
+        at_once = max(1, words // length)
+        for start in range(0, len(found), at_once):
+            yield found[start : start + at_once]
+
+
+def _tokenizer(vocabulary: Sequence[str], special: Any) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))
+    table = tf.lookup.StaticVocabularyTable(initial, num_oov_buckets=len(special.out_of_vocab))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize(examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        texts = tf.io.parse_example(examples, {"tokens": tf.io.FixedLenFeature([], tf.string)})["tokens"]
+        split = tf.strings.split(texts, sep=" ")[:, :SEQUENCE_LENGTH]
+        found = split.with_values(tf.cast(table.lookup(split.values) + 1, tf.int32))
+        lengths = tf.cast(found.row_lengths(), tf.int32)
+        padded = found.to_tensor(default_value=special.padding, shape=[None, SEQUENCE_LENGTH])
+        # One beyond the last column of a sentence that fills all of them: no end of sentence then.
+        ended = padded + tf.one_hot(lengths, SEQUENCE_LENGTH, on_value=special.end_of_sentence, dtype=tf.int32)
+        begin = tf.fill([tf.size(texts), 1], special.beginning_of_sentence)
+        return tf.concat([begin, ended], axis=1), tf.minimum(lengths + 1, SEQUENCE_LENGTH)
+
+    return tokenize
+
+
+def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:
+    """Returns the function from a batch to its sum of losses, its three numbers of hits, and of words that count."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def counts(batch: tf.Tensor) -> tf.Tensor:
+        logits = model(batch[:, :-1], training=False)
+        logits = tf.reshape(logits, [-1, logits.shape[-1]])
+        targets = tf.reshape(batch[:, 1:], [-1])
+        largest = tf.reduce_max(logits, axis=1)
+        of_target = tf.gather(logits, targets, batch_dims=1)
+        losses = _log_sums(logits, largest) - of_target
+        hits = _hits(logits, targets, of_target >= largest)
+        known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
+        counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
+        of_hits = [tf.math.count_nonzero(hits & each) for each in counted]
+        of_words = [tf.math.count_nonzero(each) for each in counted]
+        loss = tf.reduce_sum(tf.cast(losses, tf.float64))
+        return tf.stack([loss, *(tf.cast(each, tf.float64) for each in (*of_hits, *of_words))])
+
+    return counts
+
+
+def _log_sums(logits: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
+    """Returns the logarithms of the sums of exponentials, `[words]`; `largest` is the largest logit of each word."""
+    return tf.cond(
+        # No sum of a billion such exponentials overflows or vanishes: a pass over all logits is spared.
+        tf.reduce_all(tf.abs(largest) < _SAFE_LOGIT),
+        lambda: tf.math.log(tf.reduce_sum(tf.exp(logits), axis=1)),
+        lambda: largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=1)),
+    )
+
+
+def _hits(logits: tf.Tensor, targets: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """Returns where the target is the first of the largest logits, which is what an accuracy counts.
+
+    Only candidates, whose logit is a largest one, need the argmax, which takes longer than all else.
+    """
+    rows = tf.where(candidates)
+    guessed = tf.argmax(tf.gather_nd(logits, rows), axis=1, output_type=tf.int32)
+    right = tf.cast(guessed == tf.gather_nd(targets, rows), tf.int32)
+    return tf.scatter_nd(rows, right, tf.shape(targets, tf.int64)) > 0

@@ -1,0 +1,183 @@
+"""Initial values that a worker need not compute: results are the same, and no variable is read without a value."""
+
+import collections
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_mf import aggregators
+from tff_mf.aggregators.computations import forms, initializers
+
+VARIABLES = 2
+
+
+def run(computation, value):
+    """The result of a computation of one number, executed as a worker does it: initializations first."""
+    parts = tff.framework.serialize_computation(computation).tensorflow
+    graph_def = tf.compat.v1.GraphDef()
+    parts.graph_def.Unpack(graph_def)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.import_graph_def(graph_def, name="")
+        session.run(parts.initialize_op)
+        return session.run(parts.result.tensor.tensor_name, {parts.parameter.tensor.tensor_name: value})
+
+
+def initialized(computation):
+    """The names of what the initialization of a computation runs."""
+    parts = tff.framework.serialize_computation(computation).tensorflow
+    graph_def = tf.compat.v1.GraphDef()
+    parts.graph_def.Unpack(graph_def)
+    return set({node.name: node for node in graph_def.node}[parts.initialize_op].input)
+
+
+def step(kind, variable, other, x):
+    """One step of a program, which returns what it has read."""
+    if kind == "assign":
+        variable.assign(x * 2.0)
+    elif kind == "copy":
+        variable.assign(other.read_value() + 1.0)
+    elif kind == "add":
+        variable.assign_add(x)
+    elif kind == "read":
+        return variable.read_value()
+    elif kind == "assign in a branch":
+        tf.cond(x > 0.0, lambda: variable.assign(x).read_value(), lambda: tf.constant(0.0))
+    elif kind == "read in a branch":
+        return tf.cond(x > 0.0, lambda: tf.constant(7.0), variable.read_value)
+    elif kind == "assign in a loop":
+        tf.while_loop(lambda i: tf.cast(i, tf.float32) < x, lambda i: (variable.assign(x), i + 1)[1:], [0])
+    elif kind == "add in a loop":
+        tf.while_loop(lambda i: i < 3, lambda i: (variable.assign_add(x), i + 1)[1:], [0])
+    return tf.constant(0.0)
+
+
+KINDS = (
+    *("assign", "copy", "add", "read", "assign in a branch", "read in a branch", "assign in a loop", "add in a loop"),
+)
+PROGRAMS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, VARIABLES - 1)), min_size=1, max_size=5)
+
+
+def compiled(program, initial_from_other):
+    @tff.tensorflow.computation(np.float32)
+    def computation(x):
+        first = tf.Variable(3.0)
+        second = tf.Variable(first.initial_value * 5.0 if initial_from_other else 5.0)
+        variables = (first, second)
+
+        @tf.function(autograph=False)
+        def steps(x):
+            read = [step(kind, variables[index], variables[1 - index], x) for kind, index in program]
+            return tf.add_n([*read, *(each.read_value() for each in variables)])
+
+        return steps(x)
+
+    return forms._ready(computation)
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(program=PROGRAMS, initial_from_other=st.booleans())
+def test_programs_have_the_same_results(program, initial_from_other):
+    whole = compiled(program, initial_from_other)
+    lean = initializers.without_overwritten(whole)
+    for value in (-1.0, 2.0):
+        assert run(lean, value) == run(whole, value)
+    spared = len(initialized(whole)) - len(initialized(lean))
+    first = {index: kind for kind, index in reversed(program)}
+    copied = {1 - index for kind, index in program if kind == "copy"}
+    surely = [index for index, kind in first.items() if kind == "assign" and index not in copied]
+    assert spared >= len(surely)
+    # A worker takes two graphs of one number for the same.
+    numbers = [tff.framework.serialize_computation(each).tensorflow.cache_key.id for each in (whole, lean)]
+    assert (numbers[0] == numbers[1]) == (spared == 0)
+
+
+@pytest.mark.parametrize("kind", ["add", "read", "assign in a branch", "read in a branch", "assign in a loop"])
+def test_a_variable_that_may_be_read_first_keeps_its_initial_value(kind):
+    whole = compiled([(kind, 0), ("assign", 0)], False)
+    kept = initialized(initializers.without_overwritten(whole))
+    assert kept == initialized(whole)
+
+
+def test_a_variable_with_two_handles_keeps_its_initial_value():
+    """Of one handle alone, the assignment would come first."""
+    proto = tff.framework.serialize_computation(compiled([("assign", 0), ("assign", 1)], False))
+    graph_def = tf.compat.v1.GraphDef()
+    proto.tensorflow.graph_def.Unpack(graph_def)
+    handles = [node for node in graph_def.node if node.op == "VarHandleOp"]
+    assert len(handles) == VARIABLES
+    for handle in handles:
+        handle.attr["shared_name"].s = b"shared"
+    proto.tensorflow.graph_def.Pack(graph_def)
+    whole = tff.framework.deserialize_computation(proto)
+    assert initialized(initializers.without_overwritten(whole)) == initialized(whole)
+
+
+class _FromSeven(tf.keras.metrics.Metric):
+    """A metric whose state does not begin with zero."""
+
+    def __init__(self, name="from_seven", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self._sum = self.add_weight("sum", initializer=tf.keras.initializers.Constant(7.0))
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self._sum.assign_add(tf.reduce_sum(y_true))
+
+    def result(self):
+        return self._sum.read_value()
+
+
+def build_model():
+    words = tf.keras.layers.Input(shape=(2,), dtype=tf.string)
+    numbers = tf.keras.layers.StringLookup(vocabulary=["a", "b", "c"])(words)
+    hidden = tf.keras.layers.Embedding(4, 3)(numbers)
+    hidden = tf.keras.layers.LSTM(3)(hidden)
+    hidden = tf.keras.layers.BatchNormalization(momentum=0.5)(hidden)
+    return tff.learning.models.from_keras_model(
+        tf.keras.Model(words, tf.keras.layers.Dense(1)(hidden)),
+        tf.keras.losses.MeanSquaredError(),
+        input_spec=(tf.TensorSpec([None, 2], tf.string), tf.TensorSpec([None, 1], tf.float32)),
+        metrics=[_FromSeven()],
+    )
+
+
+def test_a_model_with_tables_and_batch_normalization_trains_as_before(monkeypatch):
+    data = [
+        tf.data.Dataset.from_tensor_slices(([["a", "b"], ["c", "d"]], [[float(client)], [1.0]])).batch(1)
+        for client in range(3)
+    ]
+    numbers, spared = [], initializers.without_overwritten
+
+    def counted(computation):
+        found = spared(computation)
+        numbers.append(len(initialized(computation)) - len(initialized(found)))
+        return found
+
+    results = []
+    for replaced in (lambda computation: computation, counted):
+        monkeypatch.setattr(forms.initializers, "without_overwritten", replaced)
+        with aggregators.resident_context():
+            process = tff.learning.algorithms.build_unweighted_fed_avg(
+                build_model, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1)
+            )
+            model = process.get_model_weights(process.initialize())
+            fixed = collections.OrderedDict(
+                (part, [np.full(each.shape, 0.1, np.float32) for each in getattr(model, part)])
+                for part in ("trainable", "non_trainable")
+            )
+            state = process.set_model_weights(process.initialize(), tff.learning.models.ModelWeights(**fixed))
+            for _ in range(2):
+                output = process.next(state, data)
+                state = output.state
+            weights = process.get_model_weights(state)
+            results.append([np.asarray(each) for each in (*weights.trainable, *weights.non_trainable)])
+            results[-1].append(np.asarray(output.metrics["client_work"]["train"]["from_seven"]))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    # All weights, and neither the metric's state nor the table.
+    assert numbers == [len(results[0]) - 1]
+    # Of three clients, whose metrics TFF adds up.
+    assert results[0][-1] == 3 * 7.0 + sum(client + 1.0 for client in range(3))

@@ -1,0 +1,222 @@
+"""What a model is measured on, and that the metrics are those of TFF's task."""
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow_federated")
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf.experiments.configuration import presets
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.datasets import _example_proto, _sql_file, sentences, sqlite
+from tff_mf.experiments.run_folder.metrics import smoothed
+from tff_mf.experiments.training import evaluation, measurement, task
+
+VOCABULARY = [f"w{number}" for number in range(12)]
+LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
+_baselines = tff.simulation.baselines
+
+
+def text(rng, length):
+    # Two of 14 words are unknown; two spaces make an empty word, which TFF's preprocessing keeps.
+    words = [f"w{number}" for number in rng.integers(0, 14, length)]
+    return " ".join(words) + ("  w1" if length == 2 else "")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Test clients with 1, 2, … 9 sentences, and one client of each other split."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "data.sqlite"
+    sizes = {("a", "train"): 2, ("b", "heldout"): 7, **{(f"c{size}", "test"): size for size in range(1, 10)}}
+
+    def example():
+        return {**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text(rng, rng.choice(LENGTHS))}
+
+    _sql_file.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
+    return path
+
+
+def tokens_of(chunks):
+    return [_example_proto.strings(example, "tokens")[0] for chunk in chunks for example in chunk]
+
+
+def of_tff(data):
+    return sqlite.load(data).test.create_tf_dataset_from_all_clients(seed=0)
+
+
+def evaluator(architecture):
+    config = ModelConfig(architecture=architecture, vocab_size=12, embedding_size=3, units=4)
+    return evaluation.Evaluator(
+        architecture, lambda: task.build_keras_model(config, vocabulary=VOCABULARY, seed=0), VOCABULARY
+    )
+
+
+def test_sentences_are_in_the_order_of_the_papers_code(data):
+    expected = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
+    assert len(set(expected)) > 20
+    assert sentences.number(data, "test") == len(expected) == 45
+    for size in (1, 7, 100):
+        assert tokens_of(sentences.chunks(data, "test", size=size)) == expected
+        assert tokens_of(sentences.chunks(data, "test", skip=10, most=20, size=size)) == expected[10:30]
+    assert [len(chunk) for chunk in sentences.chunks(data, "test", skip=5, size=16)] == [16, 16, 8]
+    assert list(sentences.chunks(data, "test", skip=45)) == []
+
+
+def test_words_are_those_of_tffs_preprocessing(data):
+    spec = _baselines.ClientSpec(num_epochs=1, batch_size=45, shuffle_buffer_size=1)
+    preprocess = _baselines.stackoverflow.word_prediction_preprocessing.create_preprocess_fn(spec, VOCABULARY)
+    words, targets = preprocess(of_tff(data)).get_single_element()
+    found = list(evaluator("conv").tokens(sentences.chunks(data, "test", size=8)))
+    np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, :-1], words)
+    np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, 1:], targets)
+    lengths = np.concatenate([each.lengths for each in found])
+    np.testing.assert_array_equal(lengths, np.count_nonzero(targets, axis=1))
+    assert {2, 19, 20} <= set(lengths)
+
+
+def by_keras(model, words):
+    """Returns TFF's own metrics on padded sentences."""
+    special = _baselines.stackoverflow.word_prediction_preprocessing.get_special_tokens(len(VOCABULARY))
+    masks = ([special.padding], [special.padding, *special.out_of_vocab])
+    masks += ([*masks[1], special.end_of_sentence],)
+    logits, targets = model(words[:, :-1]), words[:, 1:]
+    loss = tf.keras.metrics.SparseCategoricalCrossentropy(from_logits=True, ignore_class=special.padding)
+    found = [loss, *(_baselines.keras_metrics.MaskedCategoricalAccuracy(masked_tokens=mask) for mask in masks)]
+    for metric in found:
+        metric.update_state(targets, logits)
+    return dict(zip(evaluation.METRICS, (float(metric.result()) for metric in found), strict=True))
+
+
+@pytest.mark.parametrize("architecture", ["conv", "lstm"])
+def test_metrics_are_those_of_tff(data, architecture):
+    tested = evaluator(architecture)
+    kept = list(tested.tokens(sentences.chunks(data, "test")))
+    model, rng = tested._model, np.random.default_rng(1)
+    shapes = [variable.shape for variable in model.trainable_variables]
+    kinds = {
+        "random": [rng.normal(size=shape, scale=2.0).astype(np.float32) for shape in shapes],
+        # All logits are equal, and the first one is taken: padding, which is never right.
+        "constant": [np.zeros(shape, np.float32) for shape in shapes],
+        "not finite": [np.full(shape, np.nan, np.float32) for shape in shapes],
+    }
+    # The bias alone decides, and two known words share the largest logit: the first of them is taken.
+    bias = np.zeros(shapes[-1], np.float32)
+    bias[[3, 5]] = 4.0
+    kinds["far from zero"] = [*kinds["random"][:-1], kinds["random"][-1] - 2000.0]
+    kinds["tied"] = [*kinds["constant"][:-1], bias]
+    for kind, weights in kinds.items():
+        found = tested.measure(weights, kept)
+        expected = by_keras(model, kept[0].words)
+        assert found.sentences == 45
+        assert found.metrics == pytest.approx(expected, rel=1e-5, nan_ok=True), kind
+        if kind in ("random", "tied"):
+            assert 0 < found.metrics["accuracy"] < 1
+    several = tested.measure(kinds["random"], tested.tokens(sentences.chunks(data, "test", size=4)))
+    assert several.metrics == pytest.approx(tested.measure(kinds["random"], kept).metrics, rel=1e-6)
+    assert tested.measure(kinds["random"], []).metrics == dict.fromkeys(evaluation.METRICS, 0.0)
+
+
+def test_one_chunk_is_in_memory_at_a_time(data):
+    read = []
+
+    def chunks():
+        for chunk in sentences.chunks(data, "test", size=9):
+            read.append(len(chunk))
+            yield chunk
+
+    streamed = evaluator("conv").tokens(chunks())
+    for number, chunk in enumerate(streamed, start=1):
+        assert (len(read), len(chunk.lengths)) == (number, 9)
+
+
+def measured(data, weights=None, history=(), **settings):
+    """Returns which sentences are measured while a run trains and at its end, and the fields of its summary."""
+    seen = []
+
+    def measure(weights, chunks):
+        texts = [text for chunk in chunks for text in chunk.words]
+        seen.append(texts)
+        values = dict.fromkeys(evaluation.METRICS, len(texts) / 100)
+        return evaluation.Measured(metrics=values, sentences=len(texts))
+
+    fake = types.SimpleNamespace(
+        tokens=lambda chunks: (
+            evaluation.Tokens(words=tokens_of([chunk]), lengths=np.ones(len(chunk))) for chunk in chunks
+        ),
+        measure=measure,
+    )
+    built = measurement.build_measurement(
+        TrainingSettings(**settings), data, types.SimpleNamespace(build_evaluator=lambda: fake)
+    )
+    weights = types.SimpleNamespace(trainable=[])
+    curve = {"round": 5, **built.evaluate(weights)}
+    return built.conclude(weights, [curve]), seen
+
+
+def test_validation_and_test_sentences_are_those_of_the_papers(data):
+    everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
+    summary, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples="all")
+    assert seen == [everything[:11], everything[11:]]
+    assert (summary["validation_accuracy"], summary["accuracy"]) == (0.11, 0.34)
+    assert (summary["test_sentences"], summary["validation_sentences"], summary["validation_split"]) == (34, 11, "test")
+    _, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples=5)
+    assert seen[1] == everything[11:16]
+
+
+def test_heldout_clients_validate_where_a_data_set_has_them(data):
+    everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
+    heldout = tokens_of(sentences.chunks(data, "heldout"))
+    summary, seen = measured(data, evaluation_examples=4)
+    assert seen == [heldout[:4], everything]
+    assert (summary["validation_split"], summary["validation_sentences"]) == ("heldout", 4)
+
+
+def test_a_run_of_an_earlier_release_is_measured_as_it_began(data):
+    everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
+    summary, seen = measured(data, evaluation_examples=4, earlier_metrics=True)
+    assert seen == [everything[:4], tokens_of(sentences.chunks(data, "heldout", most=4))]
+    assert summary == {"accuracy": 0.04, "loss": 0.04, "validation_accuracy": 0.04}
+    settings = TrainingSettings(earlier_metrics=True)
+    assert not {"validation_split", "test_examples", "earlier_metrics"} & settings.to_dict().keys()
+    assert TrainingSettings.from_dict(settings.to_dict()) == settings
+    now = dataclasses.replace(settings, earlier_metrics=False, test_examples="all")
+    assert TrainingSettings.from_dict(now.to_dict()) == now
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"validation_split": "test", "evaluation_examples": 45}, "evaluation_examples=45 leaves no test sentences"),
+        ({"validation_split": "train"}, "validation_split"),
+        ({"test_examples": "some"}, "test_examples='some' must be a whole number or 'all'"),
+        ({"test_examples": 0}, "test_examples"),
+    ],
+)
+def test_settings_that_leave_nothing_to_measure_are_refused(data, settings, named):
+    with pytest.raises(tff_mf.InputError, match=named):
+        measured(data, **settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["choquette2023-banded", "kairouz2021-dp-ftrlm", "mcmahan2024-blt", "denisov2022-tree-full"]
+)
+def test_presets_of_the_papers_test_on_all_but_the_validation_sentences(name):
+    values = presets.load(name).layer.values
+    assert (values["validation_split"], values["evaluation_examples"]) == ("test", 10_000)
+    assert values["test_examples"] == "all"
+
+
+def test_the_papers_smooth_over_400_rounds_of_2052():
+    curve = [(number, float(number > 1652)) for number in (*range(20, 2052, 20), 2052)]
+    assert smoothed(curve) == 1.0
+    assert smoothed([(1652, 0.0), (1653, 1.0), (2052, 1.0)]) == 1.0
+    # Shorter runs: the last fifth; a single round is its own mean.
+    assert smoothed([(80, 0.0), (81, 1.0), (100, 1.0)]) == 1.0
+    assert smoothed([(1, 0.25)]) == 0.25

@@ -1,0 +1,228 @@
+"""A run that starts from a given model: which models are refused, what the report says, and how it is resumed."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import types
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow_federated")
+
+import safetensors.numpy
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.configuration.settings import TrainingSettings
+from tff_mf.experiments.run_folder import initial_model as named_models
+from tff_mf.experiments.training import initial_model, preparation
+
+from . import test_no_false_alarm as stand_in
+
+WORDS = ["the", "of", "a"]
+TENSORS = {"0": np.arange(6, dtype=np.float32).reshape(2, 3), "1": np.ones(3, np.float32)}
+
+
+def written(folder, tensors=TENSORS, words=WORDS, run=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors))
+    (folder / "vocabulary.json").write_text(json.dumps(words))
+    if run is not None:
+        (folder / "configuration.toml").write_text(run)
+    return folder / "model.safetensors"
+
+
+def expected(tensors=TENSORS):
+    return types.SimpleNamespace(trainable=[np.zeros_like(each) for each in tensors.values()], non_trainable=[])
+
+
+def read(path, folder, vocab_size=3):
+    return initial_model.read(named_models.given(str(path), dataset="pydoc"), folder, vocab_size)
+
+
+def test_a_model_is_read_with_its_words_and_kept(tmp_path):
+    path, run = written(tmp_path / "before"), tmp_path / "run"
+    run.mkdir()
+    found = read(path, run)
+    assert found.vocabulary == WORDS
+    for value, own in zip(found.weights(expected()).trainable, TENSORS.values(), strict=True):
+        np.testing.assert_array_equal(value, own)
+    initial_model.keep(found, run)
+    path.unlink()
+    # The copy is enough, and is the one that the settings name.
+    assert initial_model.read(found.named, run, 3) == found
+    assert (
+        TrainingSettings.from_dict(
+            json.loads(json.dumps(TrainingSettings(initial_model=found.named).to_dict()))
+        ).initial_model
+        == found.named
+    )
+    assert "initial_model" not in TrainingSettings().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "named"),
+    [
+        ({"0": TENSORS["0"]}, "has 1 tensors, and the model has 2"),
+        ({"0": TENSORS["0"], "two": TENSORS["1"]}, "has 2 tensors, and the model has 2, by number"),
+        ({"0": TENSORS["0"].T, "1": TENSORS["1"]}, r"float32 \[3, 2\] as its tensor 0.* has float32 \[2, 3\]: take"),
+        ({"0": TENSORS["0"].astype(np.float64), "1": TENSORS["1"]}, "has float64"),
+        ({"0": TENSORS["0"], "1": np.full(3, np.nan, np.float32)}, "not finite in its tensor 1"),
+    ],
+)
+def test_a_model_of_other_settings_is_refused(tmp_path, tensors, named):
+    with pytest.raises(tff_mf.InputError, match=f"^initial_model=.*{named}"):
+        read(written(tmp_path, tensors), tmp_path).weights(expected())
+
+
+def test_what_is_not_a_model_is_refused(tmp_path):
+    path = written(tmp_path)
+    path.write_bytes(b"no model")
+    with pytest.raises(tff_mf.InputError, match="is not a model that tff-mf train wrote"):
+        read(path, tmp_path).weights(expected())
+    with pytest.raises(tff_mf.InputError, match=r"initial_model=.*No such file.*name the model\.safetensors"):
+        named_models.given(str(tmp_path / "nothing"), dataset="pydoc")
+    with pytest.raises(tff_mf.InputError, match="knows 3 words: take vocab_size=3"):
+        read(written(tmp_path), tmp_path, vocab_size=2)
+
+
+@pytest.mark.parametrize("text", [None, "{}", "[]", '["a", 1]', '["a", "a"]', '["\\ud800"]', "["])
+def test_a_model_without_its_words_is_refused(tmp_path, text):
+    path = written(tmp_path)
+    words = tmp_path / "vocabulary.json"
+    words.unlink() if text is None else words.write_text(text)
+    with pytest.raises(tff_mf.InputError, match=r"^initial_model=.* needs vocabulary\.json beside it"):
+        named_models.given(str(path), dataset="pydoc")
+
+
+def test_a_file_that_changed_after_the_start_is_refused(tmp_path):
+    path = written(tmp_path)
+    named = named_models.given(str(path), dataset="pydoc")
+    (tmp_path / "vocabulary.json").write_text(json.dumps(["of", "the", "a"]))
+    with pytest.raises(tff_mf.InputError, match="has another vocabulary than at the start"):
+        initial_model.read(named, tmp_path, 3)
+    written(tmp_path, {**TENSORS, "1": np.zeros(3, np.float32)})
+    with pytest.raises(tff_mf.InputError, match="is another model than at the start"):
+        initial_model.read(named, tmp_path, 3)
+    path.unlink()
+    with pytest.raises(tff_mf.InputError, match="and the run has no copy of it"):
+        initial_model.read(named, tmp_path, 3)
+
+
+@pytest.mark.parametrize("entry", [3, {"file": "a"}, {"file": "a", "sha256": "0", "vocabulary_sha256": "0" * 64}])
+def test_a_damaged_entry_is_refused_by_name(entry):
+    with pytest.raises(tff_mf.InputError, match=r"initial_model in the settings of run\.json is damaged"):
+        named_models.of_settings({"initial_model": entry})
+
+
+def test_a_model_of_the_same_data_is_known_by_the_settings_beside_it(tmp_path):
+    def same(dataset, run):
+        return named_models.given(str(written(tmp_path / "run", run=run)), dataset=dataset).same_data
+
+    assert same("pydoc", "[run]\nrounds = 3\n")
+    assert same("pydoc", '[run]\ndataset = "pydoc"\n')
+    assert not same("pydoc", '[run]\ndataset = "stackoverflow"\n')
+    assert same(f"sqlite:{tmp_path}/x/../a", f'[run]\ndataset = "sqlite:{tmp_path}/a"\n')
+    # What cannot be read may be of the same data.
+    assert same("stackoverflow", "[run")
+    assert same("stackoverflow", "run = 3\n")
+    # A run on other data that itself started from a run on these.
+    first = written(tmp_path / "first", run='[run]\ndataset = "pydoc"\n')
+    assert same("pydoc", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{first}"\n')
+    assert not same("sqlite:b", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{tmp_path}/run/model"\n')
+    (tmp_path / "run" / "configuration.toml").unlink()
+    assert not same("pydoc", None)
+
+
+@dataclasses.dataclass
+class Task:
+    """Stands for the task of a run, as `test_no_false_alarm.build_task`, with a model of two tensors."""
+
+    preprocess_train: object
+    build_evaluation: object
+    initial_weights: object
+    parameters: int = 9
+
+
+@pytest.fixture
+def train(small_data, tmp_path, monkeypatch):
+    """A function that trains from a model, is interrupted, loses the file and goes on; and the models it began with."""
+    started = []
+
+    class Recording(stand_in.Counting):
+        def set_model_weights(self, state, weights):
+            started.append([np.array(each) for each in weights.trainable])
+            return state
+
+    def build_task(settings, vocabulary):
+        made = stand_in.build_task(settings, WORDS)
+        assert vocabulary == WORDS
+        return Task(made.preprocess_train, made.build_evaluation, expected())
+
+    monkeypatch.setattr(preparation, "build_task", build_task)
+    monkeypatch.setattr(preparation, "build_process", lambda *given: (Recording(), stand_in.build_process(*given)[1]))
+    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+
+    def run(path, flags):
+        return stand_in.trained(
+            tmp_path / "run", small_data, [*flags.split(), "--initial-model", str(path)], between=path.unlink
+        )
+
+    return run, started, tmp_path / "run", small_data
+
+
+def test_a_run_from_a_public_model_says_so_and_is_resumed_without_the_file(train, tmp_path):
+    run, started, folder, _ = train
+    path = written(tmp_path / "public")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    done = run(path, "--mechanism identity")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    for model in started:
+        np.testing.assert_array_equal(model[0], TENSORS["0"])
+    assert json.loads((folder / "run.json").read_text())["settings"]["initial_model"]["sha256"] == digest
+    assert json.loads((folder / "vocabulary.json").read_text()) == WORDS
+    for answer, field in (("public", set()), ("none", {"initial model"}), ("private", {"pretraining"})):
+        (folder / "answers.json").write_text(
+            json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": answer})
+        )
+        report = reports.write_anew(folder)
+        assert {each["field"] for each in report["findings"] if each["severity"] == "critical"} == field
+        assert digest[:16] in (folder / "report.md").read_text()
+        assert ("ε≤" in report["headline"]) == (not field)
+    (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))
+    reports.write_anew(folder)
+    assert stand_in.alarms(folder) == []
+    with pytest.raises(tff_mf.InputError, match=r"initial_model=.* cannot be exported"):
+        bundles.read_source(folder)
+    # A copy that was exchanged is not the model of run.json.
+    written(tmp_path / "other", {**TENSORS, "1": np.zeros(3, np.float32)}).rename(folder / "initial_model.safetensors")
+    assert any("initial_model.safetensors is missing, or is not" in each for each in stand_in.alarms(folder))
+
+
+def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_path):
+    """The two guarantees compose, and the ε of the second alone is too small: nothing prints it."""
+    run, _, folder, data = train
+    path = written(tmp_path / "private", run=f'[run]\ndataset = "sqlite:{data}"\n')
+    done = run(path, "--mechanism identity")
+    assert "is of a run on the same data set: the two guarantees compose" in done.stderr
+    assert "NO ε CAN BE STATED: initial model: " in done.stdout
+    assert "ε≤" not in done.stdout
+    (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))
+    for realised in (False, True):
+        headline = reports.build(folder, realised=realised)["headline"]
+        assert headline.startswith("NO ε CAN BE STATED")
+        assert "on the same data set" in headline
+    assert json.loads((folder / "summary.json").read_text())["epsilon"] is None
+
+
+def test_a_wrong_file_is_refused_before_anything_is_written(tmp_path):
+    done = stand_in.invoke(
+        *("train", "--rounds", 4, "--clients-per-round", 1, "--delta", 1e-6, "--max-participations", 1),
+        *("--noise-multiplier", 1, "--initial-model", tmp_path / "nothing", "--out", tmp_path / "run"),
+    )
+    assert isinstance(done.exception, tff_mf.InputError)
+    assert "name the model.safetensors of a run's folder" in str(done.exception)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,390 @@
+"""The papers' tables as specifications: what they plan is what the papers say, at full size and at a fraction of it."""
+
+import json
+import math
+import pathlib
+import subprocess
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf.errors import InputError
+from tff_mf.experiments import cli, comparison
+from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling, _spec, _state_rows, specs
+from tff_mf.experiments.configuration import layers
+from tff_mf.experiments.configuration.layers import Layer
+from tff_mf.experiments.datasets import named_data, synthetic
+
+from . import test_cli
+
+SMALL = """
+title = "A small table"
+paper = "A paper, table 1"
+
+[run]
+rounds = 24
+clients_per_round = 20
+min_sep = 8
+max_participations = 3
+delta = 1e-6
+dataset = "synthetic"
+model = "conv"
+vocab_size = 100
+embedding_size = 4
+units = 4
+max_examples = 2
+batch_size = 2
+evaluate_every = 8
+evaluation_examples = 50
+
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "cache"))
+
+
+def written(tmp_path, text):
+    path = tmp_path / "table.toml"
+    path.write_text(SMALL + text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """The runs of every specification at full size."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TFF_MF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    found = {name: _spec.read(specs.path_of(name)) for name in specs.names()}
+    patch.undo()
+    return found
+
+
+def one(runs, label, **settings):
+    (found,) = [
+        run
+        for run in runs
+        if run.label == label and all(getattr(run.configuration, name) == value for name, value in settings.items())
+    ]
+    return found
+
+
+def test_every_specification_says_what_it_is_and_is_for_stackoverflow(full):
+    for name, runs in full.items():
+        about = _spec.about(specs.path_of(name))
+        assert about["title"]
+        assert about["paper"].startswith(("Kairouz", "Denisov", "Choquette-Choo", "McMahan"))
+        assert {run.configuration.dataset for run in runs} == {"stackoverflow"}
+        assert {run.configuration.units for run in runs} == {670}
+
+
+def test_tables_have_the_rows_of_the_papers(full):
+    sizes = {name: len(runs) for name, runs in full.items()}
+    assert sizes == {
+        "banded-table-4": 25,
+        "banded-table-5": 15,
+        "banded-table-6": 91,
+        "banded-table-7": 49,
+        "blt-table-1": 16,
+        "denisov-figure-6": 40,
+        "denisov-table-4": 200,
+        "kairouz-figure-13": 20,
+        "kairouz-table-4": 10,
+    }
+    # Choquette-Choo et al. (2023), table 4.
+    row = one(full["banded-table-4"], "Single-epoch MF", epsilon=4.0)
+    assert (row.configuration.cohort, row.configuration.server_learning_rate) == (167, 0.3460)
+    assert row.published["test_accuracy"] == 22.90
+    row = one(full["banded-table-4"], "Band MF", epsilon=2.0)
+    assert (row.configuration.cohort, row.configuration.server_learning_rate) == (1000, 0.5882)
+    assert row.published["test_accuracy"] == 23.19
+    # Table 5.
+    row = one(full["banded-table-5"], "Multi-epoch MF, no ampl.", epsilon=2.0)
+    assert (row.configuration.sampling, row.published["test_accuracy"]) == ("fixed_epochs", 23.24)
+    row = one(full["banded-table-5"], "Band MF, w/ ampl.", bands=18)
+    assert (row.configuration.server_learning_rate, row.published["epsilon"]) == (0.5882, 2.0)
+    assert row.configuration.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
+    # Kairouz et al. (2021), table 4.
+    row = one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03)
+    assert (row.configuration.server_learning_rate, row.configuration.clip_norm) == (0.1, 1.0)
+    assert row.published == {"test_accuracy": 18.49, "epsilon": 4.66}
+    # Denisov et al. (2022), table 4.
+    row = one(full["denisov-table-4"], "Optimal M = BC", noise_multiplier=0.341, seed=3)
+    run = row.configuration
+    assert (run.server_learning_rate, run.client_learning_rate, run.server_momentum) == (1.0, 1.0, 0.9)
+    # McMahan et al. (2024), table 1.
+    row = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
+    assert (row.published["test_accuracy"], row.published["max_loss"]) == (24.64, 11.80)
+    assert (row.optimized_for.max_participations, row.configuration.max_participations) == (1, 6)
+
+
+def test_a_blt_for_one_participation_has_the_published_loss(full):
+    row = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=2.0)
+    mechanism = row.optimized_for.build_mechanism()
+    schema = row.configuration.participation()
+    assert tff_mf.max_loss(mechanism, 2052, schema) == pytest.approx(row.published["max_loss"], rel=2e-3)
+    assert tff_mf.rms_loss(mechanism, 2052, schema) == pytest.approx(row.published["rms_loss"], rel=2e-3)
+
+
+@pytest.mark.parametrize(("label", "paper_counts", "we_count"), [("DP-FTRLM-C100", 11, 11), ("DP-FTRLM-C1000", 45, 44)])
+def test_epsilon_of_figure_13_is_the_papers(full, label, paper_counts, we_count):
+    """The paper converts ρ, and counts nine nodes of the tree for each of five epochs; the last has eight."""
+    run = one(full["kairouz-figure-13"], label, seed=0)
+    configuration = run.configuration
+    rho = configuration.privacy_plan(configuration.build_mechanism()).guarantee.zcdp_rho
+    assert rho == pytest.approx(we_count / (2 * configuration.noise_multiplier**2), rel=1e-6)
+    theirs = rho * paper_counts / we_count
+    converted = theirs + 2 * math.sqrt(theirs * math.log(1e6))
+    assert converted == pytest.approx(run.published["epsilon"], rel=3e-4)
+
+
+def test_every_table_is_valid_at_a_fraction_and_on_other_data(full):
+    for name, runs in full.items():
+        small = _spec.read(specs.path_of(name), dataset="synthetic", fraction=0.02)
+        assert len(small) == len(runs)
+        assert {run.configuration.dataset for run in small} == {"synthetic"}
+        for before, after in zip(runs, small, strict=True):
+            first, second = before.configuration, after.configuration
+            assert (second.epsilon, second.server_learning_rate) == (first.epsilon, first.server_learning_rate)
+            assert (second.cohort or 0) == (first.cohort or first.clients_per_round)
+            assert second.rounds < first.rounds / 8
+            assert before.name != after.name
+
+
+@hypothesis.given(
+    st.integers(2, 400), st.integers(1, 6), st.integers(0, 300), st.floats(0.001, 0.999), st.sampled_from([0.7, 3.0])
+)
+@hypothesis.settings(max_examples=40, deadline=None)
+def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction, sigma):
+    rounds = (k - 1) * min_sep + 1 + more
+    layer = Layer.of(
+        {
+            "rounds": rounds,
+            "min_sep": min_sep,
+            "max_participations": k,
+            "clients_per_round": 50,
+            "delta": 1e-6,
+            "mechanism": "tree-online",
+            "noise_multiplier": sigma,
+        },
+        "test",
+    )
+    before, after = layers.configuration(layer), layers.configuration(_scaling.scaled(layer, fraction))
+    assert after.max_participations == k
+    assert after.min_sep <= max(1, min_sep)
+    after.participation().check(after.rounds)
+    assert (
+        abs(after.rounds / rounds - after.min_sep / min_sep) <= 1 / rounds
+        or after.rounds == (k - 1) * after.min_sep + 1
+    )
+    small, large = (run.privacy_plan(run.build_mechanism()).guarantee for run in (after, before))
+    assert small.mu == pytest.approx(large.mu, rel=1e-6)
+
+
+def test_a_client_that_may_take_part_in_every_round_still_may():
+    values = {"rounds": 500, "min_sep": 1, "max_participations": 500, "clients_per_round": 100, "delta": 1e-6}
+    layer = Layer.of({**values, "mechanism": "identity", "noise_multiplier": 2.0}, "test")
+    small = layers.configuration(_scaling.scaled(layer, 0.02))
+    assert (small.rounds, small.min_sep, small.max_participations, small.clients_per_round) == (10, 1, 10, 2)
+    # √500 at full size and √10 here: the same noise over the sensitivity.
+    assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
+
+
+def test_what_was_made_smaller_is_said(tmp_path):
+    path = written(
+        tmp_path, '[[grid]]\nmechanism = "identity"\nepsilon = 2.0\nlabel = "X"\npublished = { accuracy = 3 }\n'
+    )
+    runs = _spec.read(path, fraction=0.25)
+    changed = _scaling.changes(runs)
+    assert changed["rounds"] == {"from": [24], "to": [6]}
+    assert changed["min_sep"] == {"from": [8], "to": [2]}
+    note = _scaling.in_words(0.25, changed)
+    level = _results.Level(
+        label="X",
+        privacy=("epsilon", 2.0),
+        best=[
+            _results.Finished(
+                label="X", privacy=("epsilon", 2.0), seed=0, rate=1.0, effective_rmse=0.1, accuracy=0.2,
+                validation_accuracy=0.2, history=[], statement="ε = 2",
+            )
+        ],
+        tried={1.0: 0.2},
+    )  # fmt: skip
+    about = {**_spec.about(path), "scaled": {"fraction": 0.25, "fields": changed, "note": note}}
+    result = _report.as_dict(
+        [level], planned=1, done=1, failed={}, about=about, published={("X", ("epsilon", 2.0), 1.0): runs[0].published}
+    )
+    page = _report.as_markdown(result)
+    assert "Run at 0.25 of the full size: rounds 24 → 6; min sep 8 → 2" in page
+    assert "Accuracies are not those of the paper" in page
+    assert "A small table. A paper, table 1" in page
+    assert "| accuracy 3 |" in page
+    assert json.loads(json.dumps(result))["specification"]["scaled"]["fraction"] == 0.25
+
+
+def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text('preset = "choquette2023-banded"\n[run]\nrounds = 2052\n')
+    assert _spec.read(path)[0].published == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[[grid]]\nlabel = "A"\nepsilon = 2.0\nclip_norm = [1.0, 2.0]\n', ["label='A'", "two different runs"]),
+        ('[[grid]]\nlabel = ""\nepsilon = 2.0\n', ["label=''"]),
+        ('[[grid]]\npublished = { accuracy = "3" }\nepsilon = 2.0\n', ["accuracy='3'", "number"]),
+        ('[[grid]]\npreset = "choquette"\nepsilon = 2.0\n', ["preset='choquette'"]),
+        ("[[grid]]\noptimize = { roundz = 2 }\nepsilon = 2.0\n", ["'roundz'", "'rounds'"]),
+        ("[[grid]]\noptimize = { max_participations = 99 }\nepsilon = 2.0\n", ["99"]),
+    ],
+)
+def test_wrong_keys_of_tables_are_named(tmp_path, text, named):
+    with pytest.raises(InputError) as caught:
+        _spec.read(written(tmp_path, text))
+    for part in named:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--spec", "banded-table4"], "did you mean 'banded-table-4'?"),
+        ([], "Give either a file"),
+        (["x.toml", "--spec", "banded-table-4"], "Give either a file"),
+        (["--spec", "banded-table-4", "--fraction", "2"], "--fraction=2.0 must be above 0 and below 1"),
+        (["--spec", "banded-table-4", "--dataset", "synthetics"], "did you mean 'synthetic'?"),
+    ],
+)
+def test_wrong_lines_are_refused(tmp_path, arguments, named, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["tff-mf", "compare", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_list_has_a_line_for_each():
+    shown = CliRunner().invoke(cli.cli, ["compare", "--list", "--json"])
+    assert set(json.loads(shown.stdout)) == set(specs.names())
+    text = CliRunner().invoke(cli.cli, ["compare", "--list"]).stdout
+    assert all(name in text for name in specs.names())
+
+
+def test_an_estimate_counts_what_will_run(tmp_path):
+    path = written(tmp_path, '[[grid]]\nepsilon = [2.0, 8.0]\nmechanism = "banded"\nbands = 8\n')
+    times = _estimate.ModelTimes(parameters=1000, train=0.5, evaluate=0.01, words="measured")
+    asked = []
+
+    def measure(candidates):
+        asked.extend(candidates)
+        return times
+
+    found = comparison.estimate(path, measure=measure)
+    assert {(config.units, batch) for config, batch in asked} == {(4, 2)}
+    assert (found["runs"], found["rounds"], found["client_updates"]) == (2, 48, 960)
+    # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used, in one batch.
+    assert found["sentences"] == 960 * 5 / 3
+    assert found["hours_of_training"] == pytest.approx(960 * 0.5 / 3600)
+    # After rounds 8, 16 and 24, and once on validation clients.
+    assert found["hours_of_evaluation"] == pytest.approx(2 * 4 * 50 * 0.01 / 3600)
+    assert found["noise_state_bytes"] == 7 * 1000 * 4
+    absent = comparison.estimate(path, dataset="stackoverflow", measure=measure)
+    assert absent["sentences"] == 960 * 2
+    assert "the most that it may use" in " ".join(absent["notes"])
+    assert not list(pathlib.Path(named_data.data_file("synthetic").parent).glob("stackoverflow*"))
+
+
+@pytest.mark.parametrize("name", ["banded", "banded-toeplitz", "blt", "dense", "identity", "tree-full", "tree-online"])
+def test_rows_of_state_are_those_of_the_stream(name):
+    pytest.importorskip("tensorflow")
+    from tff_mf import queries
+
+    options = {"bands": 3} if name.startswith("banded") else {"buffers": 2} if name == "blt" else {}
+    run = layers.configuration(
+        Layer.of(
+            {
+                "rounds": 16,
+                "clients_per_round": 2,
+                "min_sep": 4,
+                "max_participations": 2,
+                "delta": 1e-6,
+                "mechanism": name,
+                **options,
+            },
+            "test",
+        )
+    )
+    import tensorflow as tf
+
+    query = queries.build_query(
+        run.build_mechanism(), record_specs=tf.TensorSpec([50_000]), clip_norm=1.0, noise_multiplier=1.0
+    )
+    numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
+    assert round(numbers / 50_000) == _state_rows.state_rows(name, rounds=16, **options)
+
+
+def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
+    pytest.importorskip("tensorflow_federated")
+    from tff_mf.experiments.datasets import sqlite, text_file
+
+    path = named_data.data_file("synthetic")
+    assert path.stat().st_size < 200
+    data = synthetic.read(path)
+    assert data.split_sizes == {"train": 342_477, "heldout": 38_758, "test": 204_088}
+    small = synthetic.SyntheticData(clients=60, vocabulary=50, seed=1)
+    splits = text_file.load(small.write(tmp_path / "small.json"))
+    assert splits.train.element_type_structure == sqlite.element_spec()
+    texts = {}
+    for split in (splits.train, splits.validation, splits.test):
+        sentences = [
+            [bytes(each["tokens"]).decode() for each in split.create_tf_dataset_for_client(client).as_numpy_iterator()]
+            for client in split.client_ids
+        ]
+        assert {len(each) for each in sentences} == set(range(1, synthetic.MOST_SENTENCES + 1))
+        texts[split] = sentences
+    again = text_file.load(tmp_path / "small.json").train
+    first = [
+        bytes(each["tokens"]).decode()
+        for each in again.create_tf_dataset_for_client(again.client_ids[0]).as_numpy_iterator()
+    ]
+    assert first == texts[splits.train][0]
+    # The vocabulary's counts are expectations: within five standard deviations of what clients say.
+    counts = text_file.load_word_counts(tmp_path / "small.json")
+    for word in (synthetic.word_of(1), synthetic.word_of(10)):
+        used = sum(word in " ".join(sentences).split() for sentences in texts[splits.train])
+        share = counts[word] / 60
+        assert abs(used - counts[word]) < 5 * (60 * share * (1 - share)) ** 0.5 + 1
+    assert list(counts) == sorted(counts)
+    assert {word for sentences in texts[splits.test] for each in sentences for word in each.split()} <= set(counts)
+    assert list(text_file.load_word_counts(tmp_path / "small.json", 3)) == list(counts)[:3]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"format": "tff-mf synthetic data set 1"', '{"format": "tff-mf synthetic data set 1", "clients": 3}']
+)
+def test_a_damaged_synthetic_data_set_is_refused(tmp_path, text):
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    assert synthetic.is_synthetic(path)
+    with pytest.raises(InputError, match=r"data\.json|clients=3"):
+        synthetic.load(path)
+
+
+# Ten trainings with the papers' LSTM: ten minutes. Each part is tested above, and `compare` in test_comparison.py.
+@pytest.mark.long
+def test_a_table_runs_on_other_data_at_a_fraction(tmp_path):
+    pytest.importorskip("tensorflow_federated")
+    line = [test_cli.COMMAND, "compare", "--spec", "kairouz-table-4", "--fraction", "0.005", "--dataset", "pydoc"]
+    line += ["--jobs", "2", "--out", str(tmp_path / "out"), "--json"]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert (result["runs_done"], result["runs_failed"]) == (10, {})
+    assert {level["published"]["test_accuracy"] for level in result["levels"]} >= {21.33, 18.89}

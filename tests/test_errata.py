@@ -1,0 +1,243 @@
+"""docs/errata.md: its tables are what benchmarks/errata.py computes, and the package agrees with both."""
+
+import importlib
+import itertools
+import json
+import math
+import pathlib
+import re
+import shlex
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf import FixedEpoch, MinSep, SingleParticipation
+from tff_mf.experiments.cli import cli
+
+HERE = pathlib.Path(__file__).parent.parent
+PAGE = (HERE / "docs" / "errata.md").read_text()
+
+sys.path.insert(0, str(HERE / "benchmarks"))
+errata, first, kairouz, blt, others = map(
+    importlib.import_module, ("errata", "_first_principles", "_errata_kairouz", "_errata_blt", "_errata_others")
+)
+sys.path.pop(0)
+
+
+def cells(name):
+    """Returns the rows of a check below its header."""
+    return errata.rows(name)[1:]
+
+
+@pytest.mark.parametrize("name", errata.CHECKS)
+def test_the_page_has_the_table_that_is_computed(name):
+    assert errata.table(name) in PAGE
+    assert f"{name}`" in PAGE
+
+
+def test_an_unknown_name_is_refused(capsys):
+    assert errata.main(["kairouz-table-8"]) == 2
+    assert "there are: kairouz-tables-6-and-7," in capsys.readouterr().err
+
+
+COMMANDS = {
+    "show tree-full --rounds 4800": ("sensitivity", math.sqrt(798)),
+    "calibrate identity --epsilon 1": ("noise_multiplier", 4.22468),
+    "account tree-full --noise-multiplier 7": ("zcdp_rho", 43 / 98),
+}
+
+
+@pytest.mark.parametrize("begin", COMMANDS)
+def test_the_command_lines_of_the_page_print_its_figures(begin):
+    (line,) = re.findall(rf"`tff-mf ({begin}[^`]*)`", PAGE)
+    done = CliRunner().invoke(cli, [*shlex.split(line), "--json"])
+    assert done.exit_code == 0, done.output
+    key, value = COMMANDS[begin]
+    assert json.loads(done.stdout)[key] == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("row", kairouz.IMAGES, ids=lambda row: f"{row[0]}, {row[2]}")
+def test_one_tree_is_more_sensitive_than_theorem_d2_says(row):
+    _, examples, batch, epochs, _, printed = row
+    epoch = -(-examples // batch)
+    rounds = epoch * epochs
+    schema = FixedEpoch(min_sep=epoch, max_participations=epochs)
+    tree = first.fixed_epoch_squares(rounds, epoch)
+    assert tff_mf.sensitivity(tff_mf.Tree(rounds), rounds, schema) ** 2 == pytest.approx(tree)
+    released = first.fixed_epoch_squares(rounds, epoch, vanilla=True)
+    by_theorem = epochs * math.ceil(math.log2(rounds))
+    assert by_theorem < released < tree
+    for sigma, epsilon in printed:
+        assert first.converted(by_theorem / (2 * sigma**2), row[4]) == pytest.approx(epsilon, abs=0.0051)
+
+
+def test_what_the_estimators_release_is_as_sensitive_as_the_page_says():
+    rounds, epoch = 64, 8
+    patterns = np.arange(epoch)[:, None] + np.arange(0, rounds, epoch)
+    indicator = np.zeros((rounds, epoch))
+    indicator[patterns, np.arange(epoch)[:, None]] = 1
+    # Without variance reduction: rows of B add nodes up, and the release has the covariance BBᵀ.
+    nodes = first.node_matrix(rounds)
+    levels = np.concatenate([np.full(rounds >> level, 2**level) for level in range(rounds.bit_length())])
+    ends = np.concatenate([(np.arange(rounds >> level) + 1) << level for level in range(rounds.bit_length())])
+    decoder = np.zeros((rounds, len(nodes)))
+    for total, node in itertools.product(range(1, rounds + 1), range(len(nodes))):
+        size, end = int(levels[node]), int(ends[node])
+        # A digit 1 of t stands for the node of that size that ends where t without its lower digits does.
+        decoder[total - 1, node] = bool(total & size) and end == total // size * size
+    assert np.array_equal(decoder @ nodes, np.tri(rounds))
+    sums = np.tri(rounds) @ indicator
+    squares = np.sum(sums * np.linalg.solve(decoder @ decoder.T, sums), axis=0)
+    assert squares == pytest.approx(first.squared_counts(patterns, rounds, vanilla=True))
+    # The estimator from below reveals more, and all nodes most.
+    online = np.sum(np.square(tff_mf.Tree(rounds, variant="online").encoder(rounds) @ indicator), axis=0)
+    full = np.sum(np.square(nodes @ indicator), axis=0)
+    assert np.all(squares < online)
+    assert np.all(online < full)
+    assert full == pytest.approx(first.squared_counts(patterns, rounds))
+
+
+def test_the_noise_of_theorem_d1_does_not_suffice():
+    epsilon, delta = 1.0, 1e-6
+    # Three rounds: ⌈lg 3⌉ = 2 nodes hold the first, and all nodes are released.
+    sigma = math.sqrt(2 * math.log(1 / delta)) / epsilon
+    schema = SingleParticipation()
+    assert tff_mf.sensitivity(tff_mf.Tree(3), 3, schema) ** 2 == pytest.approx(2)
+    exact = tff_mf.epsilon(tff_mf.Tree(3), 3, schema, noise_multiplier=sigma, delta=delta)
+    assert exact == pytest.approx(1.148, abs=5e-4)
+    assert cells("kairouz-noise-of-theorems")[2] == ("1", "1.148", "0.790")
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.5, 8.0, 300.0])
+def test_epsilon_from_first_principles_is_that_of_the_package(rho):
+    ours = tff_mf.Guarantee(mu=math.sqrt(2 * rho)).epsilon(1e-6)
+    assert first.epsilon_of(rho, 1e-6) == pytest.approx(ours, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("rounds", "min_sep", "most", "squares"), [(430, 91, 4, 43), (2350, 437, 5, 92)])
+def test_trees_of_table_2(rounds, min_sep, most, squares):
+    for each in (min_sep, min_sep + 1):
+        schema = MinSep(min_sep=each, max_participations=most)
+        assert tff_mf.zcdp_rho(tff_mf.Tree(rounds), rounds, schema, noise_multiplier=7) == pytest.approx(squares / 98)
+    printed = {43: ("1.33", "11.27"), 92: ("0.94", "9.29")}[squares]
+    sigma = {43: 4.03, 92: 7}[squares]
+    rho = squares / (2 * sigma**2)
+    epsilon = first.epsilon_of(rho, 1e-10)
+    assert (f"{first.rounded_up(rho, 2):.2f}", f"{first.rounded_up(epsilon, 2):.2f}") == printed
+
+
+@pytest.mark.long  # Seconds, and TensorFlow: test_trees_of_table_2 has the same figure.
+def test_the_tree_of_table_2_by_the_accountant_of_tensorflow_privacy():
+    from tensorflow_privacy.privacy.analysis import tree_aggregation_accountant
+
+    theirs = tree_aggregation_accountant.compute_zcdp_single_tree(7.0, 430, 4, 90)
+    assert theirs == pytest.approx(43 / 98)
+
+
+def test_the_inverse_by_sherman_and_morrison_is_that_of_the_node_matrix():
+    nodes = first.node_matrix(16)
+    assert blt._inverse_gram(4) == pytest.approx(np.linalg.inv(nodes.T @ nodes), abs=1e-12)
+
+
+@pytest.mark.parametrize("row", blt.TABLE_2, ids=str)
+def test_blts_of_table_2_are_rounded_up_with_min_sep_as_the_rounds_between(row):
+    _, matrix, sigma, rounds, min_sep, most, rho, digits, epsilon = row
+    ours = {}
+    for each in (min_sep, min_sep + 1):
+        schema = MinSep(min_sep=each, max_participations=most)
+        run = tff_mf.guarantee(tff_mf.BLT.production(matrix), rounds, schema, noise_multiplier=sigma)
+        ours[each] = (first.rounded_up(run.zcdp_rho, digits), first.rounded_up(run.epsilon(1e-10), 2))
+    assert ours[min_sep + 1] == (rho, epsilon)
+    assert ours[min_sep] == (rho, epsilon) or row[0] in ("pt-PT", "id-ID")
+
+
+def test_the_bound_of_remark_c1_is_tight_for_table_1_and_nowhere_else_that_the_page_names():
+    for rounds, min_sep, pattern in blt.WITNESSES:
+        schema = MinSep(min_sep=min_sep, max_participations=len(pattern))
+        assert schema.allows(pattern)
+        found = first.squared_counts([pattern], rounds)[0]
+        assert tff_mf.sensitivity(tff_mf.Tree(rounds), rounds, schema) ** 2 == pytest.approx(found)
+    earliest = first.squared_counts([[342 * each for each in range(6)]], 2052)[0]
+    schema = MinSep(min_sep=342, max_participations=6)
+    assert tff_mf.sensitivity(tff_mf.Tree(2052), 2052, schema) ** 2 == pytest.approx(earliest) == 118
+
+
+def test_all_patterns_of_few_rounds_are_those_of_the_schema():
+    best = first.min_sep_squares(9)
+    for (min_sep, most), largest in best.items():
+        schema = MinSep(min_sep=min_sep, max_participations=most)
+        patterns = [each for each in schema.patterns(9) if each]
+        assert largest == max(first.squared_counts([each], 9)[0] for each in patterns)
+    assert best[4, 3] == 11
+
+
+def test_the_stream_of_the_full_tree_is_that_of_the_package():
+    for height in (1, 4, 6):
+        assert blt._inverse_factor(height, 0.0) == pytest.approx(tff_mf.Tree(2**height).inverse(2**height), abs=1e-12)
+    assert [(row[0], row[1]) for row in cells("blt-full-tree-stream")] == [(2**each, each) for each in range(1, 8)]
+    assert {row[2:] for row in cells("blt-full-tree-stream")} == {("below 1e-12", "below 1e-12")}
+
+
+def test_algorithm_5_as_printed_has_the_wrong_sign():
+    theta, inverse = np.array([0.99, 0.6]), np.array([0.9, 0.3])
+    omega = -blt._output_scale(theta, inverse)
+    # Coefficients of C⁻¹ are sums of powers of the decays θ̂: they solve the recurrence that has these roots.
+    coefficients = tff_mf.BLT(theta=theta, omega=omega).inverse_coefficients(12)
+    _, one, two = np.poly(inverse)
+    assert coefficients[3:] == pytest.approx(-one * coefficients[2:-1] - two * coefficients[1:-2], abs=1e-12)
+
+
+def test_max_loss_is_never_below_rms_loss():
+    ((_, largest, mean, as_rms, as_max),) = cells("blt-table-1")
+    assert (largest, mean) == (as_rms, as_max)
+    schema = MinSep(min_sep=342, max_participations=6)
+    assert f"{tff_mf.max_loss(tff_mf.Tree(2052), 2052, schema):.2f}" == largest
+
+
+def test_algorithm_3_of_the_supplement_is_below_the_sensitivity():
+    for name, _, true, twice, once in cells("banded-algorithm-3"):
+        assert float(once) >= float(true)
+        assert (float(twice) < float(true)) == (name != "identity")
+    schema = MinSep(min_sep=1, max_participations=4)
+    dense = tff_mf.Dense(matrix=np.tril(np.ones((4, 4))))
+    assert f"{tff_mf.sensitivity(dense, 4, schema):.4f}" == cells("banded-algorithm-3")[0][2]
+
+
+def test_printed_accounting_code_samples_with_more_than_probability_one():
+    assert all(float(row[1]) > 1 for row in cells("banded-code")[1:])
+    for bands, *_, probability, count in cells("banded-code"):
+        event = tff_mf.amplified_dp_event(
+            tff_mf.BandedToeplitz(column=[1.0] * bands),
+            2052,
+            population=342_477,
+            clients_per_round=1000,
+            noise_multiplier=1.0,
+        )
+        assert f"{event.event.sampling_probability:.4g}" == probability
+        assert event.count == count
+
+
+def test_rates_of_table_4_are_those_of_the_presets_regression():
+    from tff_mf.experiments.configuration.learning_rates import PAPER
+
+    schema = FixedEpoch(min_sep=342, max_participations=6)
+    for mechanism, column, name in ((tff_mf.Identity(), 2, "sgd"), (tff_mf.Tree(2052), 3, "tree")):
+        loss = tff_mf.rms_loss(mechanism, 2052, schema)
+        for row in others.TABLE_4:
+            steps = math.log(row[column] / PAPER.proposed(loss * row[1] / 1000), 1.7)
+            assert round(steps) == (-1 if (name, row[0]) == ("sgd", 8) else 0)
+
+
+@pytest.mark.long  # Minutes: tests/tff_mf/test_optimize_banded.py has the same at fewer rounds.
+def test_free_norms_are_better_for_min_sep_than_unit_norms():
+    schema = MinSep(min_sep=342, max_participations=6)
+    losses = [
+        tff_mf.rms_loss(
+            tff_mf.optimize_banded(rounds=2052, bands=342, participation=schema, unit_norms=unit), 2052, schema
+        )
+        for unit in (False, True)
+    ]
+    assert losses == pytest.approx([8.470, 8.595], abs=6e-4)

@@ -1,0 +1,126 @@
+"""docs/papers.md names every table and figure of the papers; its figures are what benchmarks/papers.py computes."""
+
+import importlib
+import pathlib
+import re
+import shlex
+import sys
+
+import click
+import pytest
+
+from tff_mf.experiments.cli import cli
+
+HERE = pathlib.Path(__file__).parent.parent
+PAGE = (HERE / "docs" / "papers.md").read_text()
+RESULTS = (HERE / "docs" / "results" / "papers.md").read_text()
+ROW = r"^\| (.+?) \| (.*?) ?\| (-?\d[\d.e+-]*) \| ?(.*?) ?\|$"
+
+sys.path.insert(0, str(HERE / "benchmarks"))
+papers = importlib.import_module("papers")
+sys.path.pop(0)
+
+# How many figures and tables each paper has.
+NUMBERS = {"Kairouz": (14, 7), "Denisov": (6, 4), "Choquette-Choo": (13, 7), "McMahan": (15, 4)}
+STATES = ("reproduced", "runnable", "impossible")
+
+
+def entries():
+    """Returns for each paper the name and the state of each row."""
+    found = {}
+    for section in PAGE.split("\n## ")[1:]:
+        found[section.split(" et al.")[0]] = re.findall(
+            r"^\| ((?:Figure|Table) \d+) \| .+? \| \*\*(\w+)\*\* \|", section, re.M
+        )
+    return found
+
+
+@pytest.mark.parametrize("paper", NUMBERS)
+def test_every_table_and_figure_has_one_state(paper):
+    figures, tables = NUMBERS[paper]
+    names = [f"Figure {each + 1}" for each in range(figures)] + [f"Table {each + 1}" for each in range(tables)]
+    assert [name for name, _ in entries()[paper]] == names
+    assert {state for _, state in entries()[paper]} <= set(STATES)
+
+
+def test_the_page_counts_its_rows():
+    states = [state for rows in entries().values() for _, state in rows]
+    counts = [states.count(each) for each in STATES]
+    expected = "Of {} tables and figures, {} are reproduced, {} runnable and {} impossible."
+    assert expected.format(len(states), *counts) in " ".join(PAGE.split())
+
+
+def shown(name):
+    """Returns the rows of a check on the page of results."""
+    (section,) = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", RESULTS, re.S | re.M)
+    return re.findall(ROW, section, re.M)
+
+
+@pytest.mark.parametrize("name", papers.CHECKS)
+def test_results_are_on_the_page_and_counted(name):
+    rows = shown(name)
+    assert rows
+    for _, printed, ours, apart in rows:
+        assert (not printed or papers.agrees(printed, float(ours))) == (not apart)
+    agreed = sum(bool(printed) and not apart for _, printed, _, apart in rows)
+    for same, count in re.findall(rf"`(?:python benchmarks/papers.py )?{name}`: (\d+) of (\d+)", PAGE):
+        assert (int(same), int(count)) == (agreed, len(rows))
+
+
+@pytest.mark.parametrize("name", [name for name in papers.CHECKS if name not in papers.LONG])
+def test_results_are_what_is_computed(name):
+    table, count, _ = papers.table(name)
+    computed = re.findall(ROW, table, re.M)
+    assert len(computed) == count
+    for (figure, printed, ours, _), (same_figure, same_printed, before, _) in zip(computed, shown(name), strict=True):
+        assert (figure, printed) == (same_figure, same_printed)
+        assert float(ours) == pytest.approx(float(before), rel=2e-3)
+
+
+def test_the_totals_are_those_of_the_tables():
+    rows = [row for name in papers.CHECKS if name != "blt-table-4" for row in shown(name) if row[1]]
+    same = sum(not apart for *_, apart in rows)
+    near = sum(not apart or abs(float(ours) / float(printed) - 1) < 0.005 for _, printed, ours, apart in rows)
+    text = " ".join(PAGE.split())
+    assert f"they are {len(rows)}, of which {same} agree so, and {near} within 0.5 %" in text
+    begin = f"Of {len(rows)} printed figures {same} agree in every printed digit"
+    assert begin in " ".join(RESULTS.split())
+    assert f"recomputes {len(rows)} printed figures" in " ".join((HERE / "docs" / "errata.md").read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("printed", "ours", "agrees"),
+    [
+        ("1.33", 1.3249, True),
+        ("1.33", 1.3201, True),
+        ("1.33", 1.3199, False),
+        ("1.33", 1.3351, False),
+        ("7.71e4", 77142.9, True),
+    ],
+)
+def test_figures_agree_if_rounded_to_the_nearest_or_up(printed, ours, agrees):
+    assert papers.agrees(printed, ours) == agrees
+
+
+def test_an_unknown_name_is_refused(capsys):
+    assert papers.main(["blt-table-9"]) == 2
+    assert "there are: " in capsys.readouterr().err
+
+
+def test_commands_of_the_page_exist_with_their_flags():
+    lines = re.findall(r"`tff-mf ((?:show|optimize|account|plan|train) [^`]+)`", PAGE)
+    assert len(lines) > 10
+    for line in lines:
+        command, words = cli, shlex.split(line)
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(cli), words.pop(0))
+            assert command is not None, line
+        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= flags, line
+
+
+def test_checks_of_the_page_exist():
+    names = set(re.findall(r"python benchmarks/papers\.py ([\w-]+)", PAGE))
+    assert names <= set(papers.CHECKS)
+    # The check of every name belongs to a row.
+    assert {name for name in papers.CHECKS if f"{name}`" not in PAGE} == set()
