@@ -122,6 +122,7 @@ setuptools.setup(
     package_data={
         "tff_mf": ["py.typed"],
         "tff_mf.experiments.bundles": ["*.json"],
+        "tff_mf.experiments.central_training": ["presets/*.toml"],
         "tff_mf.experiments.comparison.specs": ["*.toml"],
         "tff_mf.experiments.configuration.presets": ["*.toml"],
     },

@@ -35,6 +35,7 @@ _COMMANDS = {
     "report": "Write the privacy report of a run, or check it against the run's files.",
     "show": "Show the contents of an artifact.",
     "train": "Train a language model with federated learning and differential privacy.",
+    "train-central": "Train on images, each protected, with any mechanism or with DP-SGD.",
     "verify": "Verify a bundle, and run it.",
     "worker": "Run a worker of TFF, to train on several machines.",
 }

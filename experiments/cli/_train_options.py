@@ -1,7 +1,7 @@
 """The flags of a run: one for each field of `RunConfiguration`, none of which has a default of its own."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -10,7 +10,7 @@ from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALL
 from . import _options, _types
 
-_HELP = {
+HELP = {
     "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for "
     "dry runs), or `sqlite:FILE`.",
     "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
@@ -98,14 +98,28 @@ _NUMBERS = {
 
 def flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a flag for each field of a run; what is not given is None."""
-    for field in reversed(dataclasses.fields(RunConfiguration)):
+    return flags_of(command, RunConfiguration, helps=HELP, types={**_WORDS, **_NUMBERS})
+
+
+def flags_of(
+    command: Callable[..., Any], kind: type, *, helps: Mapping[str, str], types: Mapping[str, click.ParamType]
+) -> Callable[..., Any]:
+    """Adds a flag for each field of a configuration; what is not given is None.
+
+    Args:
+        command: The command.
+        kind: The class of the configuration.
+        helps: The help of each flag, without its default.
+        types: Types of fields that are more than numbers and strings.
+    """
+    for field in reversed(dataclasses.fields(kind)):
         default = field.default
         shown = f"  [default: {default}]" if default not in (None, dataclasses.MISSING) else ""
         if default is dataclasses.MISSING:
             shown = "  [required]"
-        kind: Any = _NUMBERS.get(field.name) or _WORDS.get(field.name) or _type_of(field)
+        kind_of = types.get(field.name) or _type_of(field)
         flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
-        command = click.option(flag, field.name, type=kind, default=None, help=_HELP[field.name] + shown)(command)
+        command = click.option(flag, field.name, type=kind_of, default=None, help=helps[field.name] + shown)(command)
     return command
 
 

@@ -52,15 +52,28 @@ class Named(click.ParamType):
         return [*_completed(self._words(), incomplete), CompletionItem(incomplete, type="file")]
 
 
-class Preset(click.ParamType):
-    """The name of a preset; a wrong one is refused on use, with the nearest name."""
+class Known(click.ParamType):
+    """One of a few words; a wrong one is refused on use, with the nearest word."""
 
     name = "name"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from ..configuration import presets
+    def __init__(self, words: Callable[[], Sequence[str]]) -> None:
+        self._words = words
 
-        return _completed(presets.names(), incomplete)
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _completed(self._words(), incomplete)
+
+
+def _presets() -> list[str]:
+    from ..configuration import presets
+
+    return presets.names()
+
+
+def _central_presets() -> list[str]:
+    from ..central_training.settings import PRESETS
+
+    return PRESETS.names()
 
 
 class Spec(click.ParamType):
@@ -90,5 +103,6 @@ VALIDATION_SPLIT = Words(VALIDATION_SPLITS)
 DATASET = Named(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"))
 MECHANISM = Named(lambda: (*mechanism_names.names(), *mechanism_names.production()))
 AMPLIFIED = Words(amplification.KINDS)
-PRESET = Preset()
+PRESET = Known(_presets)
+CENTRAL_PRESET = Known(_central_presets)
 SPEC = Spec()

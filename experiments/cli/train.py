@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..configuration import layers, presets
-from . import _options, _train_options, _types
+from ..configuration import layers
+from . import _options, _shown_settings, _train_options, _types
 
 if TYPE_CHECKING:
     from ..configuration.run import RunConfiguration
     from ..configuration.settings import TrainingSettings
     from ..privacy.plan import PrivacyPlan
     from ..training.program import TrainingResult
-
-# Characters of the longest value that the column of values is wide enough for.
-_LONGEST_VALUE = 16
 
 
 @click.command()
@@ -78,7 +75,7 @@ def train(
     chosen, layer = toml_file.resolve(preset, file, flags)
     click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
-        _show(chosen, layer, as_json=as_json)
+        _shown_settings.show(chosen, layer, layers.shown(layer), as_json=as_json)
         return
     configuration = layers.configuration(layer)
     from tff_mf import required_packages
@@ -196,28 +193,3 @@ def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *,
         folders.check_new(folder)
         folders.keep_mechanism(folder, privacy.mechanism)
         toml_file.write(layer, folder)
-
-
-def _show(preset: presets.Preset | None, layer: layers.Layer, *, as_json: bool) -> None:
-    shown = layers.shown(layer)
-    row = preset.row(layer.values) if preset else None
-    if as_json:
-        about = {"preset": preset.name, "title": preset.title, "paper": preset.paper} if preset else {}
-        published = {"published": dict(row.published)} if row else {}
-        notes = {"notes": preset.notes} if preset else {}
-        _options.report({**about, **notes, **published, "run": shown}, as_json=True)
-        return
-    if preset:
-        published = ""
-        if row and row.published:
-            results = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.published.items())
-            published = f"published ({row.source}): {results}"
-        _options.paragraphs(f"{preset.name}: {preset.title}. {preset.paper}.", preset.notes, published)
-        click.echo()
-    values = {name: "–" if entry["value"] is None else str(entry["value"]) for name, entry in shown.items()}
-    names, column = max(map(len, values)), max(len(value) for value in values.values() if len(value) <= _LONGEST_VALUE)
-    rows = []
-    for name, value in values.items():
-        own, before = (value, "") if len(value) <= _LONGEST_VALUE else ("", f"{value}  ")
-        rows.append((f"{name:{names}}  {own:{column}}", f"{before}{shown[name]['source']}"))
-    _options.show(rows)

@@ -5,12 +5,14 @@ import dataclasses
 import pathlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tff_mf import validation
 from tff_mf.errors import InputError, InputTypeError, InputValueError
 
-from .run import FIELDS, REQUIRED, RunConfiguration, checked_value
+from .run import FIELDS, Fields, RunConfiguration, checked_value, required
+
+_Kind = TypeVar("_Kind")
 
 DEFAULT = "default"
 FLAG = "flag"
@@ -70,17 +72,22 @@ def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:
             raise InputValueError(f"{where}: {key!r} is not a known key{meant}")
 
 
-def checked_run(table: Any, where: str) -> dict[str, Any]:
+def checked_run(table: Any, where: str, fields: Fields = FIELDS) -> dict[str, Any]:
     """Returns the values of a `[run]` table, each of its field's type.
+
+    Args:
+        table: The table.
+        where: The file, for the message.
+        fields: The fields of the configuration that the table is for, with their types.
 
     Raises:
         InputTypeError: If it is not a table, or a value is of the wrong type.
         InputValueError: If a key is unknown.
     """
-    with sourced(dict.fromkeys(FIELDS, where)):
+    with sourced(dict.fromkeys(fields, where)):
         table = checked_table(table, where)
-        check_keys(table, FIELDS, where)
-        return {name: checked_value(name, value, where) for name, value in table.items()}
+        check_keys(table, fields, where)
+        return {name: checked_value(name, value, where, fields) for name, value in table.items()}
 
 
 def checked_table(value: Any, where: str) -> Mapping[str, Any]:
@@ -136,29 +143,35 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
 
 
 def configuration(layer: Layer, where: str = "") -> RunConfiguration:
+    """Returns the configuration of a layer, with defaults for the fields it leaves out; see `configuration_of`."""
+    return configuration_of(layer, RunConfiguration, where)
+
+
+def configuration_of(layer: Layer, kind: type[_Kind], where: str = "") -> _Kind:
     """Returns the configuration of a layer, with defaults for the fields it leaves out.
 
     Args:
         layer: The values.
+        kind: The class of the configuration.
         where: The file that must have them, for the message.
 
     Raises:
         InputValueError: If a field that has no default is missing.
     """
-    missing = [name for name in REQUIRED if name not in layer.values]
+    missing = [name for name in required(kind) if name not in layer.values]
     if missing:
         given = ", ".join(f"{name}=…" for name in missing)
         place = f"{where}: " if where else ""
         raise InputValueError(f"{place}{given} missing: to be given, or in a preset or file that is named.")
-    return RunConfiguration(**layer.values)
+    return kind(**layer.values)
 
 
-def shown(layer: Layer) -> dict[str, dict[str, Any]]:
+def shown(layer: Layer, kind: type = RunConfiguration) -> dict[str, dict[str, Any]]:
     """Returns value and source of every field, in the order of the configuration, defaults included."""
-    result = {}
-    for field in dataclasses.fields(RunConfiguration):
-        missing = "missing" if field.name in REQUIRED else DEFAULT
-        default = None if field.name in REQUIRED else field.default
+    result, needed = {}, required(kind)
+    for field in dataclasses.fields(kind):
+        missing = "missing" if field.name in needed else DEFAULT
+        default = None if field.name in needed else field.default
         result[field.name] = {
             "value": layer.values.get(field.name, default),
             "source": layer.sources.get(field.name, missing),

@@ -19,6 +19,8 @@ from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
 
 PROPOSED = "proposed"
 
+Fields = Mapping[str, tuple[type, ...]]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfiguration:
@@ -272,26 +274,46 @@ class RunConfiguration:
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
 
-FIELDS: Mapping[str, tuple[type, ...]] = {
-    name: tuple(kind for kind in (typing.get_args(hint) or (hint,)) if kind is not types.NoneType)
-    for name, hint in typing.get_type_hints(RunConfiguration).items()
-}
-REQUIRED = tuple(field.name for field in dataclasses.fields(RunConfiguration) if field.default is dataclasses.MISSING)
+def fields_of(kind: type) -> Fields:
+    """Returns the types that each field of a configuration may have, without that of `None`.
+
+    Example:
+        >>> fields_of(RunConfiguration)["epsilon"]
+        (<class 'float'>,)
+    """
+    return {
+        name: tuple(each for each in (typing.get_args(hint) or (hint,)) if each is not types.NoneType)
+        for name, hint in typing.get_type_hints(kind).items()
+    }
 
 
-def checked_value(name: str, value: Any, where: str) -> Any:
+FIELDS = fields_of(RunConfiguration)
+
+
+def required(kind: type) -> tuple[str, ...]:
+    """Returns the fields of a configuration that have no default.
+
+    Example:
+        >>> required(RunConfiguration)
+        ('rounds', 'clients_per_round', 'delta')
+    """
+    return tuple(field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING)
+
+
+def checked_value(name: str, value: Any, where: str, fields: Fields = FIELDS) -> Any:
     """Returns `value` if it is of the type of the field `name`.
 
     Args:
-        name: A field of `RunConfiguration`.
+        name: One of `fields`.
         value: What a file has for it.
         where: The file, for the message.
+        fields: The fields of a configuration, with their types.
 
     Raises:
         InputTypeError: If it is of another type.
         InputValueError: If it is a number beyond float64.
     """
-    kinds = FIELDS[name]
+    kinds = fields[name]
     number = float in kinds and isinstance(value, int | float) and not isinstance(value, bool)
     if number or (type(value) in kinds):
         try:

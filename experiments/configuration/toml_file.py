@@ -17,7 +17,11 @@ _KEYS = ("preset", "run")
 
 
 def resolve(
-    preset: str | None, config: pathlib.Path | None, flags: Mapping[str, Any]
+    preset: str | None,
+    config: pathlib.Path | None,
+    flags: Mapping[str, Any],
+    *,
+    folder: presets.PresetFolder = presets.OF_RUNS,
 ) -> tuple[presets.Preset | None, Layer]:
     """Returns the preset and all values: those of flags over those of the file over those of the preset.
 
@@ -25,6 +29,7 @@ def resolve(
         preset: Name of a preset; it comes before the one that the file names.
         config: A TOML file with a `[run]` table and, if need be, the name of a `preset`.
         flags: Values of flags; None where a flag was not given.
+        folder: The presets, all of the kind of configuration that is resolved.
 
     Raises:
         InputError: If the preset or the file is invalid.
@@ -33,16 +38,16 @@ def resolve(
     if config is not None:
         content = layers.read_toml(config)
         layers.check_keys(content, _KEYS, str(config))
-        from_file = Layer.of(layers.checked_run(content.get("run", {}), f"{config} [run]"), str(config))
+        from_file = Layer.of(layers.checked_run(content.get("run", {}), f"{config} [run]", folder.fields), str(config))
         upper = layers.laid([from_file, upper])
         own = preset_name(content, str(config))
         if preset is None and own is not None:
             with layers.sourced({"preset": str(config)}):
-                presets.load(own)
+                folder.load(own)
         preset = preset or own
     if preset is None:
         return None, upper
-    chosen = presets.load(preset)
+    chosen = folder.load(preset)
     return chosen, chosen.over(upper)
 
 

@@ -86,8 +86,8 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Yields a function to call after every round with its number and metrics.
+def rounds(total: int, label: str, unit: str = "round") -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Yields a function to call after every round, or other unit, with its number and metrics.
 
     The remaining time is estimated from the rounds of this process, which are not all rounds of a resumed run.
     """
@@ -115,7 +115,7 @@ def rounds(total: int, label: str) -> Iterator[Callable[[int, Mapping[str, float
         last = now
         left = (now - start) / max(1, round_number - before) * (total - round_number)
         shown = f", accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
-        print(f"{label}: round {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
+        print(f"{label}: {unit} {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
 
     yield report
 

@@ -27,8 +27,7 @@ OF_THEIR_OWN = {
     "out": "an artifact, a data set, a folder, or the answers of a report",
     "rounds": "audit and verify take those of the artifact, or a few",
     "digest": "that of a report or of a bundle",
-    "show": "a flag of train",
-    "dataset": "in place of that of every run in compare",
+    "show": "a flag of train and train-central",
     "plot": "the pictures are different ones",
     "noise_multiplier": "of a cohort in train, with a default in audit",
     "epsilon": "in place of a noise multiplier in plan and train, and beside a mechanism in optimize",
@@ -42,6 +41,14 @@ OF_THEIR_OWN = {
     "bands": "of a run",
     "round_minutes": "on average in train, and at most in export",
     "insecure_seed": "of a run or of a deployment",
+    "preset": "of federated or of central training",
+    "dataset": "of text or of images, or in place of that of every run in compare",
+    "batch_size": "of a client, or of the whole data set",
+    "clip_norm": "of updates or of gradients",
+    "momentum": "of a workload, or of SGD",
+    "warmup": "of a workload, or of SGD",
+    "cooldown": "of a workload, or of SGD",
+    "seed": "of cohorts, or of an order of examples",
 }
 
 

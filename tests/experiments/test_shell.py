@@ -38,6 +38,7 @@ VALID = {
     "plan": ["--population", "900", "--clients-per-round", "2", "--rounds", "8", "--delta", "1e-3", "--epsilon", "2"],
     "show": ["identity", "--rounds", "8", *SCHEMA],
     "train": RUN,
+    "train-central": ["--preset", "digits", "--out", "x"],
     "verify": ["bundle"],
     "worker": ["--port", "0"],
 }

@@ -33,6 +33,7 @@ _LONG_COUNTS = {
         "started twice": 1,
         "readable": 1,
     },
+    "train-central": {"SIGKILL": 4, "Ctrl-C": 2, "disk full (ENOSPC)": 3, "file too large (quota)": 2},
     "compare": {"SIGKILL": 3, "Ctrl-C": 1},
     "export": {"SIGKILL": 4, "Ctrl-C": 2, "disk full (ENOSPC)": 3, "file too large (quota)": 3},
 }

@@ -136,6 +136,39 @@ def _run_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     _equal("checkpoints left", list((run / "checkpoints").glob("*.safetensors")), [])
 
 
+def _central(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    del data
+    setting = ["--epochs", "4", "--batch-size", "640", "--mechanism", "tree-full", "--noise-multiplier", "5"]
+    return ["train-central", "--preset", "digits", *setting, "--out", str(folder / "central")]
+
+
+def _central_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    run = folder / "central"
+    begun = run.is_dir() and any(path.name != ".lock" for path in run.iterdir())
+    return [*_central(data, folder), *(["--resume"] if begun else [])]
+
+
+def _central_intact(folder: pathlib.Path) -> None:
+    run = folder / "central"
+    if (run / "summary.json").exists():
+        json.loads((run / "summary.json").read_text())
+    if (run / "mechanism.safetensors").exists():
+        tff_mf.load(run / "mechanism.safetensors")
+
+
+def _central_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    _central_intact(folder)
+    runs = [each / "central" for each in (folder, expected)]
+    _equal("rounds", *([row["round"] for row in _rows(run / "metrics.csv")] for run in runs))
+    kept = [json.loads((run / "summary.json").read_text()) for run in runs]
+    for summary in kept:
+        # The noise is never the same.
+        for name in [name for name in summary if "accuracy" in name or "loss" in name]:
+            summary.pop(name)
+    _equal("summary", *kept)
+    _equal("files", *(sorted(path.name for path in run.iterdir()) for run in runs))
+
+
 _SPEC = """
 [run]
 rounds = 4
@@ -233,6 +266,14 @@ COMMANDS = (
         same=_run_same,
         durable=45,
         computes=True,
+    ),
+    Command(
+        name="train-central",
+        arguments=_central,
+        again=_central_again,
+        intact=_central_intact,
+        same=_central_same,
+        durable=26,
     ),
     Command(
         name="compare",

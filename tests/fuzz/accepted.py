@@ -24,6 +24,7 @@ OPTIONS: Mapping[tuple[str, str], str] = {
     ("--zeroing", BEYOND): _NO_LIMIT,
     ("--client-learning-rate", BEYOND): _RATE,
     ("--server-learning-rate", BEYOND): _RATE,
+    ("--learning-rate", BEYOND): _RATE,
     ("--client-epochs", LARGEST): "as long as one waits",
     **{(flag, LARGEST): _NO_LIMIT for flag in (*("--evaluate-every", "--checkpoint-every", "--restarts", "--jobs"),)},
     ("--insecure-seed", LARGEST): "any 64 bits are a seed",

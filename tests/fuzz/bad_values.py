@@ -53,6 +53,10 @@ BASES: Mapping[str, Sequence[str]] = {
         *("--dataset", "sqlite:data.sqlite", "--clients-per-round", "2", "--epsilon", "4", "--delta", "1e-6"),
         *(*_SCHEMA, "--out", "out"),
     ],
+    "train-central": [
+        *("--preset", "digits", "--dataset", "digits", "--epochs", "2", "--batch-size", "256", "--delta", "1e-5"),
+        *("--epsilon", "8", "--out", "out"),
+    ],
     "verify": ["bundle", "--files-only"],
     "worker": ["--port", "7000"],
 }

@@ -24,6 +24,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy, runner
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
 from tff_mf.experiments.bundles import names as bundle_names
+from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
@@ -232,32 +233,30 @@ def _settings() -> list[Reader]:
     def config(path: pathlib.Path) -> Any:
         return layers.configuration(toml_file.resolve(None, path, {})[1])
 
-    files = [path.read_bytes() for path in sorted(presets._FOLDER.glob("*.toml"))]
+    def preset_reader(name: str, folder: presets.PresetFolder) -> Reader:
+        originals = {each: folder.load(each) for each in folder.names()}
+        files = [(folder.path / f"{each}.toml").read_bytes() for each in originals]
 
-    def preset(path: pathlib.Path) -> Any:
-        # Other presets, which a preset may extend, are not fuzzed.
-        return presets._parsed("input", path)
+        def load(self: presets.PresetFolder, each: Any) -> presets.Preset:
+            # A preset that extends another must not read itself again.
+            return originals[each] if isinstance(each, str) and each in originals else _load_preset(self, each)
+
+        def read(path: pathlib.Path) -> Any:
+            # Other presets, which a preset may extend, are not fuzzed.
+            with mock.patch.object(presets.PresetFolder, "load", load):
+                return folder._parsed("input", path)
+
+        return Reader(name=name, made=_bytes_of(files), read=_OneFile(read))
 
     return [
         Reader(name="run settings (TOML)", made=toml, read=_OneFile(config)),
         Reader(name="comparison (TOML)", made=toml, read=_OneFile(_spec.read)),
-        Reader(name="preset (TOML)", made=_bytes_of(files), read=_PresetFile(preset)),
+        preset_reader("preset (TOML)", presets.OF_RUNS),
+        preset_reader("preset of central training (TOML)", PRESETS),
     ]
 
 
-class _PresetFile(_OneFile):
-    def __call__(self, data: bytes) -> Any:
-        # A preset that extends another must not read itself again.
-        with mock.patch.object(presets, "load", _load_original):
-            return super().__call__(data)
-
-
-_PRESETS = {name: presets.load(name) for name in presets.names()}
-_load_preset = presets.load
-
-
-def _load_original(name: Any) -> presets.Preset:
-    return _PRESETS[name] if isinstance(name, str) and name in _PRESETS else _load_preset(name)
+_load_preset = presets.PresetFolder.load
 
 
 def _as_toml(value: Any) -> str:

@@ -47,7 +47,12 @@ def test_tff_mf_works():
 
 @pytest.mark.parametrize(
     "command",
-    ["train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6", "demo", "data pydoc --out pydoc.sqlite"],
+    [
+        "train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6",
+        "train-central --preset digits",
+        "demo",
+        "data pydoc --out pydoc.sqlite",
+    ],
 )
 def test_commands_that_need_it_say_so_in_one_line(command):
     program = f"sys.argv = ['tff-mf', *{command.split()!r}]\nfrom tff_mf.experiments.cli import main\nmain()"

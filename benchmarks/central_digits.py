@@ -1,0 +1,280 @@
+"""Every mechanism at the same (ε, δ) on scikit-learn's digits, trained centrally: docs/results/digits.md.
+
+python benchmarks/central_digits.py [--work FOLDER] [--seconds S] [--tables]
+
+For each mechanism and ε, batch size, momentum and learning rate are chosen by validation accuracy on two seeds, by the
+same search; five other seeds are then trained with the choice and evaluated on the test split. Each run is a line in
+FOLDER/runs.jsonl, and is not repeated: a study that was stopped continues. --seconds stops it after so many; --tables
+only writes the results again. Runs that differ in rate, momentum and seed share one traced graph: a loop of
+`tff_mf.central`'s parts, whose examples are permuted for each seed.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import pathlib
+import time
+from collections.abc import Mapping
+
+import _digits_results as results
+import numpy as np
+
+import tff_mf
+from tff_mf.experiments.central_training import data_sets, networks, preparation
+from tff_mf.experiments.central_training.settings import CentralConfiguration
+
+EPSILONS = (2.0, 4.0, 8.0, 16.0)
+DELTA = 1e-5
+MECHANISMS = ("identity", "tree-online", "tree-full", "blt", "banded", "banded, sampled")
+# Batch size and epochs, of 200 rounds each.
+CANDIDATES = ((128, 20), (256, 40))
+# Where only errors are compared, and at which ε.
+MORE_EPOCHS, LEVELS = ((128, 5), (128, 60)), np.geomspace(0.25, 32.0, 15)
+MOMENTA = (0.0, 0.9)
+# Rates of the search, times 1 − momentum: four to a power of ten.
+RATES = tuple(round(10 ** (power / 4), 3) for power in range(-8, 5))
+FIRST = RATES.index(1.0)
+TUNING_SEEDS, SEEDS = (101, 102), (1, 2, 3, 4, 5)
+VALIDATION = 220
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What runs share a graph by: everything but rate, momentum and seed."""
+
+    mechanism: str
+    epsilon: float
+    batch_size: int
+    epochs: int
+
+    @functools.cached_property
+    def configuration(self) -> CentralConfiguration:
+        """The settings of `tff-mf train-central`, with the rates of the first run."""
+        common = {
+            "dataset": "digits",
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "delta": DELTA,
+            "epsilon": self.epsilon,
+            "validation_examples": VALIDATION,
+        }
+        if self.mechanism == "identity":
+            return CentralConfiguration(**common, mechanism="identity", sampling="poisson")
+        if self.mechanism == "banded, sampled":
+            return CentralConfiguration(**common, mechanism="banded", sampling="cyclic_poisson", bands=self._bands)
+        return CentralConfiguration(**common, mechanism=self.mechanism)
+
+    @property
+    def _bands(self) -> int:
+        examples = data_sets.named("digits").examples - VALIDATION
+        epoch = examples // self.batch_size
+        return tff_mf.amplified_bands(
+            rounds=epoch * self.epochs,
+            population=examples,
+            clients_per_round=self.batch_size,
+            epsilon=self.epsilon,
+            delta=DELTA,
+            bands=range(1, epoch + 1),
+        )[0].bands
+
+    @functools.cached_property
+    def prepared(self) -> preparation.PreparedTraining:
+        """The mechanism, the order and σ."""
+        self.configuration.check()
+        return preparation.prepare(self.configuration, self.configuration.build_mechanism())
+
+    @property
+    def error(self) -> float:
+        """Root mean squared error of the prefix sums of mean gradients, for clip norm 1."""
+        rms = tff_mf.rms_error(self.prepared.mechanism, self.configuration.rounds)
+        return rms * self.prepared.noise_multiplier / self.batch_size
+
+
+class Trainer:
+    """Trains with one setting, as often as asked, in one graph."""
+
+    def __init__(self, setting: Setting, data: data_sets.ImageData) -> None:
+        import tensorflow as tf
+
+        from tff_mf import central
+
+        self._setting, self._data = setting, data
+        self._model = self._network(seed=0)
+        self._variables = self._model.trainable_variables
+        self._velocity = [tf.Variable(tf.zeros_like(each)) for each in self._variables]
+        self._rate, self._momentum = tf.Variable(0.0), tf.Variable(0.0)
+        self._examples = [tf.Variable(part) for part in data.train]
+        prepared = setting.prepared
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self._sum = central.ClippedSum(self._model, loss, clip_norm=1.0)
+        self._noise = central.NoisedMean(
+            prepared.mechanism,
+            self._variables,
+            order=prepared.order,
+            clip_norm=1.0,
+            noise_multiplier=prepared.noise_multiplier,
+        )
+        self._step = tf.function(self._one_step, autograph=False, reduce_retracing=True)
+
+    def _network(self, seed: int) -> object:
+        source = data_sets.named("digits")
+        return networks.build(source.network, shape=source.shape, classes=source.classes, seed=seed)
+
+    def _one_step(self, row: object, state: object) -> object:
+        import tensorflow as tf
+
+        x, y = (tf.gather(part, tf.maximum(row, 0)) for part in self._examples)
+        mean, state = self._noise.next(self._sum(x, y, row >= 0), state)
+        for variable, velocity, gradient in zip(self._variables, self._velocity, mean, strict=True):
+            velocity.assign(self._momentum * velocity - self._rate * gradient)
+            variable.assign_add(velocity)
+        return state
+
+    def run(self, *, rate: float, momentum: float, seed: int) -> None:
+        """Trains from new weights, on newly permuted examples, with fresh noise."""
+        import tensorflow as tf
+
+        self._model.set_weights(self._network(seed).get_weights())
+        places = np.random.default_rng(seed).permutation(len(self._data.train[1]))
+        for variable, part in zip(self._examples, self._data.train, strict=True):
+            variable.assign(part[places])
+        for velocity in self._velocity:
+            velocity.assign(tf.zeros_like(velocity))
+        self._rate.assign(rate * (1 - momentum))
+        self._momentum.assign(momentum)
+        order = self._setting.prepared.order
+        state = self._noise.init()
+        for row in tf.constant(order.batches(0, order.rounds)):
+            state = self._step(row, state)
+
+    def accuracy(self, part: data_sets.Examples) -> float:
+        """Returns the accuracy of the trained model."""
+        images, labels = part
+        return float(np.mean(np.argmax(self._model(images.astype(np.float32)), axis=1) == labels))
+
+
+class Study:
+    """The runs of the study, which are lines of a file."""
+
+    def __init__(self, work: pathlib.Path, seconds: float) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self._path = work / "runs.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self.runs = {self._key(run): run for run in map(json.loads, lines)}
+        self._end = time.monotonic() + seconds
+        self._trainers: dict[Setting, Trainer] = {}
+
+    @staticmethod
+    def _key(run: Mapping[str, object]) -> tuple[object, ...]:
+        names = ("mechanism", "epsilon", "batch_size", "epochs", "momentum", "rate", "seed")
+        return tuple(run[name] for name in names)
+
+    def accuracy(self, setting: Setting, momentum: float, rate: float, seed: int) -> float:
+        """Returns the accuracy of a run: on validation for seeds of the search, on test for the others."""
+        wanted = {**dataclasses.asdict(setting), "momentum": momentum, "rate": rate, "seed": seed}
+        key = self._key(wanted)
+        if key not in self.runs:
+            self._train(setting, wanted)
+        return self.runs[key]["accuracy"]
+
+    def _train(self, setting: Setting, wanted: Mapping[str, object]) -> None:
+        if time.monotonic() > self._end:
+            raise SystemExit("time is up: start again to continue")
+        data = _data()
+        if setting not in self._trainers:
+            self._trainers = {setting: Trainer(setting, data)}
+        trainer, begun = self._trainers[setting], time.process_time()
+        trainer.run(rate=wanted["rate"], momentum=wanted["momentum"], seed=wanted["seed"])
+        part = data.validation if wanted["seed"] in TUNING_SEEDS else data.test
+        run = {**wanted, "accuracy": trainer.accuracy(part), "cpu_seconds": round(time.process_time() - begun, 2)}
+        with self._path.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+        self.runs[self._key(wanted)] = run
+        print(run, flush=True)
+
+    def chosen(self, mechanism: str, epsilon: float) -> tuple[Setting, float, float]:
+        """Returns the setting, momentum and rate with the best validation accuracy."""
+        found = []
+        for batch_size, epochs in CANDIDATES:
+            setting = Setting(mechanism=mechanism, epsilon=epsilon, batch_size=batch_size, epochs=epochs)
+            found += [(self._best_rate(setting, momentum), setting, momentum) for momentum in MOMENTA]
+        (_, rate), setting, momentum = max(found, key=lambda each: each[0][0])
+        return setting, momentum, rate
+
+    def _best_rate(self, setting: Setting, momentum: float) -> tuple[float, float]:
+        """Climbs the grid of rates from 1 until both neighbours of the best rate are tried."""
+        tried: dict[int, float] = {}
+
+        def mean(index: int) -> float:
+            if index not in tried and 0 <= index < len(RATES):
+                found = [self.accuracy(setting, momentum, RATES[index], seed) for seed in TUNING_SEEDS]
+                tried[index] = float(np.mean(found))
+            return tried.get(index, -1.0)
+
+        best = FIRST
+        while max(mean(best - 1), mean(best + 1)) > mean(best):
+            best = max((best - 1, best + 1), key=mean)
+        return tried[best], RATES[best]
+
+
+@functools.cache
+def _data() -> data_sets.ImageData:
+    return data_sets.named("digits").split(VALIDATION)
+
+
+def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
+    """Returns the results of a mechanism at an ε, with the settings that were chosen for it."""
+    setting, momentum, rate = study.chosen(mechanism, epsilon)
+    return {
+        **dataclasses.asdict(setting),
+        "bands": setting.configuration.bands,
+        "momentum": momentum,
+        "learning_rate": rate * (1 - momentum),
+        "noise_multiplier": setting.prepared.noise_multiplier,
+        "error": setting.error,
+        "validation": float(np.mean([study.accuracy(setting, momentum, rate, seed) for seed in TUNING_SEEDS])),
+        "test": {str(seed): study.accuracy(setting, momentum, rate, seed) for seed in SEEDS},
+    }
+
+
+def crossings() -> list[dict[str, object]]:
+    """Returns the ε above which a mechanism without amplification has a smaller error than DP-SGD."""
+    found = []
+    for batch_size, epochs in (*CANDIDATES, *MORE_EPOCHS):
+        errors = {name: _errors(name, batch_size, epochs) for name in MECHANISMS if name != "banded, sampled"}
+        ratios = {name: own / errors["identity"] for name, own in errors.items() if name != "identity"}
+        found.append(
+            {
+                "batch_size": batch_size,
+                "epochs": epochs,
+                "epsilons": LEVELS.tolist(),
+                "errors_relative_to_dp_sgd": {name: ratio.tolist() for name, ratio in ratios.items()},
+                "crossing": {name: results.crossing(LEVELS, ratio) for name, ratio in ratios.items()},
+            }
+        )
+    return found
+
+
+def _errors(mechanism: str, batch_size: int, epochs: int) -> np.ndarray:
+    """Returns the error of a mechanism at each of `LEVELS`."""
+    setting = Setting(mechanism=mechanism, epsilon=1.0, batch_size=batch_size, epochs=epochs)
+    order, found = setting.prepared.order, setting.prepared.mechanism
+    sigmas = [order.calibrate_noise_multiplier(found, epsilon=epsilon, delta=DELTA) for epsilon in LEVELS]
+    return setting.error / setting.prepared.noise_multiplier * np.array(sigmas)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/central-digits"))
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--tables", action="store_true")
+    arguments = parser.parse_args()
+    study = Study(arguments.work, 0 if arguments.tables else arguments.seconds)
+    found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in MECHANISMS]
+    runs = list(study.runs.values())
+    results.write(found, crossings(), runs, sum(run["cpu_seconds"] for run in runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Central training by name: data sets, networks, presets, and one run in a folder."""

@@ -1,0 +1,123 @@
+"""Networks by name: those of the papers' image experiments, and a small one for digits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Height and width of the smallest images that each takes.
+LEAST_SIDE = {"digits": 6, "kairouz-small": 13, "kairouz-vgg": 8}
+NAMES = tuple(LEAST_SIDE)
+
+
+def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.keras.Sequential":
+    """Returns a network for images of bytes, with logits as its result and weights that follow from a seed.
+
+    `kairouz-small` and `kairouz-vgg` are those of Kairouz et al. (2021), table 2; activations (tanh), paddings,
+    pooling and initial weights are of the code that was released with the paper.
+
+    Args:
+        name: One of `NAMES`.
+        shape: Height, width and channels of an image.
+        classes: Number of classes.
+        seed: Seed of the initial weights.
+
+    Example:
+        >>> build("digits", shape=(8, 8, 1), classes=10, seed=1).count_params()
+        1258
+
+    Raises:
+        InputValueError: If there is none of that name.
+    """
+    import tensorflow as tf
+
+    from tff_mf import validation
+
+    validation.one_of("network", name, NAMES)
+    initial = _InitialWeights(seed)
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Input(tuple(shape)),
+            tf.keras.layers.Rescaling(1 / 127.5, offset=-1),
+            *_LAYERS[name](initial),
+            tf.keras.layers.Dense(classes, kernel_initializer=initial.dense()),
+        ]
+    )
+
+
+class _InitialWeights:
+    """Initializers with a seed for each layer, since two layers with one seed would begin with the same weights."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._layers = 0
+
+    def convolution(self) -> Any:
+        return self._scaled("fan_in")
+
+    def dense(self) -> Any:
+        return self._scaled("fan_avg")
+
+    def _scaled(self, mode: str) -> Any:
+        import tensorflow as tf
+
+        self._layers += 1
+        return tf.keras.initializers.VarianceScaling(
+            mode=mode, distribution="untruncated_normal", seed=1000 * self._seed + self._layers
+        )
+
+
+def _convolution(initial: _InitialWeights, filters: int, size: int, **more: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.keras.layers.Conv2D(
+        filters, size, activation="tanh", kernel_initializer=initial.convolution(), **{"padding": "same", **more}
+    )
+
+
+def _dense(initial: _InitialWeights, units: int) -> Any:
+    import tensorflow as tf
+
+    return tf.keras.layers.Dense(units, activation="tanh", kernel_initializer=initial.dense())
+
+
+def _digits(initial: _InitialWeights) -> list[Any]:
+    from tensorflow.keras import layers
+
+    return [
+        _convolution(initial, 8, 3, padding="valid"),
+        layers.MaxPooling2D(2),
+        _convolution(initial, 16, 2, padding="valid"),
+        layers.Flatten(),
+    ]
+
+
+def _kairouz_small(initial: _InitialWeights) -> list[Any]:
+    from tensorflow.keras import layers
+
+    return [
+        _convolution(initial, 16, 8, strides=2),
+        layers.MaxPooling2D(2, strides=1),
+        _convolution(initial, 32, 4, strides=2, padding="valid"),
+        layers.MaxPooling2D(2, strides=1),
+        layers.Flatten(),
+        _dense(initial, 32),
+    ]
+
+
+def _kairouz_vgg(initial: _InitialWeights) -> list[Any]:
+    from tensorflow.keras import layers
+
+    blocks = [
+        [_convolution(initial, filters, 3), _convolution(initial, filters, 3), layers.MaxPooling2D(2)]
+        for filters in (32, 64, 128)
+    ]
+    return [*(layer for block in blocks for layer in block), layers.Flatten(), _dense(initial, 128)]
+
+
+_LAYERS: Mapping[str, Callable[[_InitialWeights], list[Any]]] = {
+    "digits": _digits,
+    "kairouz-small": _kairouz_small,
+    "kairouz-vgg": _kairouz_vgg,
+}

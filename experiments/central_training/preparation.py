@@ -1,0 +1,128 @@
+"""The parts of a central training, made from its settings: order, σ, model, and the training itself."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import tff_mf
+from tff_mf import amplification
+
+from . import networks
+from .settings import CentralConfiguration
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tff_mf import central
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedTraining:
+    """Everything about a training that is decided before its data are loaded.
+
+    Attributes:
+        configuration: The settings.
+        mechanism: The mechanism.
+        order: Which examples are in which batch.
+        noise_multiplier: σ.
+        epsilon: ε of the whole training, infinite without noise.
+        statement: The guarantee in one line.
+    """
+
+    configuration: CentralConfiguration
+    mechanism: tff_mf.Mechanism
+    order: "central.Order"
+    noise_multiplier: float
+    epsilon: float
+    statement: str
+
+
+def prepare(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> PreparedTraining:
+    """Returns the parts of a training.
+
+    Formal guarantee: `epsilon` and `statement` are those of the order (`tff_mf.central.Order`), for the σ that is
+    returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
+
+    Args:
+        configuration: Settings that were checked.
+        mechanism: The mechanism: that of the settings, or of a run that is resumed.
+
+    Raises:
+        InputError: If the mechanism does not fit the order.
+    """
+    order = _order(configuration, mechanism)
+    sigma = configuration.noise_multiplier
+    if configuration.epsilon is not None:
+        sigma = order.calibrate_noise_multiplier(mechanism, epsilon=configuration.epsilon, delta=configuration.delta)
+    assert sigma is not None
+    level = {"noise_multiplier": sigma, "delta": configuration.delta}
+    return PreparedTraining(
+        configuration=configuration,
+        mechanism=mechanism,
+        order=order,
+        noise_multiplier=sigma,
+        epsilon=order.epsilon(mechanism, **level),
+        statement=order.statement(mechanism, **level),
+    )
+
+
+def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> "central.Order":
+    from tff_mf import central
+
+    common = {
+        "examples": configuration.examples,
+        "batch_size": configuration.batch_size,
+        "seed": configuration.seed,
+    }
+    if configuration.sampling == "fixed_order":
+        return central.FixedOrder(**common, epochs=configuration.epochs)
+    rounds = configuration.rounds
+    groups, _ = amplification.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    return central.PoissonSampling(**common, rounds=rounds, groups=groups)
+
+
+def compiled_network(configuration: CentralConfiguration) -> "tf.keras.Sequential":
+    """Returns the network of a training, with SGD and its learning rates."""
+    import tensorflow as tf
+
+    source = configuration.source
+    model = networks.build(
+        configuration.network or source.network,
+        shape=source.shape,
+        classes=source.classes,
+        seed=configuration.seed,
+    )
+    model.compile(
+        tf.keras.optimizers.SGD(_learning_rate(configuration), momentum=configuration.momentum),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def _learning_rate(configuration: CentralConfiguration) -> Any:
+    import tensorflow as tf
+
+    rates = configuration.learning_rate * configuration.schedule.rates(configuration.rounds)
+
+    class _RoundRates(tf.keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step: Any) -> Any:
+            return tf.gather(tf.constant(rates, tf.float32), step)
+
+        def get_config(self) -> dict[str, Any]:
+            return {"rates": rates.tolist()}
+
+    return configuration.learning_rate if not (configuration.warmup or configuration.cooldown) else _RoundRates()
+
+
+def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", examples: Any) -> "central.Training":
+    """Returns the training of a model on examples, a pair of images and labels."""
+    from tff_mf import central
+
+    return central.Training(
+        model,
+        *examples,
+        order=prepared.order,
+        mechanism=prepared.mechanism,
+        clip_norm=prepared.configuration.clip_norm,
+        noise_multiplier=prepared.noise_multiplier,
+    )

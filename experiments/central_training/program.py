@@ -1,0 +1,133 @@
+"""One central training in a folder: epochs, checkpoints, metrics, and the summary."""
+
+import json
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tff_mf.errors import InputValueError
+
+from ..output import files, locks
+from ..run_folder import folders, metrics
+from ..run_folder.names import MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
+from . import preparation, summary
+from .data_sets import Examples, ImageData
+from .preparation import PreparedTraining
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+CHECKPOINT = "checkpoint.npz"
+WEIGHTS = "model.weights.h5"
+_EVALUATED_AT_ONCE = 500
+
+
+def run(
+    prepared: PreparedTraining,
+    data: ImageData,
+    folder: pathlib.Path,
+    on_epoch: Callable[[int, Mapping[str, float]], None] = lambda epoch, found: None,
+) -> dict[str, Any]:
+    """Trains, or goes on from the checkpoint in the folder, and returns the content of `summary.json`.
+
+    After each epoch a checkpoint is written, and then a row of `metrics.csv`: loss and accuracy on the validation part,
+    if there is one. The test split is evaluated once, at the end. At the end the weights are written, and the
+    checkpoint, which has the keys of the noise, is removed.
+
+    Formal guarantee: that of `tff_mf.central.Training`, for the training part of the data; weights, metrics and summary
+    are computed from what it covers. The validation and the test part are not protected.
+
+    Args:
+        prepared: The parts of the training.
+        data: The parts of its data set.
+        folder: Its folder, which exists.
+        on_epoch: Called after each epoch with its number and its metrics.
+
+    Raises:
+        InputValueError: If another process uses the folder, or its checkpoint is of another training.
+        OSError: If a file cannot be written.
+    """
+    with locks.alone(folder):
+        begun = time.monotonic()
+        model = preparation.compiled_network(prepared.configuration)
+        training = preparation.training_of(prepared, model, data.train)
+        checkpoint = folder / CHECKPOINT
+        if checkpoint.exists():
+            training.restore(checkpoint)
+        rows = _rows(folder, prepared, training.rounds)
+        if len(rows) < _epochs(prepared, training.rounds):
+            # The run was stopped after the checkpoint and before the row of its model.
+            rows.append(_row(training.rounds, begun, evaluated(model, data.validation)))
+            metrics.write_metrics(folder / METRICS, rows)
+        while training.rounds < prepared.order.rounds:
+            training.fit(epochs=1, checkpoint=checkpoint)
+            found = evaluated(model, data.validation)
+            rows.append(_row(training.rounds, begun, found))
+            metrics.write_metrics(folder / METRICS, rows)
+            on_epoch(_epochs(prepared, training.rounds), found)
+        found = summary.summarize(
+            prepared, data, validation=evaluated(model, data.validation), test=evaluated(model, data.test)
+        )
+        _write_weights(model, folder)
+        files.write_atomically(
+            folder / SUMMARY, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        )
+        checkpoint.unlink(missing_ok=True)
+        return found
+
+
+def check_new(folder: pathlib.Path) -> None:
+    """Raises unless a folder is empty, or can be made; nothing is left there.
+
+    Raises:
+        InputValueError: If it is not empty, or cannot be written to.
+    """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folders.check_new(files.made_folder(folder))
+    for path in new:
+        path.rmdir()
+
+
+def resumable(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of a training that was stopped.
+
+    Raises:
+        InputValueError: If there is none in it, or it has ended.
+    """
+    # A run may have been stopped after the first of these files.
+    if not any((folder / name).is_file() for name in (SETTINGS_TOML, MECHANISM)):
+        raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
+    if (folder / SUMMARY).is_file() and not (folder / CHECKPOINT).is_file():
+        raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
+    files.make_writable(folder)
+    return folder
+
+
+def evaluated(model: "tf.keras.Model", examples: Examples) -> dict[str, float]:
+    """Returns loss and accuracy of a model on examples; nothing if there are none."""
+    if not len(examples[1]):
+        return {}
+    found = model.evaluate(*examples, batch_size=_EVALUATED_AT_ONCE, verbose=0, return_dict=True)
+    return {name: float(value) for name, value in found.items()}
+
+
+def _epochs(prepared: PreparedTraining, rounds: int) -> int:
+    return -(-rounds // prepared.order.epoch_rounds)
+
+
+def _rows(folder: pathlib.Path, prepared: PreparedTraining, rounds: int) -> list[Mapping[str, object]]:
+    """Returns the rows of the epochs before the checkpoint."""
+    found: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+    return found[: _epochs(prepared, rounds)]
+
+
+def _row(rounds: int, begun: float, found: Mapping[str, float]) -> dict[str, object]:
+    return {metrics.ROUND: rounds, metrics.SECONDS: round(time.monotonic() - begun, 1), **found}
+
+
+def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:
+    # Keras chooses the format by the ending.
+    whole = folder / f".partial.{WEIGHTS}"
+    model.save_weights(whole)
+    files.move_into_place(whole, folder / WEIGHTS)

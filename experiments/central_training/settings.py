@@ -1,0 +1,220 @@
+"""Every setting of a central training under one flat name each, as presets, files and flags give it."""
+
+import dataclasses
+import pathlib
+
+import tff_mf
+from tff_mf import validation
+from tff_mf.errors import InputValueError
+
+from ..configuration import mechanism_names
+from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.presets import PresetFolder
+from ..configuration.run import fields_of
+from ..privacy.plan import check_level
+from . import data_sets, networks
+
+SAMPLING_KINDS = ("fixed_order", "poisson", "cyclic_poisson")
+_FIXED, _POISSON, _CYCLIC = SAMPLING_KINDS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CentralConfiguration:
+    """All settings of a central training. A field has the name of its flag, with underscores.
+
+    Attributes:
+        epochs: Number k of epochs.
+        batch_size: Number B of examples in a batch; with sampling, its expectation.
+        delta: δ.
+        dataset: A name of `data_sets.names()`.
+        network: A name of `networks.NAMES`; `None` is the one that is usual for the data set.
+        mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
+        buffers: Buffers of a `blt`; `None` lets the optimizer choose.
+        bands: Bands of the banded kinds; `None` is as many as an epoch has rounds.
+        workload: What the mechanism is optimized for.
+        sampling: `fixed_order`; `poisson`, which is DP-SGD with `identity`; or `cyclic_poisson`, by as many groups as
+            the mechanism has bands.
+        epsilon: ε that the training may reach, or `None`.
+        noise_multiplier: σ in its place, or `None`.
+        clip_norm: Bound ζ on the norm of an example's gradient.
+        learning_rate: Rate of SGD.
+        momentum: Its momentum.
+        warmup: Part of the rounds over which the rate rises.
+        cooldown: Part of the rounds over which it falls.
+        validation_examples: Number of examples that are split off the training data, and not trained on.
+        seed: Seed of the initial weights and of the order; never of noise or coins.
+
+    Example:
+        >>> CentralConfiguration(epochs=20, batch_size=128, delta=1e-5, validation_examples=220, epsilon=8.0).rounds
+        200
+    """
+
+    epochs: int
+    batch_size: int
+    delta: float
+    dataset: str = "digits"
+    network: str | None = None
+    mechanism: str = "blt"
+    buffers: int | None = None
+    bands: int | None = None
+    workload: str = "prefix_sum"
+    sampling: str = _FIXED
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    clip_norm: float = 1.0
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    warmup: float = 0.0
+    cooldown: float = 0.0
+    validation_examples: int = 0
+    seed: int = 1
+
+    @property
+    def source(self) -> data_sets.ImageSource:
+        """The data set, which is not loaded yet."""
+        return data_sets.named(self.dataset)
+
+    @property
+    def examples(self) -> int:
+        """Number of examples that are trained on."""
+        return self.source.examples - self.validation_examples
+
+    @property
+    def epoch_rounds(self) -> int:
+        """Number of rounds of an epoch."""
+        if self.sampling == _FIXED:
+            return self.examples // self.batch_size
+        return max(1, round(self.examples / self.batch_size))
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of the whole training."""
+        return self.epochs * self.epoch_rounds
+
+    @property
+    def schedule(self) -> tff_mf.LinearSchedule:
+        """The learning rates of all rounds, relative to `learning_rate`."""
+        return tff_mf.LinearSchedule(
+            warmup_rounds=round(self.warmup * self.rounds),
+            warmup_from=mechanism_names.RAMP_FLOOR,
+            cooldown_rounds=round(self.cooldown * self.rounds),
+            cooldown_to=mechanism_names.RAMP_FLOOR,
+        )
+
+    def check(self) -> None:
+        """Refuses what can be refused without loading data or TensorFlow.
+
+        Raises:
+            InputError: If a field is out of range, or the fields do not fit each other.
+        """
+        self._check_numbers()
+        source = self.source
+        if self.network is not None:
+            validation.one_of("network", self.network, networks.NAMES)
+        self._check_network(source)
+        if self.validation_examples >= source.examples:
+            raise InputValueError(
+                f"validation_examples={self.validation_examples} leaves none of the {source.examples} training "
+                f"examples of dataset={self.dataset!r}: take fewer."
+            )
+        if self.batch_size > self.examples:
+            raise InputValueError(
+                f"batch_size={self.batch_size} exceeds the {self.examples} examples that are trained on: take smaller "
+                "batches."
+            )
+        validation.listable(self.rounds, "epochs")
+        self.schedule.check(self.rounds)
+        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+        if self.noise_multiplier == 0:
+            raise InputValueError("noise_multiplier=0 has no guarantee: give a σ above 0, or an epsilon.")
+        if self.delta * self.examples >= 1:
+            raise InputValueError(
+                f"delta={self.delta!r} is not below 1/{self.examples}, one over the number of examples: it would allow "
+                "one example to be published. Take a smaller delta."
+            )
+        self._check_mechanism()
+
+    def _check_numbers(self) -> None:
+        for name in ("epochs", "batch_size"):
+            validation.whole(name, getattr(self, name))
+        for name in ("validation_examples", "seed"):
+            validation.whole(name, getattr(self, name), at_least=0)
+        if self.seed >= 2**31:
+            raise InputValueError(f"seed={self.seed} must be below 2³¹, as TensorFlow's initializers need it.")
+        for name in ("bands", "buffers"):
+            if getattr(self, name) is not None:
+                validation.whole(name, getattr(self, name))
+        validation.clip_norm(self.clip_norm)
+        validation.positive("learning_rate", self.learning_rate)
+        for name in ("momentum", "warmup", "cooldown"):
+            if not 0 <= validation.real(name, getattr(self, name)) <= (1 if name != "momentum" else 1 - 2**-20):
+                raise InputValueError(f"{name}={getattr(self, name)!r} must be from 0 to 1, a momentum below 1.")
+        if self.warmup + self.cooldown > 1:
+            raise InputValueError(
+                f"warmup={self.warmup!r} and cooldown={self.cooldown!r} together exceed 1, all of the rounds."
+            )
+        validation.one_of("sampling", self.sampling, SAMPLING_KINDS)
+
+    def _check_network(self, source: data_sets.ImageSource) -> None:
+        least = networks.LEAST_SIDE[self.network or source.network]
+        if min(source.shape[:2]) < least:
+            raise InputValueError(
+                f"network={self.network!r} needs images of at least {least} by {least} pixels, and those of "
+                f"dataset={self.dataset!r} have {source.shape[0]} by {source.shape[1]}: take another."
+            )
+
+    def _check_mechanism(self) -> None:
+        if self.sampling == _POISSON and self.mechanism != "identity":
+            raise InputValueError(
+                f"sampling='poisson' amplifies identity only, and mechanism={self.mechanism!r}: take identity, "
+                "sampling='cyclic_poisson' with a banded mechanism, or sampling='fixed_order'."
+            )
+        if self.sampling == _CYCLIC and self.mechanism in mechanism_names.searched() and self.bands is None:
+            raise InputValueError(
+                "bands=… missing: with sampling='cyclic_poisson' examples form as many groups as there are bands; "
+                "`tff-mf optimize banded --sampling cyclic_poisson` finds the best number."
+            )
+        if self.bands is not None and self.bands > self.rounds:
+            raise InputValueError(f"bands={self.bands} exceeds the {self.rounds} rounds: take fewer.")
+        if self.sampling == _CYCLIC and self.bands is not None and self.batch_size > self.examples // self.bands:
+            raise InputValueError(
+                f"batch_size={self.batch_size} exceeds the {self.examples // self.bands} examples in each of "
+                f"bands={self.bands} groups: take smaller batches, or fewer bands."
+            )
+        setting = self.mechanism_setting(self.bands or 1)
+        mechanism_names.check(
+            self.mechanism,
+            rounds=self.rounds,
+            buffers=self.buffers,
+            bands=self.bands,
+            workload=setting.workload,
+        )
+
+    def mechanism_setting(self, groups: int = 1) -> MechanismSetting:
+        """Returns the setting that the mechanism is optimized for.
+
+        Args:
+            groups: Number of groups that examples are sampled from in turn.
+
+        Raises:
+            InputError: If a field is out of range.
+        """
+        if self.sampling == _FIXED:
+            schema = tff_mf.FixedEpoch(min_sep=self.epoch_rounds, max_participations=self.epochs)
+        else:
+            schema = tff_mf.FixedEpoch(min_sep=groups, max_participations=-(-self.rounds // groups))
+        workload = mechanism_names.workload(
+            self.workload, rounds=self.rounds, momentum=self.momentum, warmup=self.warmup, cooldown=self.cooldown
+        )
+        return MechanismSetting(rounds=self.rounds, participation=schema, workload=workload)
+
+    def build_mechanism(self) -> tff_mf.Mechanism:
+        """Returns the mechanism, optimized for the training if it is of such a kind.
+
+        Raises:
+            InputError: If a field is out of range, or the mechanism cannot be built.
+        """
+        return self.mechanism_setting(self.bands or 1).named(self.mechanism, buffers=self.buffers, bands=self.bands)
+
+
+PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", fields=fields_of(CentralConfiguration))

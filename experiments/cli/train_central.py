@@ -1,0 +1,134 @@
+"""`tff-mf train-central`: one private training on one data set of images."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tff_mf.errors import InputError
+
+from ..central_training.settings import PRESETS, CentralConfiguration
+from ..configuration import layers, toml_file
+from . import _central_options, _options, _shown_settings, _types
+
+if TYPE_CHECKING:
+    from ..central_training.preparation import PreparedTraining
+
+
+@click.command()
+@click.option(
+    "--preset",
+    type=_types.CENTRAL_PRESET,
+    help="Settings of a paper's experiment on images, which files and flags override; see --show.",
+)
+@click.option(
+    "--config",
+    type=click.Path(),
+    metavar="FILE",
+    help="TOML file with a [run] table of settings, and `preset` if need be.",
+)
+@click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
+@_central_options.flags
+@click.option("--resume", is_flag=True, help="Resume the run in --out, with the options that it was started with.")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    default="runs/train-central",
+    show_default=True,
+    help="Folder of the run's files; must be new or empty.",
+)
+@_options.as_json
+def train_central(
+    preset: str | None,
+    config: str | None,
+    show: bool,
+    resume: bool,
+    out: str,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Train a network on images, each of which is protected, with a mechanism's noise.
+
+    Gradients are clipped example by example, and SGD takes steps by their noised mean. Batches are in a fixed order, or
+    sampled in secret, which amplifies privacy. At the end accuracy and the guarantee are printed; files are in --out.
+    """
+    file = None if config is None else pathlib.Path(config)
+    chosen, layer = toml_file.resolve(preset, file, flags, folder=PRESETS)
+    click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    if show:
+        _shown_settings.show(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
+        return
+    configuration = layers.configuration_of(layer, CentralConfiguration)
+    configuration.check()
+    from tff_mf import required_packages
+
+    required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
+    from ..central_training import preparation, program
+    from ..output import progress
+    from ..run_folder import folders, metrics
+
+    folder = pathlib.Path(out)
+    if not resume:
+        program.check_new(folder)
+    # A mechanism that differed in its last digit could not continue the noise of the first.
+    mechanism = folders.begun_mechanism(program.resumable(folder)) if resume else None
+    with _unless_refused(folder):
+        prepared = preparation.prepare(configuration, mechanism or configuration.build_mechanism())
+        data = configuration.source.split(configuration.validation_examples)
+    _begin(layer, folder, prepared, resume=resume)
+    if chosen and chosen.notes:
+        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
+    with progress.rounds(configuration.epochs, configuration.dataset, "epoch") as on_round:
+
+        def on_epoch(epoch: int, found: Mapping[str, float]) -> None:
+            on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
+
+        summary = program.run(prepared, data, folder, on_epoch)
+    _report(summary, folder, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
+    """Makes the folder of a run, and removes it again if the block refuses the run."""
+    from ..output import files
+
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    files.make_writable(folder)
+    try:
+        yield
+    except InputError:
+        for path in new:
+            path.rmdir()
+        raise
+
+
+def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
+    """Writes the settings and the mechanism of a run, or checks that a run to resume was begun with the same."""
+    from ..output import locks
+    from ..run_folder import folders, names
+
+    with locks.alone(folder):
+        if resume:
+            toml_file.check_same(layer, folder)
+        else:
+            folders.check_new(folder)
+        if not (folder / names.MECHANISM).exists():
+            folders.keep_mechanism(folder, prepared.mechanism)
+        if not (folder / names.SETTINGS_TOML).exists():
+            toml_file.write(layer, folder)
+
+
+def _report(summary: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
+    if as_json:
+        _options.report(summary, as_json=True)
+        return
+    accuracy = summary["test_accuracy"]
+    shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} %"
+    _options.paragraphs(
+        f"accuracy {shown}, {summary['test_examples']} test examples",
+        summary["statement"],
+        " ".join(summary["not_covered"]),
+        f"files: {folder}",
+    )

@@ -1,0 +1,399 @@
+"""`tff-mf train-central`: data sets, networks, presets, and a run in its folder."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import stat
+import sys
+import types
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+
+from tff_mf.experiments.central_training import data_sets, networks, preparation, program, summary  # noqa: E402
+from tff_mf.experiments.central_training.settings import PRESETS, CentralConfiguration  # noqa: E402
+from tff_mf.experiments.cli import cli  # noqa: E402
+from tff_mf.experiments.configuration import layers  # noqa: E402
+from tff_mf.experiments.configuration.layers import Layer  # noqa: E402
+from tff_mf.experiments.run_folder import metrics  # noqa: E402
+
+DIGITS = {"batch_size": 256, "delta": 1e-5, "validation_examples": 220, "epsilon": 8.0}
+RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
+
+
+def configured(name, **flags):
+    layer = PRESETS.load(name).over(Layer.of(flags, layers.FLAG))
+    return layers.configuration_of(layer, CentralConfiguration)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(
+        cli, ["train-central", *map(str, arguments)], catch_exceptions=False, standalone_mode=False
+    )
+
+
+@pytest.mark.parametrize("name", PRESETS.names())
+def test_presets_are_whole_and_their_rows_can_be_reached(name):
+    preset = PRESETS.load(name)
+    assert preset.title
+    assert preset.paper
+    assert preset.layer.values.keys() == preset.layer.sources.keys()
+    configured(name).check()
+    for row in preset.rows:
+        # The row of digits for any ε comes after those for the ε of the study.
+        flags = {"epsilon": 3.0} | dict(row.when) if name == "digits" else row.when
+        reached = preset.over(Layer.of(flags, layers.FLAG))
+        assert preset.row(reached.values) is row
+        found = layers.configuration_of(reached, CentralConfiguration)
+        found.check()
+        assert (found.sampling == "poisson") == (found.mechanism == "identity")
+
+
+def _table_6():
+    for name in ("mnist", "cifar10", "emnist"):
+        preset = PRESETS.load(f"kairouz2021-{name}")
+        for row in preset.rows:
+            if row.published:
+                flags = {**row.when}
+                yield configured(preset.name, **flags), row.published["epsilon"]
+
+
+def test_trees_of_kairouz_have_the_published_epsilon_at_the_published_sensitivity_and_more_at_their_own():
+    """Theorem D.2 has E·⌈log₂ n⌉ for the square of the sensitivity of E epochs, which one tree exceeds."""
+    rows = [(found, epsilon) for found, epsilon in _table_6() if found.mechanism == "tree-online"]
+    assert len(rows) == 26
+    for found, epsilon in rows:
+        sigma = found.noise_multiplier
+        squared = found.epochs * math.ceil(math.log2(found.rounds))
+        theirs = tff_mf.Guarantee.of_gaussian(math.sqrt(squared), sigma).epsilon(found.delta)
+        # Theirs is converted from Rényi divergences.
+        assert 0.9 * epsilon < theirs < epsilon
+        assert preparation.prepare(found, found.build_mechanism()).epsilon > 1.6 * epsilon
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"), [("mnist", "798 instead of 260"), ("cifar10", "14,349 instead of 1,400"), ("emnist", "5,288")]
+)
+def test_the_notes_have_the_sensitivity_of_the_tree(name, stated):
+    found = configured(f"kairouz2021-{name}")
+    sensitivity = tff_mf.sensitivity(found.build_mechanism(), found.rounds, found.mechanism_setting().participation)
+    assert f"{sensitivity**2:,.0f}" == stated.split()[0]
+    assert stated in PRESETS.load(f"kairouz2021-{name}").notes
+
+
+def _close_to_published(found, epsilon):
+    # Theirs by Rényi divergences; of EMNIST, ours has 4 % fewer examples.
+    assert 0.84 * epsilon < preparation.prepare(found, tff_mf.Identity()).epsilon < 1.16 * epsilon
+
+
+def test_dp_sgd_of_kairouz_has_about_the_published_epsilon():
+    rows = [each for each in _table_6() if each[0].mechanism == "identity"]
+    assert len(rows) == 26
+    for found, epsilon in rows[:2]:
+        _close_to_published(found, epsilon)
+
+
+@pytest.mark.long  # Two rows of the test before are of the same function.
+def test_every_row_of_dp_sgd_has_about_the_published_epsilon():
+    for found, epsilon in _table_6():
+        if found.mechanism == "identity":
+            _close_to_published(found, epsilon)
+
+
+def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
+    found = configured("choquette2023-cifar10")
+    rates = found.schedule.rates(found.rounds)
+    assert (found.rounds, found.epoch_rounds, np.count_nonzero(rates < 1)) == (2000, 100, 499)
+    assert rates[-1] == pytest.approx(0.05)
+    model = preparation.compiled_network(dataclasses.replace(found, network="kairouz-small"))
+    for step, part in ((0, 1), (1999, 0.05)):
+        before = model.trainable_variables[-1].numpy()
+        model.optimizer.build(model.trainable_variables)
+        model.optimizer.iterations.assign(step)
+        model.optimizer.momentum = 0.0
+        model.optimizer.apply_gradients([(tf.ones_like(each), each) for each in model.trainable_variables])
+        moved = before - model.trainable_variables[-1].numpy()
+        np.testing.assert_allclose(moved, part * found.learning_rate, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "groups"),
+    [
+        ({"mechanism": "banded"}, None),
+        ({"mechanism": "tree-full"}, None),
+        ({"mechanism": "identity", "sampling": "poisson"}, 1),
+        ({"mechanism": "banded", "sampling": "cyclic_poisson", "bands": 2}, 2),
+    ],
+)
+def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
+    found = CentralConfiguration(epochs=4, **DIGITS, **flags)
+    mechanism = found.build_mechanism()
+    prepared = preparation.prepare(found, mechanism)
+    assert 0.99 * 8 < prepared.epsilon <= 8
+    assert prepared.statement.startswith("ε≤8")
+    assert " at δ=1e-05 for zero-out of one example" in prepared.statement
+    figures = summary.guarantee_of(prepared)
+    schema = tff_mf.FixedEpoch(min_sep=figures["min_sep"], max_participations=figures["max_participations"])
+    assert figures["rounds"] == 20
+    assert figures["sensitivity"] == tff_mf.sensitivity(mechanism.cast_to_float32(), 20, schema)
+    plain = tff_mf.epsilon(mechanism, 20, schema, noise_multiplier=prepared.noise_multiplier, delta=1e-5)
+    assert figures["epsilon_without_amplification"] == plain
+    if groups is None:
+        assert (schema.min_sep, schema.max_participations) == (5, 4)
+        assert figures["epsilon"] == plain
+        assert figures["zcdp_rho"] == pytest.approx((figures["sensitivity"] / prepared.noise_multiplier) ** 2 / 2)
+    else:
+        assert prepared.order.groups == groups == schema.min_sep
+        assert figures["zcdp_rho"] is None
+        assert plain > 8
+        assert "as long as nobody learns" in figures["not_covered"][0]
+
+
+def test_digits_are_split_into_parts_that_share_no_example():
+    data = data_sets.named("digits").split(220)
+    parts = [data.train, data.validation, data.test]
+    assert [len(labels) for _, labels in parts] == [1280, 220, 297]
+    assert {images.dtype.name for images, _ in parts} == {"uint8"}
+    assert max(images.max() for images, _ in parts) == 255
+    images = [{image.tobytes() for image in part} for part, _ in parts]
+    # Digits are distinct in this data set, so that equal ones would be one example twice.
+    assert sum(map(len, images)) == len(set.union(*images)) == 1797
+    again = data_sets.named("digits").split(220)
+    np.testing.assert_array_equal(again.train[0], data.train[0])
+
+
+def test_synthetic_images_have_the_shape_of_cifar10_and_are_the_same_again():
+    first, second = (data_sets.named("synthetic-cifar10:40").split(10) for _ in range(2))
+    assert [images.shape for images, _ in (first.train, first.validation, first.test)] == [
+        (30, 32, 32, 3),
+        (10, 32, 32, 3),
+        (8, 32, 32, 3),
+    ]
+    np.testing.assert_array_equal(first.train[0], second.train[0])
+    assert not np.array_equal(first.train[0][:8], first.test[0])
+    assert data_sets.named("synthetic-cifar10").examples == 50_000
+
+
+def test_emnist_is_pooled_and_merged_to_47_classes(monkeypatch):
+    assert sorted(set(data_sets.merged(np.arange(62)).tolist())) == list(range(47))
+    assert data_sets.merged(np.array([10, 36])).tolist() == [10, 36]  # A and a differ, C and c do not.
+    assert len(set(data_sets.merged(np.array([12, 38])).tolist())) == 1
+    elements = {"pixels": np.linspace(0, 1, 3 * 784).reshape(3, 28, 28).astype(np.float32), "label": np.arange(3)}
+    clients = types.SimpleNamespace(
+        create_tf_dataset_from_all_clients=lambda seed: tf.data.Dataset.from_tensor_slices(elements)
+    )
+    emnist = types.SimpleNamespace(load_data=lambda only_digits: (clients, clients))
+    simulation = types.SimpleNamespace(datasets=types.SimpleNamespace(emnist=emnist))
+    monkeypatch.setitem(sys.modules, "tensorflow_federated", types.SimpleNamespace(simulation=simulation))
+    source = dataclasses.replace(data_sets.named("emnist"), examples=3)
+    images, labels = source.split(0).test
+    assert (images.shape, images.dtype.name, labels.tolist()) == ((3, 28, 28, 1), "uint8", [0, 1, 2])
+    assert (images.flat[0], images.flat[-1]) == (255, 0)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_data_that_cannot_be_loaded_are_refused_before_anything_is_written(name, monkeypatch, tmp_path, capsys):
+    def offline():
+        print("Downloading data")
+        raise Exception("URL fetch failure\non this machine")
+
+    monkeypatch.setattr(getattr(tf.keras.datasets, name), "load_data", offline)
+    out = tmp_path / "new" / "run"
+    with pytest.raises(tff_mf.InputError) as refused:
+        invoke("--preset", f"kairouz2021-{name}", "--out", out, "--mechanism", "identity", "--noise-multiplier", 4)
+    message = str(refused.value)
+    assert f"dataset='{name}' cannot be loaded (URL fetch failure on this machine)" in message
+    assert f"tf.keras.datasets.{name}.load_data downloads it" in message
+    assert "\n" not in message
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(tff_mf.InputError):
+        data_sets.named(name).split(0)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_loader_that_returns_something_else_is_refused(monkeypatch):
+    wrong = (np.zeros((5, 28, 28), np.uint8), np.zeros(5))
+    monkeypatch.setattr(tf.keras.datasets.mnist, "load_data", lambda: (wrong, wrong))
+    with pytest.raises(tff_mf.InputError, match=r"returned images of shape \(5, 28, 28, 1\)"):
+        data_sets.named("mnist").split(0)
+
+
+@pytest.mark.parametrize(("dataset", "parameters"), [("mnist", 26_010), ("cifar10", 550_570), ("digits", 1_258)])
+def test_networks_have_the_papers_number_of_parameters(dataset, parameters):
+    from tff_mf import central
+
+    source = data_sets.named(dataset)
+    first, again, other = (
+        networks.build(source.network, shape=source.shape, classes=source.classes, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first.count_params() == parameters
+    for weights, same, different in zip(first.get_weights(), again.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, same)
+        assert weights.ndim == 1 or not np.array_equal(weights, different)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert central.ClippedSum(first, loss, clip_norm=1.0).on_whole_batches
+
+
+TREE = ["--preset", "digits", "--epochs", 2, "--batch-size", 256, "--mechanism", "tree-full"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run, and what it printed."""
+    out = tmp_path_factory.mktemp("central") / "run"
+    done = invoke(*TREE, "--out", out, "--json")
+    return out, json.loads(done.stdout)
+
+
+def test_a_run_writes_what_it_states(finished):
+    out, printed = finished
+    names = {path.name for path in out.iterdir()} - {".lock"}
+    assert names == {"configuration.toml", "mechanism.safetensors", "metrics.csv", "model.weights.h5", "summary.json"}
+    found = json.loads((out / "summary.json").read_text())
+    assert found == printed
+    assert found["statement"].endswith("n=10 rounds, min-sep 5, max-participations 2, batches in a fixed order")
+    assert (found["unit"], found["adjacency"], found["examples"]) == ("example", "zero-out", 1280)
+    mechanism = tff_mf.load(out / "mechanism.safetensors")
+    schema = tff_mf.FixedEpoch(min_sep=5, max_participations=2)
+    level = {"noise_multiplier": found["noise_multiplier"], "delta": 1e-5}
+    assert found["epsilon"] == tff_mf.epsilon(mechanism, 10, schema, **level) <= 8
+    rows = metrics.read_metrics(out / "metrics.csv").rows
+    assert [row["round"] for row in rows] == ["5", "10"]
+    # No metric of the examples that were trained on.
+    assert set(rows[0]) == {"round", "seconds", "loss", "accuracy"}
+    assert float(rows[1]["accuracy"]) == found["validation_accuracy"]
+
+
+def test_the_weights_are_those_of_the_summary(finished):
+    out, found = finished
+    configuration = configured("digits", epochs=2, batch_size=256, mechanism="tree-full")
+    model = preparation.compiled_network(configuration)
+    model.load_weights(out / "model.weights.h5")
+    data = configuration.source.split(220)
+    assert program.evaluated(model, data.test)["accuracy"] == found["test_accuracy"]
+
+
+def test_a_run_that_has_ended_is_neither_resumed_nor_overwritten(finished):
+    out, _ = finished
+    with pytest.raises(tff_mf.InputError, match="has ended"):
+        invoke(*TREE, "--out", out, "--resume")
+    with pytest.raises(tff_mf.InputError, match="is not empty"):
+        invoke(*TREE, "--out", out)
+
+
+class StoppedError(Exception):
+    """Stands for the end of a process."""
+
+
+@pytest.mark.parametrize("stopped", [2, 3])
+def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped, tmp_path, monkeypatch):
+    line = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity", "--out", tmp_path / "run"]
+    written = metrics.write_metrics
+
+    def stop(path, rows):
+        # Between the checkpoint of an epoch and its row.
+        if len(rows) == stopped:
+            raise StoppedError
+        written(path, rows)
+
+    monkeypatch.setattr(metrics, "write_metrics", stop)
+    with pytest.raises(StoppedError):
+        invoke(*line)
+    checkpoint = tmp_path / "run" / program.CHECKPOINT
+    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o600
+    assert not (tmp_path / "run" / "summary.json").exists()
+    monkeypatch.setattr(metrics, "write_metrics", written)
+    with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
+        invoke(*line, "--learning-rate", 0.5, "--resume")
+    found = json.loads(invoke(*line, "--resume", "--json").stdout)
+    assert "secret Poisson batches of 256 examples on average" in found["statement"]
+    assert found["zcdp_rho"] is None
+    rows = metrics.read_metrics(tmp_path / "run" / "metrics.csv").rows
+    assert [row["round"] for row in rows] == ["5", "10", "15"]
+    assert all(row["accuracy"] for row in rows)
+    assert not checkpoint.exists()
+
+
+REFUSED = [
+    (["--batch-size", 9999], "batch_size=9999 exceeds the 1280 examples"),
+    (["--delta", 1e-3], "delta=0.001 is not below 1/1280"),
+    (["--mechanism", "blt", "--sampling", "poisson"], "sampling='poisson' amplifies identity only"),
+    (["--sampling", "cyclic_poisson", "--epsilon", 3], "bands=… missing"),
+    (
+        ["--sampling", "cyclic_poisson", "--batch-size", 256, "--bands", 8],
+        "exceeds the 160 examples in each of bands=8",
+    ),
+    (["--bands", 500], "bands=500 exceeds the 200 rounds"),
+    (["--mechanism", "blt", "--bands", 3], "bands=3 does not go with mechanism='blt'"),
+    (["--warmup", 0.9, "--cooldown", 0.3], "together exceed 1"),
+    (["--momentum", 1], "momentum=1.0 must be from 0 to 1"),
+    (["--dataset", "digitz"], "did you mean 'digits'"),
+    (["--dataset", "synthetic-cifar10:0"], "must be synthetic-cifar10 or synthetic-cifar10:N"),
+    (["--network", "kairouz-small"], "needs images of at least 13 by 13 pixels"),
+    (["--noise-multiplier", 0], "noise_multiplier=0 has no guarantee"),
+    (["--validation-examples", 1500], "leaves none of the 1500 training examples"),
+    (["--seed", 2**31], "must be below 2³¹"),
+    (["--preset", "digit"], "did you mean 'digits'"),
+    (["--resume"], "has no run to resume"),
+]
+
+
+@pytest.mark.parametrize(("flags", "named"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
+def test_settings_that_do_not_fit_are_refused_in_one_line_with_nothing_written(flags, named, tmp_path):
+    with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
+        invoke("--preset", "digits", "--out", tmp_path / "new" / "run", *flags)
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show_names_the_source_of_each_value():
+    shown = json.loads(invoke("--preset", "kairouz2021-cifar10", "--noise-multiplier", 27, "--show", "--json").stdout)
+    assert shown["run"]["learning_rate"] == {"value": 0.02, "source": "table 6b, DP-FTRLM, λ = 50"}
+    assert shown["run"]["noise_multiplier"] == {"value": 27.0, "source": "flag"}
+    assert shown["published"] == {"epsilon": 6.91}
+
+
+def test_the_preset_of_digits_has_the_best_settings_of_the_study():
+    found = json.loads((RESULTS / "digits.json").read_text())
+    assert len(found["cells"]) == 24
+    for cell in found["cells"]:
+        flags = {"mechanism": cell["mechanism"], "epsilon": cell["epsilon"]}
+        if cell["mechanism"] == "banded, sampled":
+            if cell["bands"] == 1:
+                continue
+            flags = {"epsilon": cell["epsilon"], "sampling": "cyclic_poisson"}
+        chosen = configured("digits", **flags)
+        chosen.check()
+        names = ("bands", "batch_size", "epochs", "momentum", "learning_rate")
+        assert [getattr(chosen, name) for name in names] == pytest.approx([cell[name] for name in names])
+
+
+def test_the_study_is_what_its_runs_say():
+    found = json.loads((RESULTS / "digits.json").read_text())
+    page = (RESULTS / "digits.md").read_text()
+    key = ("mechanism", "epsilon", "batch_size", "epochs", "momentum", "rate", "seed")
+    runs = {tuple(run[name] for name in key): run["accuracy"] for run in found["runs"]}
+    assert len(runs) == len(found["runs"])
+    for cell in found["cells"]:
+        rate = round(cell["learning_rate"] / (1 - cell["momentum"]), 3)
+        own = [*(cell[name] for name in key[:5]), rate]
+        assert cell["test"] == {str(seed): runs[(*own, seed)] for seed in range(1, 6)}
+        values = np.array(list(cell["test"].values()))
+        # The quantile of Student's t for 95 % and 5 seeds.
+        half = 2.776445 * values.std(ddof=1) / math.sqrt(5)
+        assert f"| {100 * values.mean():.1f} ± {100 * half:.1f} |" in page
+        assert cell["validation"] == pytest.approx(np.mean([runs[(*own, seed)] for seed in (101, 102)]))
+        tuned = [
+            np.mean([runs.get((*key[:6], seed), 0) for seed in (101, 102)])
+            for key in runs
+            if key[:2] == (cell["mechanism"], cell["epsilon"])
+        ]
+        assert max(tuned) == pytest.approx(cell["validation"])
