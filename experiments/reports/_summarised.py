@@ -20,6 +20,7 @@ from ._findings import CRITICAL, Finding
 from ._run_record import plan_of
 
 _COUNT, _NUMBER = (int,), (int, float)
+_EVALUATED = {"accuracy": ACCURACY, "loss": LOSS}
 _VALIDATED, _SMOOTHED = "validation_accuracy", "validation_accuracy_smoothed"
 # These cannot be recomputed: no report repeats them as facts, and they must be numbers.
 _CLAIMED: Mapping[str, tuple[type, ...]] = {
@@ -134,14 +135,12 @@ def _evaluated(metrics: Metrics, record: RunRecord) -> dict[str, Any]:
 
     They are of validation sentences. In runs of earlier releases they are of test clients, as accuracy and loss are.
     """
-    evaluated = [row for row in metrics.rows if row.get(ACCURACY)]
+    last = next((row for row in reversed(metrics.rows) if row.get(LOSS)), {})
     try:
-        curve = [(int(row[ROUND]), float(row[ACCURACY])) for row in evaluated]
-        if not curve:
-            return {}
-        if not record.measured_earlier:
-            return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)}
-        return {"accuracy": curve[-1][1]} | ({"loss": float(text)} if (text := evaluated[-1].get(LOSS)) else {})
+        if record.measured_earlier:
+            return {name: float(last[column]) for name, column in _EVALUATED.items() if last.get(column)}
+        curve = [(int(row[ROUND]), float(row[ACCURACY])) for row in metrics.rows if row.get(ACCURACY)]
+        return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)} if curve else {}
     except ValueError:
         return {}
 
