@@ -108,12 +108,14 @@ def clipping(case: Case) -> Judged:
     return (HOLDS if norms else ASSUMED), text
 
 
-def starts_from(case: Case, given: InitialModel) -> Judged:
+def starts_from(case: Case, given: InitialModel | None) -> Judged:
     """Returns whether the guarantee of the run alone can be stated of clients, although its initial model was given.
 
     Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
     was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
     """
+    if given is None:
+        return VIOLATED, f"the run has {INITIAL_MODEL}, and {RUN_JSON} names no initial model: one of them was changed"
     name = f"the initial model with SHA-256 {given.sha256[:16]}…"
     if case.realised and case.evidence.initial_model_sha256 != given.sha256:
         return VIOLATED, f"{INITIAL_MODEL} is missing, or is not {name}"
