@@ -244,6 +244,18 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     assert claims["statement"].startswith("NO ε CAN BE STATED: participation")
 
 
+@pytest.mark.parametrize("run", ["banded, shuffled epochs"], indirect=True)
+def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
+    """In run.json alone, with all that follows from it. The log has nobody twice, yet a later round may."""
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "participation": "FixedEpoch"}))
+    (run / "summary.json").unlink()
+    run_folders.consistent(run, planned=True)
+    assert any("sampling='shuffled_epochs' does not keep places" in each for each in alarms(run))
+    for name in ("planned.json", "report.json"):
+        assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
+
+
 @pytest.mark.parametrize(
     ("run", "answered"),
     [("blt, a simulated cohort", False), ("banded, shuffled epochs", True), ("tree-full, once each", True)],
