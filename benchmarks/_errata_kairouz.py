@@ -61,8 +61,8 @@ def kairouz_levels() -> Iterator[tuple]:
 
 
 def kairouz_report_goal() -> Iterator[tuple]:
-    """ε of DP-FTRLM with restarts at the noise of G.2, by theorem D.1 and the conversion of table 5."""
-    yield "report goal", "σ", "epochs", "E·⌈lg n⌉", "ε", "printed"
+    """ε of DP-FTRLM with restarts at the noise of G.2, by theorem D.1 with ⌊lg n⌋ + 1 nodes a round."""
+    yield "report goal", "σ", "epochs", "E·(⌊lg n⌋ + 1)", "ε", "printed"
     for goal, sigma, printed in (
         (1000, 1.49, "33.80"),
         (5060, 7.53, "10.53"),
@@ -79,7 +79,7 @@ def kairouz_report_goal() -> Iterator[tuple]:
 def _restarted(goal: int) -> tuple[int, int]:
     epoch = CLIENTS // goal
     epochs = math.ceil(ROUNDS * goal / CLIENTS)
-    return epochs * math.ceil(math.log2(epoch)), epochs
+    return epochs * epoch.bit_length(), epochs
 
 
 def _least_goal() -> int:

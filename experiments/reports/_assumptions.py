@@ -39,7 +39,8 @@ def assess(case: Case) -> list[Assumption]:
     for name, judge in _JUDGES.items():
         state, text = judge(case)
         found.append(Assumption(name=name, state=state, text=text))
-    if given := initial_model.of_settings(case.record.settings):
+    given = initial_model.of_settings(case.record.settings)
+    if given or case.evidence.initial_model_sha256:
         state, text = settings.starts_from(case, given)
         found.append(Assumption(name="initial model", state=state, text=text))
     voided = dict(_voided(case))

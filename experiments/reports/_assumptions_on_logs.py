@@ -1,9 +1,13 @@
 """Assumptions that are checked in the logs of a run: one function for each."""
 
+from collections.abc import Mapping
+
 import tff_mf
 
 from ..run_folder.ledger import cohort_digest
 from ..run_folder.names import LEDGER, METRICS, PARTICIPATION
+from ..run_folder.run_record import RunRecord
+from ..sampling.settings import FIXED_EPOCH_KINDS, SAMPLING_KINDS
 from ._case import Case
 from ._evidence import Evidence
 from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
@@ -16,6 +20,8 @@ def participation(case: Case) -> Judged:
     claimed = f"{record.participation}: rounds of a client at least {b} apart, at most {k}"
     if isinstance(record.schema, tff_mf.FixedEpoch):
         claimed += f", in the same place of {k} epochs that follow each other"
+        if other := _sampling_without_places(record):
+            return VIOLATED, f"{claimed}; sampling={other!r} does not keep places: its clients may come anywhere"
     if not case.realised:
         return ASSUMED, f"{claimed}; to be checked in the log"
     apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
@@ -34,6 +40,16 @@ def participation(case: Case) -> Judged:
         rounds = ", ".join(map(str, outside))
         return VIOLATED, f"{claimed}; a client took part in rounds {rounds}, which the schema does not allow"
     return HOLDS, f"{claimed}; {seen}"
+
+
+def _sampling_without_places(record: RunRecord) -> str:
+    """Returns the sampling of a run of `tff-mf train` if its clients change their places; else an empty text.
+
+    A log cannot show it of rounds that were planned and did not run, nor of clients that came once by chance.
+    """
+    sampling = record.settings.get("sampling")
+    kind = sampling.get("kind") if isinstance(sampling, Mapping) else None
+    return kind if record.max_participations > 1 and kind in SAMPLING_KINDS and kind not in FIXED_EPOCH_KINDS else ""
 
 
 def sampler(case: Case) -> Judged:

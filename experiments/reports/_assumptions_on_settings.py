@@ -2,7 +2,7 @@
 
 from ..privacy import statements
 from ..run_folder.initial_model import InitialModel
-from ..run_folder.metrics import HARMLESS
+from ..run_folder.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
 from ..run_folder.names import INITIAL_MODEL, METRICS, RUN_JSON
 from ._case import Case
 from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
@@ -30,7 +30,7 @@ def randomness(case: Case) -> Judged:
 def without_noise(case: Case) -> Judged:
     """Returns whether anything of the training clients is released without noise."""
     record, evidence = case.record, case.evidence
-    leaks = [each for each in record.released_without_noise if each.get("of") != "clients that do not train"]
+    leaks = [each for each in record.released_without_noise if each.get("of") not in (NOT_TRAINING, ALSO_TRAINING)]
     if leaks:
         return VIOLATED, f"{leaks[0].get('name')}, of {leaks[0].get('of')}, is released without noise"
     unknown = sorted(set(evidence.metrics.columns) - HARMLESS - set(record.evaluation_columns))
@@ -42,6 +42,8 @@ def without_noise(case: Case) -> Judged:
     other = case.answers["other_releases"]
     if other is not None and other.strip().lower() != "none":
         return VIOLATED, f"released without noise: {other}"
+    if any(each.get("of") == ALSO_TRAINING for each in record.released_without_noise):
+        return ASSUMED, f"nothing that clients train on leaves without noise; evaluation is on {ALSO_TRAINING}"
     state = ASSUMED if other is None else HOLDS
     return state, "nothing of the training clients leaves without noise; evaluation is on clients that do not train"
 
@@ -108,12 +110,14 @@ def clipping(case: Case) -> Judged:
     return (HOLDS if norms else ASSUMED), text
 
 
-def starts_from(case: Case, given: InitialModel) -> Judged:
+def starts_from(case: Case, given: InitialModel | None) -> Judged:
     """Returns whether the guarantee of the run alone can be stated of clients, although its initial model was given.
 
     Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
     was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
     """
+    if given is None:
+        return VIOLATED, f"the run has {INITIAL_MODEL}, and {RUN_JSON} names no initial model: one of them was changed"
     name = f"the initial model with SHA-256 {given.sha256[:16]}…"
     if case.realised and case.evidence.initial_model_sha256 != given.sha256:
         return VIOLATED, f"{INITIAL_MODEL} is missing, or is not {name}"

@@ -8,6 +8,7 @@ from typing import Any
 import tff_mf
 
 from ..privacy import statements
+from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..run_folder.names import METRICS, SUMMARY
 from ..run_folder.run_record import RunRecord
 from . import _figures, _verdict
@@ -49,10 +50,11 @@ def setting(case: Case) -> dict[str, Any]:
 def covered(case: Case) -> dict[str, Any]:
     """Returns what the guarantee covers, and what it does not."""
     answers = case.answers
+    also = any(each.get("of") == ALSO_TRAINING for each in case.record.released_without_noise)
     return {
         "covered": ["this one run: every noised sum, every intermediate model and the final model"],
         "not_covered": [
-            *NOT_COVERED,
+            *(each.replace(NOT_TRAINING, ALSO_TRAINING) if also else each for each in NOT_COVERED),
             _tuning(answers["tuning_runs"]),
         ],
         "pretraining": answers["pretraining"],

@@ -3,9 +3,7 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,12 +16,11 @@ from tff_mf.errors import InputTypeError, InputValueError
 
 from ..output import strict_json
 from ..output.files import file_hash
-from .names import SETTINGS_TOML, VOCABULARY
+from ._same_data import DEFAULT_DATASET as DEFAULT_DATASET
+from ._same_data import FIELD, trained_on
+from .names import VOCABULARY
 
 _HASH_DIGITS = 64
-_FIELD = "initial_model"
-# The data set of a run whose settings name none.
-DEFAULT_DATASET = "pydoc"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,12 +46,12 @@ class InitialModel:
 
     def __post_init__(self) -> None:
         for name in ("file", "sha256", "vocabulary_sha256"):
-            validation.instance(f"{_FIELD}.{name}", getattr(self, name), str, "a text")
-        validation.instance(f"{_FIELD}.same_data", self.same_data, bool, "pass True or False")
+            validation.instance(f"{FIELD}.{name}", getattr(self, name), str, "a text")
+        validation.instance(f"{FIELD}.same_data", self.same_data, bool, "pass True or False")
         for name in ("sha256", "vocabulary_sha256"):
             value = getattr(self, name)
             if len(value) != _HASH_DIGITS or set(value) - set("0123456789abcdef"):
-                raise InputValueError(f"{_FIELD}.{name}={value!r:.80} must be a SHA-256 in hexadecimal digits.")
+                raise InputValueError(f"{FIELD}.{name}={value!r:.80} must be a SHA-256 in hexadecimal digits.")
 
 
 def given(file: str, *, dataset: str) -> InitialModel:
@@ -73,13 +70,13 @@ def given(file: str, *, dataset: str) -> InitialModel:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputValueError(
-            f"{_FIELD}={file!r} cannot be read ({reason}): name the model.safetensors of a run's folder."
+            f"{FIELD}={file!r} cannot be read ({reason}): name the model.safetensors of a run's folder."
         ) from error
     return InitialModel(
         file=file,
         sha256=digest,
         vocabulary_sha256=vocabulary_hash(vocabulary_of(path)),
-        same_data=_trained_on(path.parent, dataset),
+        same_data=trained_on(path, dataset),
     )
 
 
@@ -102,7 +99,7 @@ def vocabulary_of(path: pathlib.Path) -> list[str]:
     except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputValueError(
-            f"{_FIELD}={str(path)!r} needs {VOCABULARY} beside it, the words that it knows, which cannot be read: "
+            f"{FIELD}={str(path)!r} needs {VOCABULARY} beside it, the words that it knows, which cannot be read: "
             f"{reason}."
         ) from error
 
@@ -123,13 +120,13 @@ def of_settings(settings: Mapping[str, Any]) -> InitialModel | None:
     Raises:
         InputValueError: If the entry is damaged.
     """
-    stored = settings.get(_FIELD)
+    stored = settings.get(FIELD)
     if stored is None:
         return None
     try:
         return InitialModel(**stored)
     except (TypeError, InputTypeError, InputValueError) as error:
-        raise InputValueError(f"{_FIELD} in the settings of run.json is damaged: {error}") from error
+        raise InputValueError(f"{FIELD} in the settings of run.json is damaged: {error}") from error
 
 
 def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -165,25 +162,4 @@ def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarra
 
 def refused(named: InitialModel, reason: str) -> InputValueError:
     """Returns the error that names an initial model and the reason to refuse it."""
-    return InputValueError(f"{_FIELD}={named.file!r} {reason}.")
-
-
-def _trained_on(folder: pathlib.Path, dataset: str, seen: frozenset[str] = frozenset()) -> bool:
-    """Returns whether a folder is that of a run on a data set, or of one that started from the model of such a run."""
-    settings, place = folder / SETTINGS_TOML, os.path.realpath(folder)
-    if not settings.is_file() or place in seen:
-        return False
-    try:
-        run = tomllib.loads(settings.read_text(encoding="utf-8")).get("run", {})
-        if _named(run.get("dataset", DEFAULT_DATASET)) == _named(dataset):
-            return True
-        before = run.get(_FIELD)
-        return before is not None and _trained_on(pathlib.Path(before).parent, dataset, seen | {place})
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        # Nobody can tell what it was trained on: the worse case is supposed.
-        return True
-
-
-def _named(dataset: str) -> str:
-    kind, separator, file = dataset.partition(":")
-    return f"{kind}:{os.path.realpath(file)}" if separator else dataset
+    return InputValueError(f"{FIELD}={named.file!r} {reason}.")

@@ -16,6 +16,9 @@ ROUND, SECONDS = "round", "seconds"
 LOSS, ACCURACY = "loss", "accuracy_without_out_of_vocab_or_end_of_sentence"
 # Columns that contain nothing about anybody's data.
 HARMLESS = frozenset({ROUND, SECONDS})
+# Whom evaluation is on, in `released_without_noise` of run.json. StackOverflow's test split is by date, and has users
+# who train.
+NOT_TRAINING, ALSO_TRAINING = "clients that do not train", "other sentences of clients that train"
 # Choquette-Choo et al. (2023), tables 6 and 7: 400 rounds, of 2,052. Shorter runs: the same part of them.
 _SMOOTHED_ROUNDS, _SMOOTHED_PART = 400, 5
 

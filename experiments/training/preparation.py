@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -13,6 +13,7 @@ from ..configuration.settings import TrainingSettings
 from ..datasets import text_file
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan, population
+from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from . import initial_model
 from .learning_process import build_process, build_task
 from .measurement import Measurement, build_measurement
@@ -32,6 +33,7 @@ class PreparedRun:
         language_task: The model and how text becomes its input.
         source: The data of the clients that report.
         measurement: How the model is measured, while the run trains and at its end.
+        measured_on: Whether any client that the model is measured on trains too: a word of `run_folder.metrics`.
         in_secret: What sampling in secret would add to the guarantee, or `None`.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.
@@ -45,6 +47,7 @@ class PreparedRun:
     language_task: Task
     source: sampling.MinSepDataSource
     measurement: Measurement
+    measured_on: str
     in_secret: amplification.Amplified | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
@@ -117,10 +120,25 @@ def prepare(
         language_task=language_task,
         source=sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train),
         measurement=build_measurement(settings, data, language_task),
+        measured_on=measured_on(splits.train.client_ids, [*splits.validation.client_ids, *splits.test.client_ids]),
         in_secret=in_secret,
         process=process,
         aggregator=aggregator,
     )
+
+
+def measured_on(training: Iterable[str], others: Iterable[str]) -> str:
+    """Returns what a report says of the clients that a model is measured on.
+
+    Args:
+        training: Clients that train.
+        others: Clients of the validation and the test split.
+
+    Example:
+        >>> measured_on(["ann", "bob"], ["bob", "cai"])
+        'other sentences of clients that train'
+    """
+    return ALSO_TRAINING if set(training) & set(others) else NOT_TRAINING
 
 
 def _participations(cohorts: sampling.CohortPlan) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import types
 
@@ -21,6 +22,7 @@ from tff_mf.experiments.run_folder import initial_model as named_models
 from tff_mf.experiments.training import initial_model, preparation
 
 from . import test_no_false_alarm as stand_in
+from .test_no_false_alarm import run_folders
 
 WORDS = ["the", "of", "a"]
 TENSORS = {"0": np.arange(6, dtype=np.float32).reshape(2, 3), "1": np.ones(3, np.float32)}
@@ -132,9 +134,45 @@ def test_a_model_of_the_same_data_is_known_by_the_settings_beside_it(tmp_path):
     # A run on other data that itself started from a run on these.
     first = written(tmp_path / "first", run='[run]\ndataset = "pydoc"\n')
     assert same("pydoc", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{first}"\n')
-    assert not same("sqlite:b", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{tmp_path}/run/model"\n')
+    assert not same(
+        "sqlite:b", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{tmp_path}/run/model.safetensors"\n'
+    )
+    # One whose earlier model is gone, or was named from another folder.
+    assert same("pydoc", '[run]\ndataset = "stackoverflow"\ninitial_model = "gone/model.safetensors"\n')
     (tmp_path / "run" / "configuration.toml").unlink()
     assert not same("pydoc", None)
+
+
+def test_the_same_data_are_known_under_every_name(tmp_path, monkeypatch):
+    """Runs of compare name the file of the cache, and a path can be written in many ways: each gave too small an ε."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sqlite").write_bytes(b"1")
+    (tmp_path / "copy.sqlite").write_bytes(b"1")
+    (tmp_path / "other.sqlite").write_bytes(b"2")
+    (tmp_path / "link.sqlite").symlink_to("a.sqlite")
+    names = ["a.sqlite", "./a.sqlite", "sqlite:a.sqlite", f"{tmp_path}/a.sqlite", "copy.sqlite", "sqlite:link.sqlite"]
+    cached = f"sqlite:/cache/pydoc-{'0a' * 8}.sqlite"
+    same = {
+        *itertools.product(names, repeat=2),
+        ("pydoc", cached),
+        (cached, "pydoc"),
+        ("elsewhere/a.sqlite", "a.sqlite"),
+    }
+    other = {
+        ("a.sqlite", "other.sqlite"),
+        ("pydoc", "a.sqlite"),
+        (cached, "stackoverflow"),
+        ("gone.sqlite", "a.sqlite"),
+    }
+    for earlier, now in same | other:
+        path = written(tmp_path / "run", run=f'[run]\ndataset = "{earlier}"\n')
+        assert named_models.given(str(path), dataset=now).same_data == ((earlier, now) in same), (earlier, now)
+    # A link to a model, without the settings of its run.
+    written(tmp_path / "run", run='[run]\ndataset = "a.sqlite"\n')
+    linked = written(tmp_path / "linked")
+    linked.unlink()
+    linked.symlink_to("../run/model.safetensors")
+    assert named_models.given(str(linked), dataset="a.sqlite").same_data
 
 
 @dataclasses.dataclass
@@ -216,6 +254,14 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
         assert headline.startswith("NO ε CAN BE STATED")
         assert "on the same data set" in headline
     assert json.loads((folder / "summary.json").read_text())["epsilon"] is None
+    # A forger leaves the model out of run.json, and writes everything anew that follows from it.
+    record = json.loads((folder / "run.json").read_text())
+    del record["settings"]["initial_model"]
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "summary.json").unlink()
+    run_folders.consistent(folder, planned=True)
+    assert stand_in.alarms(folder)
+    assert "run.json names no initial model" in json.loads((folder / "report.json").read_text())["headline"]
 
 
 def test_a_wrong_file_is_refused_before_anything_is_written(tmp_path):

@@ -47,6 +47,7 @@ KINDS = {
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic_poisson",
     "tree-full, once each": "--mechanism tree-full --max-participations 1",
     "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
+    "tree-vanilla": "--mechanism tree-vanilla",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
 }
@@ -242,6 +243,18 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     claims = summary.privacy_claims(privacy, observed, None)
     assert (claims["epsilon"], claims["participation_within_assumed"]) == (None, False)
     assert claims["statement"].startswith("NO ε CAN BE STATED: participation")
+
+
+@pytest.mark.parametrize("run", ["banded, shuffled epochs"], indirect=True)
+def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
+    """In run.json alone, with all that follows from it. The log has nobody twice, yet a later round may."""
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "participation": "FixedEpoch"}))
+    (run / "summary.json").unlink()
+    run_folders.consistent(run, planned=True)
+    assert any("sampling='shuffled_epochs' does not keep places" in each for each in alarms(run))
+    for name in ("planned.json", "report.json"):
+        assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
 
 
 @pytest.mark.parametrize(

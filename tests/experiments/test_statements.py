@@ -26,7 +26,7 @@ from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
-from tff_mf.experiments.training import planned_report
+from tff_mf.experiments.training import planned_report, preparation
 
 from . import test_reports
 
@@ -264,8 +264,20 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
     setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
     cohorts = sampling.plan(settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting)
-    prepared = types.SimpleNamespace(settings=settings, privacy=privacy, cohorts=cohorts, population=9)
+    shared = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
+    prepared = types.SimpleNamespace(
+        settings=settings, privacy=privacy, cohorts=cohorts, population=9, measured_on=shared
+    )
     planned_report.write_plan(prepared, tmp_path)
+    # StackOverflow's users write before and after 2018, which is how its splits are made.
+    planned = (tmp_path / "planned.md").read_text()
+    assert "evaluation is on other sentences of clients that train" in planned
+    assert "clients that do not train" not in planned
+    assert preparation.measured_on(cohorts.client_ids, ["d1"]) == "clients that do not train"
+    # A run of an earlier release is resumed with what it said.
+    prepared.measured_on = "clients that do not train"
+    planned_report.write_plan(prepared, tmp_path)
+    assert "evaluation is on other sentences of clients that train" in (tmp_path / "planned.md").read_text()
     name = reports.read_configuration(tmp_path).sampler
     assert name.startswith("tff_mf.experiments.sampling.plan_")
     named = getattr(sampling, name.rpartition(".")[2])
