@@ -326,10 +326,11 @@ class Training:
             keys = variables.keys.assign(noise.keys, read_value=False)
         with tf.control_dependencies([keys]):
             step = variables.round.assign(noise.round, read_value=False)
-        rest = zip(tf.nest.flatten(variables._replace(keys=())), tf.nest.flatten(noise._replace(keys=())), strict=True)
         with tf.control_dependencies([step]):
-            stored = [variable.assign(value, read_value=False) for variable, value in rest]
-        with tf.control_dependencies(stored):
+            rest = [
+                variable.assign(row, read_value=False) for variable, row in zip(variables.rows, noise.rows, strict=True)
+            ]
+        with tf.control_dependencies([step, *rest]):
             return [tf.identity(part) for part in mean]
 
 
