@@ -59,6 +59,9 @@ def read(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
             f"{path}: its noise is of another training: mechanism, clip_norm, noise_multiplier, order or insecure_seed "
             "differ. Pass the same arguments."
         )
+    step, keys = int(found[_ROUND]), found[_KEYS]
+    if not 0 <= step <= len(keys) or np.any(keys[step:]):
+        raise InputValueError(f"{path}: it says that {step} rounds have run, and has keys of others: it is damaged.")
     # If this is interrupted, all other noise can be computed from the keys and the number of rounds.
     for name in [_KEYS, _ROUND, *(found.keys() - {_KEYS, _ROUND})]:
         variables[name].assign(found[name])

@@ -446,6 +446,13 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
         path.write_bytes(wrong)
         with pytest.raises(tff_mf.InputError, match="damaged"):
             training(mechanism).restore(path)
+    path.write_bytes(content)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    for step in (-1, 2, 2000):
+        np.savez(tmp_path / "forged.npz", **{**arrays, "noise/1": np.int64(step)})
+        with pytest.raises(tff_mf.InputError, match=f"says that {step} rounds have run"):
+            training(mechanism).restore(tmp_path / "forged.npz")
     np.savez(tmp_path / "other.npz", version="2")
     with pytest.raises(tff_mf.InputError, match="format"):
         training(mechanism).restore(tmp_path / "other.npz")
