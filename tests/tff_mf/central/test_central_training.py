@@ -3,6 +3,7 @@
 import pickle
 import stat
 import threading
+import time
 import zipfile
 
 import numpy as np
@@ -258,11 +259,22 @@ def test_nothing_is_trained_on_before_its_round_is_recorded():
 def test_two_threads_do_not_run_a_round_twice():
     mechanism = MECHANISMS["banded"]
     trained, optimizer = recorded(mechanism, x=ZEROS)
+    run, running, most = trained._run, [], []
+
+    def slow(*arguments):
+        running.append(arguments)
+        most.append(len(running))
+        time.sleep(0.05)
+        run(*arguments)
+        running.pop()
+
+    trained._run = slow
     threads = [threading.Thread(target=trained.fit, kwargs={"epochs": 2}) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert max(most) == 1
     assert trained.rounds == 6 == optimizer.iterations
     np.testing.assert_allclose(optimizer.log[:6], expected_noise(trained, mechanism), atol=1e-5)
 
@@ -300,7 +312,7 @@ def test_arrays_that_share_their_memory_are_copied():
 
 
 def test_strings_are_compared_by_their_letters(tmp_path):
-    targets = np.array([b"%d" % index for index in range(N)])
+    targets = np.array([b"10%d" % index for index in range(N)])
 
     def made(y):
         model = linear()
