@@ -31,7 +31,9 @@ class Training:
     holds for any number of calls of `fit`, also after errors: each execution of a round draws fresh noise, and the
     graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
     compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
-    exact, and are therefore not computed. After `restore`, it holds if nothing was released that was computed after the
+    exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
+    the graph shows it: not those of augmentation that draw from a `tf.random.Generator`.
+    After `restore`, it holds if nothing was released that was computed after the
     checkpoint.
 
     Args:
