@@ -47,7 +47,6 @@ KINDS = {
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic_poisson",
     "tree-full, once each": "--mechanism tree-full --max-participations 1",
     "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
-    "tree-vanilla": "--mechanism tree-vanilla",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
 }

@@ -15,6 +15,8 @@ from tff_mf.errors import InputValueError
 
 _VERSION = "tff-mf central training 1"
 _MODE = 0o600
+# Fields of the state of the noise.
+_FINGERPRINT, _ROUND, _KEYS = "noise/0", "noise/1", "noise/2"
 
 Parts = Mapping[str, list[tf.Variable]]
 
@@ -52,13 +54,17 @@ def read(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
     ]
     if wrong:
         raise InputValueError(f"{path}: {wrong[0]} differs from this training's: pass the same model and arguments.")
-    if not np.array_equal(found["noise/0"], state.noise.fingerprint.numpy()):
+    if not np.array_equal(found[_FINGERPRINT], state.noise.fingerprint.numpy()):
         raise InputValueError(
             f"{path}: its noise is of another training: mechanism, clip_norm, noise_multiplier, order or insecure_seed "
             "differ. Pass the same arguments."
         )
-    for name, value in found.items():
-        variables[name].assign(value)
+    step, keys = int(found[_ROUND]), found[_KEYS]
+    if not 0 <= step <= len(keys) or np.any(keys[step:]):
+        raise InputValueError(f"{path}: it says that {step} rounds have run, and has keys of others: it is damaged.")
+    # If this is interrupted, all other noise can be computed from the keys and the number of rounds.
+    for name in [_KEYS, _ROUND, *(found.keys() - {_KEYS, _ROUND})]:
+        variables[name].assign(found[name])
 
 
 def _named(parts: Parts, state: Any) -> dict[str, tf.Variable]:
@@ -76,5 +82,6 @@ def _digest(examples: Any) -> str:
     for tensor in tf.nest.flatten(examples):
         array = tensor.numpy()
         digest.update(repr((array.dtype.str, array.shape)).encode())
-        digest.update(array.tobytes())
+        # Strings are objects, whose bytes are their addresses in memory.
+        digest.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tff_mf.central import _chain, _model_checks
 from tff_mf.central._per_example import Gradients, Stacked
-from tff_mf.errors import InputTypeError
+from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
 # Values of single examples' gradients that are in memory at a time.
@@ -81,15 +81,29 @@ class ClippedSum:
         Raises:
             InputValueError: If the model updates variables or adds losses when it is called.
         """
+        if tf.config.functions_run_eagerly():
+            raise InputValueError(
+                "functions run eagerly, and no graph shows whether the model updates variables: call "
+                "tf.config.run_functions_eagerly(False)."
+            )
         x, y = (tf.nest.map_structure(tf.convert_to_tensor, part) for part in (x, y))
         if present is None:
             present = tf.ones([tf.shape(tf.nest.flatten(x)[0])[0]], tf.bool)
         return self._function(x, y, present)
 
     def _checked_sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
-        found = self._sum(x, y, present)
+        self._check_unchanged()
+        with tf.control_dependencies(_of_one_length([*tf.nest.flatten((x, y)), present])):
+            found = self._sum(*tf.nest.map_structure(tf.identity, (x, y, present)))
         _model_checks.check_graph(self._model, tf.compat.v1.get_default_graph())
         return found
+
+    def _check_unchanged(self) -> None:
+        # A graph is made when the sum is first computed, and again for other shapes.
+        _model_checks.check(self._model)
+        variables = self._model.trainable_variables
+        if _chain.is_chain(self._model) != self._chain or list(map(id, variables)) != list(map(id, self._variables)):
+            raise InputValueError("model has other layers than when it was passed: make it whole first.")
 
     def _sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
         size = max(1, _MOST_VALUES // _values_of(self._model, self._chain))
@@ -141,6 +155,17 @@ class ClippedSum:
 
 def _batch_of_one(tensor: tf.Tensor) -> tf.Tensor:
     return tensor[tf.newaxis]
+
+
+def _of_one_length(tensors: list[tf.Tensor]) -> list[Any]:
+    """Returns checks that all tensors have one entry for each example: TensorFlow repeats one for all others."""
+    lengths = {0 if tensor.shape.rank == 0 else tensor.shape[0] for tensor in tensors} - {None}
+    if len(lengths) > 1:
+        shapes = [str(tensor.shape) for tensor in tensors]
+        raise InputValueError(f"a batch has arrays of the shapes {shapes}: each must have one entry for each example.")
+    message = "The arrays of a batch must have one entry for each example."
+    checks = [tf.debugging.assert_equal(tf.shape(each)[0], tf.shape(tensors[0])[0], message) for each in tensors[1:]]
+    return [check for check in checks if check is not None]
 
 
 def _values_of(model: tf.keras.Model, chain: bool) -> int:

@@ -4,12 +4,20 @@ import re
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-# Operations that change a variable, or a table.
-_UPDATE = re.compile(r"^(Assign|ResourceScatter|ResourceApply|ResourceSparseApply|Scatter|LookupTableI)")
+# Operations that TensorFlow calls stateful, and that store and write nothing but states of random generators. All
+# others of them may leave exact values of examples behind: in variables, tables, queues, files, or Python.
+_HARMLESS = re.compile(
+    r"^(ReadVariableOp|ResourceGather(Nd)?|VariableShape|Var(Handle|IsInitialized)Op|(Anonymous)?(Mutable)?HashTable(V2)?"
+    r"|LookupTable(Find|Size)V2|(Stateful)?PartitionedCall|If|While|Case|Assert|CheckNumerics(V2)?|CudnnRNN\w*"
+    r"|Random\w+|Multinomial|ParameterizedTruncatedNormal|TruncatedNormal|SampleDistortedBoundingBox(V2)?"
+    r"|RngReadAndSkip|Stateful(Uniform|StandardNormal|Truncated|Random)\w*|\w*CandidateSampler"
+    r"|TensorArray\w*|StackV2|StackPopV2|StackCloseV2|StackPushV2)$"
+)
 _NORMALIZATIONS = (tf.keras.layers.BatchNormalization,)
 
 
@@ -47,6 +55,13 @@ def check(model: Any) -> None:
             "TensorFloat-32 is enabled, with which clipped gradients exceed their norm by up to a thousandth: call "
             "tf.config.experimental.enable_tensor_float_32_execution(False)."
         )
+    options = tf.config.optimizer.get_experimental_options()
+    shortened = sorted(name for name, value in options.items() if name.startswith("auto_mixed_precision") and value)
+    if shortened:
+        raise InputValueError(
+            f"TensorFlow's optimizer of graphs has the option {shortened[0]!r}, with which clipped gradients exceed "
+            "their norm: set it to False with tf.config.optimizer.set_experimental_options."
+        )
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise InputValueError("model is on several replicas, each of which would draw noise of its own: use one.")
 
@@ -58,14 +73,44 @@ def check_graph(model: tf.keras.Model, graph: Any) -> None:
         InputValueError: If it does.
     """
     _check_losses(model)
-    definition = graph.as_graph_def()
-    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
-    found = sorted({node.name for node in nodes if _UPDATE.match(node.op)})
+    found = sorted(
+        (node.name, node.op) for node in _nodes(graph) if _is_stateful(node.op) and not _HARMLESS.match(node.op)
+    )
+    if found:
+        name, op = found[0]
+        raise InputValueError(
+            f"model or loss updates variables, writes or runs Python when it is trained, in {name!r}, a {op}: what it "
+            "leaves is without noise. Take layers without such state, or set trainable=False on them."
+        )
+
+
+def check_unseeded(graph: Any) -> None:
+    """Raises if a graph has random operations with a seed, for batches that are sampled.
+
+    The places of a batch have random bits of their own. If those are known, as by a seed, and one example fewer is in a
+    batch, all that follow it move, and their gradients change: by more than the clip norm of one example.
+
+    Raises:
+        InputValueError: If it does.
+    """
+    found = sorted(node.name for node in _nodes(graph) if node.attr["seed"].i or node.attr["seed2"].i)
     if found:
         raise InputValueError(
-            f"model updates variables when it is trained, in {found[0]!r}: their values are without noise. Take layers "
-            "without such state, or set trainable=False on them."
+            f"model has random numbers with a seed, in {found[0]!r}: with sampled batches, each example that joins "
+            "would change those of others. Call tf.random.set_seed(None) before the model is trained, and give its "
+            "layers no seed."
         )
+
+
+def _nodes(graph: Any) -> list[Any]:
+    definition = graph.as_graph_def()
+    return [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+
+
+def _is_stateful(name: str) -> bool:
+    # Functions of the library, which TensorFlow may call by their names, are no operations; their own nodes are seen.
+    definition = op_def_registry.get(name)
+    return definition is not None and definition.is_stateful
 
 
 def _check_losses(model: tf.keras.Model) -> None:

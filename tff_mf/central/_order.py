@@ -177,7 +177,7 @@ class Order(abc.ABC):
 
     def checked(self, examples: Any) -> Any:
         """Returns a structure of arrays as tensors, after checking that each has one entry for each example."""
-        tensors = tf.nest.map_structure(tf.convert_to_tensor, examples)
+        tensors = tf.nest.map_structure(_tensor, examples)
         if not tf.nest.flatten(tensors):
             raise InputTypeError(f"examples={examples!r} has no arrays: pass arrays such as x, or (x, y).")
         for tensor in tf.nest.flatten(tensors):
@@ -209,6 +209,11 @@ def digest(order: Order, places: np.ndarray) -> bytes:
         False
     """
     return hashlib.sha256(repr(order).encode() + places.tobytes()).digest()
+
+
+def _tensor(leaf: Any) -> tf.Tensor:
+    # TensorFlow copies NumPy's arrays, but shares the memory of others, which can change.
+    return tf.convert_to_tensor(leaf if tf.is_tensor(leaf) or isinstance(leaf, tf.Variable) else np.array(leaf))
 
 
 def _rounded_up(value: float) -> str:

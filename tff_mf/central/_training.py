@@ -3,13 +3,14 @@
 import functools
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tff_mf import guarantees, validation
-from tff_mf.central import _checkpoint
+from tff_mf.central import _checkpoint, _model_checks
 from tff_mf.central._clipped_sum import ClippedSum
 from tff_mf.central._noised_mean import NoisedMean
 from tff_mf.central._order import Order
@@ -30,7 +31,9 @@ class Training:
     holds for any number of calls of `fit`, also after errors: each execution of a round draws fresh noise, and the
     graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
     compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
-    exact, and are therefore not computed. After `restore`, it holds if nothing was released that was computed after the
+    exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
+    the graph shows it: not those of augmentation that draw from a `tf.random.Generator`.
+    After `restore`, it holds if nothing was released that was computed after the
     checkpoint.
 
     Args:
@@ -95,6 +98,7 @@ class Training:
         self._examples = order.checked((x, y))
         self._state = tf.nest.map_structure(_variable, self._noise.init())
         self._path: pathlib.Path | None = None
+        self._lock, self._torn = threading.RLock(), False
 
     @property
     def model(self) -> tf.keras.Model:
@@ -114,7 +118,8 @@ class Training:
     @property
     def state(self) -> Any:
         """State of the noise. Secret, because the noise can be subtracted with it."""
-        return tf.nest.map_structure(lambda variable: variable.read_value(), self._state)
+        self._settle()
+        return self._read()
 
     def guarantee(self, *, adjacency: str = "zero-out") -> guarantees.Guarantee:
         """Returns the guarantee of all rounds of the order, without amplification: see `Order.guarantee`.
@@ -164,6 +169,11 @@ class Training:
             InputTypeError: If an argument is of the wrong type.
             InputValueError: If the order has fewer epochs left, or the checkpoint is of another training.
         """
+        if any(isinstance(callback, tf.keras.callbacks.BackupAndRestore) for callback in callbacks):
+            raise InputValueError(
+                "callbacks has a BackupAndRestore, which restores the weights but not the noise, so that all rounds "
+                "would run again: give checkpoint= instead."
+            )
         if checkpoint is not None:
             self._continue_from(pathlib.Path(checkpoint))
         last = self._last_round(epochs)
@@ -195,7 +205,9 @@ class Training:
         Raises:
             OSError: If it cannot be written.
         """
-        _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples)
+        with self._lock:
+            self._settle()
+            _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples)
         self._path = pathlib.Path(path).absolute()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
@@ -216,7 +228,9 @@ class Training:
             raise InputValueError(
                 f"{self.rounds} rounds have run: restore into a new Training, made with the same arguments."
             )
+        self._torn = True
         _checkpoint.read(pathlib.Path(path), self._parts(), self._state, self._examples)
+        self._torn = False
         self._path = pathlib.Path(path).absolute()
 
     def __reduce__(self) -> NoReturn:
@@ -256,15 +270,35 @@ class Training:
         return {f"val_{name}": value for name, value in found.items()}
 
     def _train(self, end: int) -> None:
-        begin = self.rounds
-        self._run(tf.constant(self.order.batches(begin, end - begin)), tf.constant(begin, tf.int64))
+        # Two threads that ran a round of one state would release two results whose difference has little noise in it.
+        with self._lock:
+            self._settle()
+            begin, run = self.rounds, self._run
+            rows = tf.constant(self.order.batches(begin, max(0, end - begin)))
+            self._torn = True
+            run(rows, tf.constant(begin, tf.int64))
+            self._torn = False
+
+    def _read(self) -> Any:
+        return tf.nest.map_structure(lambda variable: variable.read_value(), self._state)
+
+    def _settle(self) -> None:
+        """Computes the state of the noise from its keys, if an error may have come between two of its variables."""
+        with self._lock:
+            if self._torn:
+                noise = self._noise.query.replay(self._state.noise.keys[: self.rounds])
+                tf.nest.map_structure(lambda variable, value: variable.assign(value), self._state.noise, noise)
+                self._torn = False
 
     @functools.cached_property
     def _run(self) -> Callable[[tf.Tensor, tf.Tensor], object]:
         width = None if self.order.is_sampled else self.order.batch_size
         specs = [tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)]
         # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
-        return tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
+        function = tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
+        if self.order.is_sampled and not self.order.insecure:
+            _model_checks.check_unseeded(function.graph)
+        return function
 
     def _run_rounds(self, rows: tf.Tensor, begin: tf.Tensor) -> None:
         end = begin + tf.shape(rows, tf.int64)[0]
@@ -278,10 +312,28 @@ class Training:
             row = row[: tf.maximum(1, tf.math.count_nonzero(row >= 0, dtype=tf.int32))]
         x, y = tf.nest.map_structure(lambda tensor: tf.gather(tensor, tf.maximum(row, 0)), self._examples)
         total = self._clipped_sum(x, y, row >= 0)
-        mean, state = self._noise.next(total, self.state)
-        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._state, state)
-        self._optimizer.apply_gradients(zip(mean, self._variables, strict=True))
+        mean, state = self._noise.next(total, self._read())
+        self._optimizer.apply_gradients(zip(self._stored(mean, state), self._variables, strict=True))
         return state.noise.round
+
+    def _stored(self, mean: list[tf.Tensor], state: Any) -> list[tf.Tensor]:
+        """Returns the mean, which has no value until the state is stored; of the state, the keys are stored first.
+
+        TensorFlow runs in any order what does not depend on each other, and stops anywhere at an error: at an example
+        that the model cannot compute with, or in the optimizer. A round is recorded with its key, or not at all, and
+        the optimizer gets nothing of a round that is not.
+        """
+        noise, variables = state.noise, self._state.noise
+        with tf.control_dependencies(mean):
+            keys = variables.keys.assign(noise.keys, read_value=False)
+        with tf.control_dependencies([keys]):
+            step = variables.round.assign(noise.round, read_value=False)
+        with tf.control_dependencies([step]):
+            rest = [
+                variable.assign(row, read_value=False) for variable, row in zip(variables.rows, noise.rows, strict=True)
+            ]
+        with tf.control_dependencies([step, *rest]):
+            return [tf.identity(part) for part in mean]
 
 
 def _built(model: tf.keras.Model) -> Any:

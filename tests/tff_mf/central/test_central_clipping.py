@@ -339,6 +339,27 @@ class Counting(layers.Layer):
         return inputs
 
 
+class CountingPart(layers.Layer):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.totals = self.add_weight("totals", (3,), trainable=False)
+
+    def call(self, inputs):
+        self.totals[:1].assign([tf.reduce_sum(inputs)])
+        return inputs
+
+
+class InPython(layers.Layer):
+    def call(self, inputs):
+        return tf.ensure_shape(tf.numpy_function(lambda value: value, [inputs], tf.float32), [1, 2])
+
+
+class Printing(layers.Layer):
+    def call(self, inputs):
+        tf.print(tf.reduce_sum(inputs), output_stream="file:///dev/null")
+        return inputs
+
+
 class AddedLoss(layers.Layer):
     def call(self, inputs):
         self.add_loss(tf.reduce_sum(inputs))
@@ -359,6 +380,9 @@ def half():
         (lambda: built(layers.BatchNormalization()), "BatchNormalization, which computes with all examples"),
         (lambda: tf.keras.Sequential([built(layers.BatchNormalization())]), "BatchNormalization"),
         (lambda: built(Counting()), "updates variables"),
+        (lambda: built(CountingPart()), "updates variables.* ResourceStridedSliceAssign"),
+        (lambda: built(InPython()), "runs Python.* PyFunc"),
+        (lambda: built(Printing()), "writes.* PrintV2"),
         (lambda: built(AddedLoss()), "losses of its own"),
         (lambda: built(layers.Dense(1, kernel_regularizer="l2")), "losses of its own"),
         (lambda: built(layers.Dense(1, activity_regularizer="l2")), "losses of its own"),
@@ -371,6 +395,37 @@ def half():
 def test_models_without_terms_of_single_examples_are_refused(make, message):
     with pytest.raises(tff_mf.InputError, match=message):
         central.ClippedSum(make(), "mean_squared_error", clip_norm=1.0)(np.ones([2, 2]), np.ones([2, 2]))
+
+
+def test_a_model_that_changes_after_it_was_passed_is_refused():
+    """Else the layer would compute with the whole batch."""
+    model = built()
+    total = central.ClippedSum(model, "mean_squared_error", clip_norm=1.0)
+    model.add(layers.Lambda(lambda value: value - tf.reduce_mean(value, axis=0)))
+    with pytest.raises(tff_mf.InputError, match="other layers than when it was passed"):
+        total(np.ones([2, 2], np.float32), np.ones([2, 2], np.float32))
+
+
+def test_models_are_refused_where_no_graph_shows_what_they_do():
+    total = central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+    tf.config.run_functions_eagerly(True)
+    try:
+        with pytest.raises(tff_mf.InputError, match="run eagerly"):
+            total(np.ones([2, 2], np.float32), np.ones([2, 2], np.float32))
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.parametrize("lengths", [(3, 1, 3), (1, 3, 3), (3, 3, 1)])
+def test_arrays_of_a_batch_have_one_length(lengths):
+    """Else TensorFlow repeats an array of one: the targets, or the inputs, of one example would be those of all."""
+    total = central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+    arrays = [tf.ones([length, 2]) for length in lengths[:2]] + [tf.ones(lengths[2:], tf.bool)]
+    with pytest.raises(tff_mf.InputError, match="one entry for each example"):
+        total(*arrays)
+    signature = [tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in arrays]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one entry for each example"):
+        tf.function(total, input_signature=signature)(*arrays)
 
 
 def test_a_frozen_normalization_is_a_constant():
@@ -388,6 +443,11 @@ def test_losses_and_shorter_floats_of_processors_are_refused(monkeypatch):
     for loss, message in (("no such loss", "no such loss"), (["mse"], "one loss")):
         with pytest.raises(tff_mf.InputError, match=message):
             central.ClippedSum(built(), loss, clip_norm=1.0)
+    with monkeypatch.context() as patch:
+        options = {"auto_mixed_precision_onednn_bfloat16": True, "auto_mixed_precision": False}
+        patch.setattr(tf.config.optimizer, "get_experimental_options", lambda: options)
+        with pytest.raises(tff_mf.InputError, match="'auto_mixed_precision_onednn_bfloat16'"):
+            central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU:0"])
     with pytest.raises(tff_mf.InputError, match="enable_tensor_float_32_execution"):
         central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)

@@ -2,6 +2,8 @@
 
 import pickle
 import stat
+import threading
+import time
 import zipfile
 
 import numpy as np
@@ -29,7 +31,8 @@ class Recorder(tf.keras.optimizers.Optimizer):
         self.fails_at = tf.Variable(fails_at, dtype=tf.int64)
 
     def update_step(self, gradient, variable):
-        check = tf.debugging.assert_none_equal(self.iterations, self.fails_at, message="the optimizer fails")
+        with tf.control_dependencies([gradient]):
+            check = tf.debugging.assert_none_equal(self.iterations, self.fails_at, message="the optimizer fails")
         with tf.control_dependencies([check]):
             self.log.scatter_nd_update([[self.iterations]], tf.reshape(gradient, [1, D]))
         variable.assign_add(self.rate * gradient)
@@ -191,6 +194,137 @@ def test_a_round_that_fails_is_not_run_again_with_its_noise():
     np.testing.assert_allclose(optimizer.log[:8], np.delete(rows, 4, axis=0), atol=1e-5)
 
 
+@pytest.mark.parametrize("recorded_keys", [1, 2])
+def test_an_error_between_two_variables_of_the_noise_is_mended(recorded_keys):
+    """TensorFlow stops anywhere at an error: here, rows lack what their keys say, and a key lacks its round."""
+    mechanism = MECHANISMS["banded"]
+    trained, optimizer = recorded(mechanism, x=ZEROS)
+    trained.fit(epochs=1)
+    state = trained._state.noise
+
+    def stopped(rows, begin):
+        state.keys.scatter_nd_update([[3]], [[5, 6]])
+        if recorded_keys == 2:
+            state.round.assign_add(1)
+        state.rows[0].assign(tf.ones([D]))
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+
+    run, trained._run = trained._run, stopped
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        trained.fit()
+    trained._run = run
+    trained.fit()
+    expected = expected_noise(trained, mechanism)
+    if recorded_keys == 2:
+        expected = np.delete(expected, 3, axis=0)
+    np.testing.assert_allclose(optimizer.log[: len(expected)], expected, atol=1e-5)
+
+
+def test_nothing_is_trained_on_before_its_round_is_recorded():
+    """And no round is recorded before its gradients are there, because an example may have none."""
+    trained = training(MECHANISMS["banded"])
+    specs = [tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int64)]
+    graph = tf.function(trained._round, autograph=False).get_concrete_function(*specs).graph
+    captured = {id(outer): inner.op for outer, inner in graph.captures}
+
+    def writers(variables):
+        handles = [captured[id(variable.handle)] for variable in variables if id(variable.handle) in captured]
+        return {op for op in graph.get_operations() if op.type.startswith(("Assign", "Resource")) and op.inputs} & {
+            reader for handle in handles for reader in handle.outputs[0].consumers() if "Read" not in reader.type
+        }
+
+    def before(op):
+        found, left = set(), [op]
+        while left:
+            for each in [*(tensor.op for tensor in left[-1].inputs), *left.pop().control_inputs]:
+                if each not in found:
+                    found.add(each)
+                    left.append(each)
+        return found
+
+    state = trained._state.noise
+    keys, step, every = writers([state.keys]), writers([state.round]), writers([state.keys, state.round, *state.rows])
+    gradients = {op for op in graph.get_operations() if "checked_sum" in str(op.node_def.attr["f"].func.name)}
+    trained_on = writers(trained.model.trainable_variables)
+    assert [len(found) for found in (gradients, keys, step, trained_on)] == [1, 1, 1, 1]
+    assert len(every) == 2 + len(state.rows)
+    for op in trained_on:
+        assert every <= before(op)
+    for op in every:
+        assert gradients <= before(op)
+        assert op in keys or keys <= before(op)
+        assert op in keys | step or step <= before(op)
+
+
+def test_two_threads_do_not_run_a_round_twice():
+    mechanism = MECHANISMS["banded"]
+    trained, optimizer = recorded(mechanism, x=ZEROS)
+    run, running, most = trained._run, [], []
+
+    def slow(*arguments):
+        running.append(arguments)
+        most.append(len(running))
+        time.sleep(0.05)
+        run(*arguments)
+        running.pop()
+
+    trained._run = slow
+    threads = [threading.Thread(target=trained.fit, kwargs={"epochs": 2}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert trained.rounds == 6 == optimizer.iterations
+    np.testing.assert_allclose(optimizer.log[:6], expected_noise(trained, mechanism), atol=1e-5)
+
+
+def test_seeds_of_layers_are_refused_with_sampled_batches():
+    """One example fewer moves the masks of all others; see `tff_mf.central._model_checks.check_unseeded`."""
+
+    def trained(seed):
+        model = tf.keras.Sequential(
+            [tf.keras.layers.Dropout(0.5, seed=seed, input_shape=(D,)), tf.keras.layers.Dense(1)]
+        )
+        model.compile("sgd", "mean_squared_error")
+        return training(model=model, order=central.PoissonSampling(examples=N, batch_size=2, rounds=3))._run
+
+    with pytest.raises(tff_mf.InputError, match="random numbers with a seed"):
+        trained(1)
+    tf.random.set_seed(None)
+    trained(None)
+
+
+def test_arrays_that_share_their_memory_are_copied():
+    class Shared:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None):
+            return self.values
+
+    memory = np.zeros(64, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    values = memory[start : start + N]
+    copied = ORDER.checked(Shared(values))
+    values[:] = 1
+    assert not np.any(copied)
+
+
+def test_strings_are_compared_by_their_letters(tmp_path):
+    targets = np.array([b"10%d" % index for index in range(N)])
+
+    def made(y):
+        model = linear()
+        model.compile("sgd", lambda target, output: output * tf.strings.to_number(target)[:, tf.newaxis])
+        return training(model=model, y=y)
+
+    made(targets).save(tmp_path / "training")
+    made(targets.copy()).restore(tmp_path / "training")
+    with pytest.raises(tff_mf.InputError, match="other examples, or in another order"):
+        made(targets[::-1]).restore(tmp_path / "training")
+
+
 @pytest.mark.parametrize("make", [lambda: tf.keras.optimizers.AdamW(0.01), lambda: tf.keras.optimizers.legacy.Adam()])
 def test_any_optimizer_takes_the_noised_mean_and_history_has_validation_only(make):
     model = linear(make())
@@ -267,6 +401,36 @@ def test_a_resumed_training_continues_the_noise(tmp_path):
         first.fit(checkpoint=path.rename(tmp_path / "other"))
 
 
+def test_an_interrupted_restore_does_not_begin_again(tmp_path, monkeypatch):
+    path, mechanism = tmp_path / "training", MECHANISMS["banded"]
+    first = training(mechanism)
+    first.fit(epochs=1)
+    first.save(path)
+    variable, left = type(first._state.noise.round), []
+    assign = variable.assign
+
+    def interrupted(self, *arguments, **named):
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return assign(self, *arguments, **named)
+
+    for assigned in (1, 2, 4):
+        second = training(mechanism)
+        before = second.model.get_weights()[0]
+        left[:] = [None] * assigned
+        with monkeypatch.context() as patch:
+            patch.setattr(variable, "assign", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                second.restore(path)
+        if assigned == 1:
+            assert second.rounds == 0
+            np.testing.assert_array_equal(second.model.get_weights()[0], before)
+        else:
+            assert second.rounds == 3
+            tf.nest.map_structure(np.testing.assert_array_equal, second.state, first.state)
+
+
 def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     path = tmp_path / "training"
     mechanism = MECHANISMS["blt"]
@@ -294,6 +458,13 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
         path.write_bytes(wrong)
         with pytest.raises(tff_mf.InputError, match="damaged"):
             training(mechanism).restore(path)
+    path.write_bytes(content)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    for step in (-1, 2, 2000):
+        np.savez(tmp_path / "forged.npz", **{**arrays, "noise/1": np.int64(step)})
+        with pytest.raises(tff_mf.InputError, match=f"says that {step} rounds have run"):
+            training(mechanism).restore(tmp_path / "forged.npz")
     np.savez(tmp_path / "other.npz", version="2")
     with pytest.raises(tff_mf.InputError, match="format"):
         training(mechanism).restore(tmp_path / "other.npz")
@@ -312,6 +483,7 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
             "scale",
         ),
         (lambda: training().fit(epochs=0), "epochs=0"),
+        (lambda: training().fit(callbacks=[tf.keras.callbacks.BackupAndRestore("backup")]), "give checkpoint="),
     ],
 )
 def test_what_cannot_be_trained_is_refused(make, message):
