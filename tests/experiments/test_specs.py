@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import cli, comparison
-from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling, _spec, _state_rows, specs
-from tff_mf.experiments.configuration import layers
+from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling, _spec, specs
+from tff_mf.experiments.configuration import layers, state_rows
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 
@@ -194,11 +194,25 @@ def test_a_client_that_may_take_part_in_every_round_still_may():
     assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
 
 
+@pytest.mark.parametrize(
+    ("given", "fraction", "left"),
+    [("all", 0.01, 200), ("all", 0.001, 100), (20_000, 0.5, 10_000), (150, 0.5, 100), (60, 0.5, 60)],
+)
+def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
+    values = {"rounds": 500, "max_participations": 1, "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
+    small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
+    assert layers.configuration(small).test_examples == left
+    assert layers.configuration(small).evaluation_examples == 60
+
+
 def test_what_was_made_smaller_is_said(tmp_path):
     path = written(
         tmp_path, '[[grid]]\nmechanism = "identity"\nepsilon = 2.0\nlabel = "X"\npublished = { accuracy = 3 }\n'
     )
     runs = _spec.read(path, fraction=0.25)
+    changed = _scaling.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
+    assert changed["test_examples"] == {"from": [20_000, "all"], "to": [5000]}
+    assert "test examples 20,000 to all → 5,000" in _scaling.in_words(0.25, changed)
     changed = _scaling.changes(runs)
     assert changed["rounds"] == {"from": [24], "to": [6]}
     assert changed["min_sep"] == {"from": [8], "to": [2]}
@@ -212,7 +226,7 @@ def test_what_was_made_smaller_is_said(tmp_path):
                 validation_accuracy=0.2, history=[], statement="ε = 2",
             )
         ],
-        tried={1.0: 0.2},
+        tried={1.0: 0.2}, smoothed=True,
     )  # fmt: skip
     about = {**_spec.about(path), "scaled": {"fraction": 0.25, "fields": changed, "note": note}}
     result = _report.as_dict(
@@ -292,16 +306,22 @@ def test_an_estimate_counts_what_will_run(tmp_path):
     # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used, in one batch.
     assert found["sentences"] == 960 * 5 / 3
     assert found["hours_of_training"] == pytest.approx(960 * 0.5 / 3600)
-    # After rounds 8, 16 and 24, and once on validation clients.
-    assert found["hours_of_evaluation"] == pytest.approx(2 * 4 * 50 * 0.01 / 3600)
+    # After rounds 8, 16 and 24 on validation sentences, and once on the default number of test sentences.
+    assert found["hours_of_evaluation"] == pytest.approx(2 * (3 * 50 + 20_000) * 0.01 / 3600)
     assert found["noise_state_bytes"] == 7 * 1000 * 4
     absent = comparison.estimate(path, dataset="stackoverflow", measure=measure)
     assert absent["sentences"] == 960 * 2
     assert "the most that it may use" in " ".join(absent["notes"])
+    path.write_text(path.read_text().replace("[run]", '[run]\ntest_examples = "all"\nvalidation_split = "test"'))
+    for dataset, clients in (("synthetic", 204_088), ("stackoverflow", 16_586_035 / 2)):
+        whole = comparison.estimate(path, dataset=dataset, measure=measure)
+        assert whole["hours_of_evaluation"] == pytest.approx(2 * (3 * 50 + 2 * clients - 50) * 0.01 / 3600)
     assert not list(pathlib.Path(named_data.data_file("synthetic").parent).glob("stackoverflow*"))
 
 
-@pytest.mark.parametrize("name", ["banded", "banded-toeplitz", "blt", "dense", "identity", "tree-full", "tree-online"])
+@pytest.mark.parametrize(
+    "name", ["banded", "banded-toeplitz", "blt", "dense", "identity", "tree-full", "tree-online", "tree-vanilla"]
+)
 def test_rows_of_state_are_those_of_the_stream(name):
     pytest.importorskip("tensorflow")
     from tff_mf import queries
@@ -327,7 +347,7 @@ def test_rows_of_state_are_those_of_the_stream(name):
         run.build_mechanism(), record_specs=tf.TensorSpec([50_000]), clip_norm=1.0, noise_multiplier=1.0
     )
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
-    assert round(numbers / 50_000) == _state_rows.state_rows(name, rounds=16, **options)
+    assert round(numbers / 50_000) == state_rows.state_rows(name, rounds=16, **options)
 
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
