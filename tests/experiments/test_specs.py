@@ -93,6 +93,8 @@ def test_tables_have_the_rows_of_the_papers(full):
         "denisov-figure-6": 40,
         "denisov-table-4": 200,
         "kairouz-figure-13": 20,
+        "kairouz-figure-7": 12,
+        "kairouz-table-3": 40,
         "kairouz-table-4": 10,
     }
     # Choquette-Choo et al. (2023), table 4.
@@ -112,6 +114,17 @@ def test_tables_have_the_rows_of_the_papers(full):
     row = one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03)
     assert (row.configuration.server_learning_rate, row.configuration.clip_norm) == (0.1, 1.0)
     assert row.published == {"test_accuracy": 18.49, "epsilon": 4.66}
+    # Table 3 and figure 7.
+    row = one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4)
+    run = row.configuration
+    assert (run.mechanism, run.server_momentum, run.server_learning_rate, run.clip_norm) == ("tree-vanilla", 0, 3.0, 0.3)
+    assert row.published == {"test_accuracy": 15.46, "epsilon": 8.5}
+    row = one(full["kairouz-table-3"], "DP-SGDM", noise_multiplier=0.4, seed=0)
+    run = row.configuration
+    assert (run.sampling, run.server_momentum, run.server_learning_rate, run.clip_norm) == ("poisson", 0.9, 0.1, 1.0)
+    assert {run.configuration.client_learning_rate for run in full["kairouz-table-3"]} == {0.5}
+    row = one(full["kairouz-figure-7"], "DP-FTRLM-vanilla", noise_multiplier=0.067, server_learning_rate=3.0)
+    assert (row.configuration.mechanism, row.configuration.clip_norm) == ("tree-vanilla", 1.0)
     # Denisov et al. (2022), table 4.
     row = one(full["denisov-table-4"], "Optimal M = BC", noise_multiplier=0.341, seed=3)
     run = row.configuration
@@ -271,6 +284,11 @@ def test_wrong_keys_of_tables_are_named(tmp_path, text, named):
         ([], "Give either a file"),
         (["x.toml", "--spec", "banded-table-4"], "Give either a file"),
         (["--spec", "banded-table-4", "--fraction", "2"], "--fraction=2.0 must be above 0 and below 1"),
+        (["banded-table-4"], "did you mean --spec banded-table-4?"),
+        (["--list", "--fraction", "nan"], "--fraction does not go with --list"),
+        (["--list", "x.toml"], "SPEC.toml does not go with --list"),
+        (["--spec", "banded-table-4", "--estimate", "--jobs", "1"], "--jobs does not go with --estimate"),
+        (["--spec", "banded-table-4", "--estimate", "--out", "x"], "--out does not go with --estimate"),
         (["--spec", "banded-table-4", "--dataset", "synthetics"], "did you mean 'synthetic'?"),
     ],
 )
