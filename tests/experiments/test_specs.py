@@ -117,7 +117,12 @@ def test_tables_have_the_rows_of_the_papers(full):
     # Table 3 and figure 7.
     row = one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4)
     run = row.configuration
-    assert (run.mechanism, run.server_momentum, run.server_learning_rate, run.clip_norm) == ("tree-vanilla", 0, 3.0, 0.3)
+    assert (run.mechanism, run.server_momentum, run.server_learning_rate, run.clip_norm) == (
+        "tree-vanilla",
+        0,
+        3.0,
+        0.3,
+    )
     assert row.published == {"test_accuracy": 15.46, "epsilon": 8.5}
     row = one(full["kairouz-table-3"], "DP-SGDM", noise_multiplier=0.4, seed=0)
     run = row.configuration
