@@ -17,6 +17,7 @@ from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling
 from tff_mf.experiments.configuration import layers, state_rows
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
+from tff_mf.experiments.privacy import statements
 
 from . import test_cli
 
@@ -138,6 +139,14 @@ def test_tables_have_the_rows_of_the_papers(full):
     row = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
     assert (row.published["test_accuracy"], row.published["max_loss"]) == (24.64, 11.80)
     assert (row.optimized_for.max_participations, row.configuration.max_participations) == (1, 6)
+
+
+def test_delta_is_too_large_for_the_population_of_a_simulated_cohort(full):
+    run = one(full["banded-table-4"], "Band MF", epsilon=2.0).configuration
+    clients = 342_477
+    assert statements.violations(2.0, run.delta, clients) == []
+    ((field, _),) = statements.violations(2.0, run.delta, clients * run.cohort // run.clients_per_round)
+    assert field == "delta"
 
 
 def test_a_blt_for_one_participation_has_the_published_loss(full):
