@@ -10,6 +10,7 @@ import click
 import pytest
 
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.comparison import specs
 
 HERE = pathlib.Path(__file__).parent.parent
 PAGE = (HERE / "docs" / "papers.md").read_text()
@@ -108,7 +109,7 @@ def test_an_unknown_name_is_refused(capsys):
 
 
 def test_commands_of_the_page_exist_with_their_flags():
-    lines = re.findall(r"`tff-mf ((?:show|optimize|account|plan|train) [^`]+)`", PAGE)
+    lines = re.findall(r"`tff-mf ((?:show|optimize|account|calibrate|plan|train) [^`]+)`", PAGE)
     assert len(lines) > 10
     for line in lines:
         command, words = cli, shlex.split(line)
@@ -117,6 +118,12 @@ def test_commands_of_the_page_exist_with_their_flags():
             assert command is not None, line
         flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= flags, line
+
+
+def test_specifications_of_the_page_exist_and_all_are_on_it():
+    assert set(re.findall(r"--spec ([\w-]+)", PAGE)) == {"NAME", *specs.names()}
+    table = (HERE / "docs" / "experiments.md").read_text().split("| `--spec` | runs |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`([\w-]+)`", table)) == set(specs.names())
 
 
 def test_checks_of_the_page_exist():

@@ -87,7 +87,12 @@ class _NumberOr(click.ParamType):
         self.name, self._number, self._word = number.name, number, word
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
-        return value if value == self._word else self._number.convert(value, param, ctx)
+        if value == self._word:
+            return value
+        try:
+            return self._number.convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is neither a valid {self.name} nor {self._word!r}.", param, ctx)
 
 
 _NUMBERS = {

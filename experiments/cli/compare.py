@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tff_mf.errors import InputValueError
 
 from . import _options, _screens, _types
+
+# Options that leave out the runs, with those that they go with.
+_ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
 
 
 @click.command()
@@ -53,6 +57,7 @@ def compare(
     The grid is that of a file, or of a paper's table (--spec). Finished runs are not repeated, so that an interrupted
     comparison continues. Exit status 1 if a run failed.
     """
+    _check_together()
     if listed:
         _list(as_json=as_json)
         return
@@ -88,9 +93,25 @@ def compare(
         raise SystemExit(1)
 
 
+def _check_together() -> None:
+    """Raises if an option is given that another one makes meaningless."""
+    context = click.get_current_context()
+    given = {
+        each.name: each.opts[0] if isinstance(each, click.Option) else each.human_readable_name.strip("[]")
+        for each in context.command.params
+        if each.name and context.get_parameter_source(each.name) is not ParameterSource.DEFAULT
+    }
+    for name, alone in _ALONE.items():
+        others = [flag for other, flag in given.items() if other != name and other not in alone]
+        if name in given and others:
+            raise InputValueError(f"{others[0]} does not go with {given[name]}: leave one of them out.")
+
+
 def _path_of(file: str | None, spec: str | None) -> pathlib.Path:
     from ..comparison import specs
 
+    if file in specs.names() and spec is None and not pathlib.Path(file).exists():
+        raise InputValueError(f"SPEC.toml={file!r} is no file; did you mean --spec {file}?")
     if (file is None) == (spec is None):
         raise InputValueError("Give either a file, SPEC.toml, or --spec NAME, and not both; --list shows the names.")
     return specs.path_of(spec) if spec is not None else pathlib.Path(file or "")

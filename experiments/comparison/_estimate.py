@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..configuration.run import RunConfiguration
-from ..configuration.settings import ModelConfig
+from ..configuration.settings import ALL, ModelConfig
+from ..configuration.state_rows import state_rows
 from ..datasets import named_data, stackoverflow, synthetic
 from . import _spec
-from ._state_rows import state_rows
 
 _FLOAT = 4
+_TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,8 @@ def estimate(
     updates = {id(run): run.rounds * run.clients_per_round for run in runs}
     passes = {id(run): updates[id(run)] * run.client_epochs for run in runs}
     training = sum(passes[id(run)] * of[id(run)].batches * times.train for run in runs)
-    evaluating = sum(_evaluated(run) * times.evaluate for run in runs)
+    test = {name: _test_sentences(name) for name in {run.dataset for run in runs}}
+    evaluating = sum(_evaluated(run, test[run.dataset]) * times.evaluate for run in runs)
     rows = [_rows(run) for run in runs]
     known = [count for count in rows if count is not None]
     return {
@@ -97,9 +99,20 @@ def estimate(
     }
 
 
-def _evaluated(run: RunConfiguration) -> int:
-    """Returns the sentences of all evaluations: of test clients, and at the end of validation clients too."""
-    return (-(-run.rounds // run.evaluate_every) + 1) * run.evaluation_examples
+def _evaluated(run: RunConfiguration, test_sentences: int) -> int:
+    """Returns the sentences of all evaluations: for validation while training, and for the test once at the end."""
+    left = max(0, test_sentences - (run.evaluation_examples if run.validation_split == _TEST else 0))
+    tested = left if run.test_examples == ALL else min(left, int(run.test_examples))
+    return -(-run.rounds // run.evaluate_every) * run.evaluation_examples + tested
+
+
+def _test_sentences(dataset: str) -> int:
+    path = _file_without_download(dataset)
+    if path is None:
+        return stackoverflow.TEST_SENTENCES
+    if synthetic.is_synthetic(path):
+        return synthetic.read(path).expected_sentences(_TEST)
+    return sum(size * clients for size, clients in _clients_by_sentences(path, _TEST).items())
 
 
 def _rows(run: RunConfiguration) -> int | None:
@@ -123,7 +136,7 @@ def _client_size(run: RunConfiguration) -> ClientSize:
     if synthetic.is_synthetic(path):
         counts: Mapping[int, int] = dict.fromkeys(range(1, synthetic.MOST_SENTENCES + 1), 1)
     else:
-        counts = _clients_by_sentences(path)
+        counts = _clients_by_sentences(path, "train")
     clients = sum(counts.values())
     return ClientSize(
         sentences=sum(number * min(size, most) for size, number in counts.items()) / clients,
@@ -138,7 +151,7 @@ def _file_without_download(dataset: str) -> pathlib.Path | None:
     return named_data.data_file(dataset)
 
 
-def _clients_by_sentences(path: pathlib.Path) -> dict[int, int]:
-    query = "SELECT num_examples, COUNT(*) FROM client_metadata WHERE split_name = 'train' GROUP BY num_examples"
+def _clients_by_sentences(path: pathlib.Path, split: str) -> dict[int, int]:
+    query = "SELECT num_examples, COUNT(*) FROM client_metadata WHERE split_name = ? GROUP BY num_examples"
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        return dict(connection.execute(query).fetchall())
+        return dict(connection.execute(query, [split]).fetchall())

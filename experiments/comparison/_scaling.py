@@ -1,6 +1,7 @@
 """A run made smaller, so that a whole table can be tried before days of computing: `tff-mf compare --fraction`."""
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,15 @@ from ..configuration import layers, mechanism_names
 from ..configuration.layers import Layer
 from ..configuration.mechanism_setting import MechanismSetting
 from ..configuration.run import RunConfiguration
+from ..configuration.settings import ALL
 
 if TYPE_CHECKING:
     from ._spec import PlannedRun
 
 SOURCE = "fraction"
 _LEAST_EXAMPLES = 100
+# What `all` test sentences stand for at a fraction; how many there are is not known before the data are there.
+_TEST_EXAMPLES = RunConfiguration.test_examples
 _FIELDS = (
     "rounds",
     "min_sep",
@@ -28,6 +32,7 @@ _FIELDS = (
     "noise_multiplier",
     "evaluate_every",
     "evaluation_examples",
+    "test_examples",
 )
 
 
@@ -51,7 +56,8 @@ def scaled(layer: Layer, fraction: float) -> Layer:
     which a client may take part in every round keeps that. The cohort stays, and is simulated by a fraction of its
     clients. A given ε stays, so that σ is calibrated anew. A given σ is scaled with the sensitivity of the mechanism,
     which keeps μ, and so ε without amplification; that of a mechanism that is optimized stays, since its columns have
-    norm 1 at any size. Model, learning rates, clipping and data set stay.
+    norm 1 at any size. Model, learning rates, clipping and data set stay. Sentences that the model is measured on are
+    as many times fewer, and at least 100; of all test sentences as many are left as of the default.
 
     Args:
         layer: The settings at full size.
@@ -90,7 +96,7 @@ def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
                 for key, value in values.items():
                     if value is not None and value not in entry[key]:
                         entry[key].append(value)
-    return {name: {key: sorted(values) for key, values in entry.items()} for name, entry in found.items()}
+    return {name: {key: sorted(values, key=_size) for key, values in entry.items()} for name, entry in found.items()}
 
 
 def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) -> str:
@@ -116,6 +122,9 @@ def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
     def by_ratio(value: int | None) -> int | None:
         return None if value is None else max(1, round(ratio * value))
 
+    def examples(number: int) -> int:
+        return min(number, max(_LEAST_EXAMPLES, round(fraction * number)))
+
     return {
         "rounds": rounds,
         "min_sep": min_sep,
@@ -125,9 +134,8 @@ def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
         "clients_per_round": max(1, round(fraction * run.clients_per_round)),
         "cohort": run.cohort or run.clients_per_round,
         "evaluate_every": by_ratio(run.evaluate_every),
-        "evaluation_examples": min(
-            run.evaluation_examples, max(_LEAST_EXAMPLES, round(fraction * run.evaluation_examples))
-        ),
+        "evaluation_examples": examples(run.evaluation_examples),
+        "test_examples": examples(int(_TEST_EXAMPLES if run.test_examples == ALL else run.test_examples)),
     }
 
 
@@ -140,8 +148,15 @@ def _setting(run: RunConfiguration) -> MechanismSetting:
     return MechanismSetting(rounds=run.rounds, participation=run.participation(), restart_every=run.restart_every)
 
 
+def _size(value: float | str) -> float:
+    return math.inf if isinstance(value, str) else value
+
+
 def _range(values: list[Any]) -> str:
     if not values:
         return "none"
-    shown = [f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for value in values]
+    shown = [
+        value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        for value in values
+    ]
     return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"

@@ -19,6 +19,8 @@ FILE_NAME = "stackoverflow.sqlite"
 
 # Clients of each split, as TFF's documentation of the data set has them.
 CLIENTS = {"train": 342_477, "heldout": 38_758, "test": 204_088}
+# Kairouz et al. (2021), appendix F.1: 10,000 for validation and 16,576,035 for the test.
+TEST_SENTENCES = 16_586_035
 _STAGING = ".stackoverflow-"
 
 

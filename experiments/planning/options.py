@@ -12,6 +12,7 @@ from tff_mf.errors import InputValueError
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.state_rows import state_rows
 from ..output import digits, progress
 from ..privacy import statements
 from .deployment import Deployment, cases
@@ -127,7 +128,8 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     close = [option for option in searched if option.figures[counts] <= _AS_GOOD * best]
     least_worst = min(_worst(option) for option in close)
     pool = [option for option in close if _worst(option) <= _AS_GOOD * least_worst]
-    chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
+    # A dense matrix keeps no rows because all rows so far are drawn again in each round, which takes longer.
+    chosen = min(pool, key=lambda each: (each.name == "dense", each.figures["memory_rows"], each.figures[counts]))
     less = any(option.name == _FITTED and option.figures.get(counts, math.inf) < best for option in found)
     without = f", without {_FITTED}" if less else ""
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
@@ -173,6 +175,12 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
     setting = deployment.setting
     n = setting.searched_rounds
     bands, inverse_bands = min(deployment.resolved_min_sep, n), min(_INVERSE_BANDS, n)
+    buffers = min(4, max(1, n - 1))
+
+    def rows(name: str) -> int:
+        found = state_rows(name, rounds=n, bands=bands, buffers=buffers)
+        # Without TensorFlow nothing says how many rows the stream of a plugin keeps; n are always enough.
+        return n if found is None else found
 
     def search(name: str, **options: Any) -> Callable[[], tff_mf.Mechanism]:
         if "objective" in mechanism_names.searched()[name].options:
@@ -185,25 +193,24 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
 
     products = n * bands**2
     dense_slow = "not searched, takes minutes or more: --thorough"
-    yield "identity", 0, tff_mf.Identity, ""
-    yield "blt", 4, search("blt", buffers=min(4, max(1, n - 1))), ""
-    yield "banded", bands - 1, search("banded", bands=bands), slow(products)
+    yield "identity", rows("identity"), tff_mf.Identity, ""
+    yield "blt", rows("blt"), search("blt", buffers=buffers), ""
+    yield "banded", rows("banded"), search("banded", bands=bands), slow(products)
     if setting.searched_participation.max_participations > 1:
         yield (
             _FITTED,
-            bands - 1,
+            rows("banded"),
             search("banded", bands=bands, unit_norms=False),
             slow(_COST_OF_FITTED_NORMS * products),
         )
-    yield "banded-toeplitz", bands - 1, search("banded-toeplitz", bands=bands), ""
-    yield "banded-inverse", 0, search("banded-inverse", bands=inverse_bands), ""
-    yield "dense", n, search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
+    yield "banded-toeplitz", rows("banded-toeplitz"), search("banded-toeplitz", bands=bands), ""
+    yield "banded-inverse", rows("banded-inverse"), search("banded-inverse", bands=inverse_bands), ""
+    yield "dense", rows("dense"), search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
-        yield f"tree-{variant}", n.bit_length(), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+        yield f"tree-{variant}", rows(f"tree-{variant}"), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
     for name in mechanism_names.searched():
         if name not in _BUILT_IN:
-            # Without TensorFlow nothing says how many rows the stream of a plugin keeps; n are always enough.
-            yield name, n, search(name), ""
+            yield name, rows(name), search(name), ""
 
 
 def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> tff_mf.Mechanism:

@@ -122,6 +122,19 @@ def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
     assert options.recommend([stuck])[0].name == "stuck"
 
 
+def test_a_dense_matrix_is_not_recommended_for_the_rows_that_it_draws_again():
+    dense, rows = option("dense", 8.0, 12.0, 0), option("tree-full", 8.1, 12.0, 11)
+    assert options.recommend([dense, rows])[0].name == "tree-full"
+    assert options.recommend([dense])[0].name == "dense"
+
+
+def test_copies_are_the_rows_of_the_streams(found):
+    rows = {row["name"]: row["memory_rows"] for row in found["mechanisms"] if not row["note"]}
+    # 64 rounds of 96 are the largest block of a tree; the rows of a dense matrix are drawn again.
+    expected = {"tree-full": 6, "tree-online": 6, "tree-vanilla": 6, "dense": 0, "blt": 4, "identity": 0}
+    assert {name: rows[name] for name in expected} == expected
+
+
 def test_a_limit_of_one_mechanism_is_noted_in_its_row():
     deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
     found = {each.name: each for each in options.options(deployment, noise_multiplier=5.0)}

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import cli, comparison
-from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling, _spec, _state_rows, specs
-from tff_mf.experiments.configuration import layers
+from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling, _spec, specs
+from tff_mf.experiments.configuration import layers, state_rows
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
+from tff_mf.experiments.privacy import statements
 
 from . import test_cli
 
@@ -93,6 +94,8 @@ def test_tables_have_the_rows_of_the_papers(full):
         "denisov-figure-6": 40,
         "denisov-table-4": 200,
         "kairouz-figure-13": 20,
+        "kairouz-figure-7": 12,
+        "kairouz-table-3": 40,
         "kairouz-table-4": 10,
     }
     # Choquette-Choo et al. (2023), table 4.
@@ -112,6 +115,22 @@ def test_tables_have_the_rows_of_the_papers(full):
     row = one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03)
     assert (row.configuration.server_learning_rate, row.configuration.clip_norm) == (0.1, 1.0)
     assert row.published == {"test_accuracy": 18.49, "epsilon": 4.66}
+    # Table 3 and figure 7.
+    row = one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4)
+    run = row.configuration
+    assert (run.mechanism, run.server_momentum, run.server_learning_rate, run.clip_norm) == (
+        "tree-vanilla",
+        0,
+        3.0,
+        0.3,
+    )
+    assert row.published == {"test_accuracy": 15.46, "epsilon": 8.5}
+    row = one(full["kairouz-table-3"], "DP-SGDM", noise_multiplier=0.4, seed=0)
+    run = row.configuration
+    assert (run.sampling, run.server_momentum, run.server_learning_rate, run.clip_norm) == ("poisson", 0.9, 0.1, 1.0)
+    assert {run.configuration.client_learning_rate for run in full["kairouz-table-3"]} == {0.5}
+    row = one(full["kairouz-figure-7"], "DP-FTRLM-vanilla", noise_multiplier=0.067, server_learning_rate=3.0)
+    assert (row.configuration.mechanism, row.configuration.clip_norm) == ("tree-vanilla", 1.0)
     # Denisov et al. (2022), table 4.
     row = one(full["denisov-table-4"], "Optimal M = BC", noise_multiplier=0.341, seed=3)
     run = row.configuration
@@ -120,6 +139,14 @@ def test_tables_have_the_rows_of_the_papers(full):
     row = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
     assert (row.published["test_accuracy"], row.published["max_loss"]) == (24.64, 11.80)
     assert (row.optimized_for.max_participations, row.configuration.max_participations) == (1, 6)
+
+
+def test_delta_is_too_large_for_the_population_of_a_simulated_cohort(full):
+    run = one(full["banded-table-4"], "Band MF", epsilon=2.0).configuration
+    clients = 342_477
+    assert statements.violations(2.0, run.delta, clients) == []
+    ((field, _),) = statements.violations(2.0, run.delta, clients * run.cohort // run.clients_per_round)
+    assert field == "delta"
 
 
 def test_a_blt_for_one_participation_has_the_published_loss(full):
@@ -194,11 +221,25 @@ def test_a_client_that_may_take_part_in_every_round_still_may():
     assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
 
 
+@pytest.mark.parametrize(
+    ("given", "fraction", "left"),
+    [("all", 0.01, 200), ("all", 0.001, 100), (20_000, 0.5, 10_000), (150, 0.5, 100), (60, 0.5, 60)],
+)
+def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
+    values = {"rounds": 500, "max_participations": 1, "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
+    small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
+    assert layers.configuration(small).test_examples == left
+    assert layers.configuration(small).evaluation_examples == 60
+
+
 def test_what_was_made_smaller_is_said(tmp_path):
     path = written(
         tmp_path, '[[grid]]\nmechanism = "identity"\nepsilon = 2.0\nlabel = "X"\npublished = { accuracy = 3 }\n'
     )
     runs = _spec.read(path, fraction=0.25)
+    changed = _scaling.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
+    assert changed["test_examples"] == {"from": [20_000, "all"], "to": [5000]}
+    assert "test examples 20,000 to all → 5,000" in _scaling.in_words(0.25, changed)
     changed = _scaling.changes(runs)
     assert changed["rounds"] == {"from": [24], "to": [6]}
     assert changed["min_sep"] == {"from": [8], "to": [2]}
@@ -212,8 +253,7 @@ def test_what_was_made_smaller_is_said(tmp_path):
                 validation_accuracy=0.2, history=[], statement="ε = 2",
             )
         ],
-        tried={1.0: 0.2},
-        smoothed=True,
+        tried={1.0: 0.2}, smoothed=True,
     )  # fmt: skip
     about = {**_spec.about(path), "scaled": {"fraction": 0.25, "fields": changed, "note": note}}
     result = _report.as_dict(
@@ -258,6 +298,11 @@ def test_wrong_keys_of_tables_are_named(tmp_path, text, named):
         ([], "Give either a file"),
         (["x.toml", "--spec", "banded-table-4"], "Give either a file"),
         (["--spec", "banded-table-4", "--fraction", "2"], "--fraction=2.0 must be above 0 and below 1"),
+        (["banded-table-4"], "did you mean --spec banded-table-4?"),
+        (["--list", "--fraction", "nan"], "--fraction does not go with --list"),
+        (["--list", "x.toml"], "SPEC.toml does not go with --list"),
+        (["--spec", "banded-table-4", "--estimate", "--jobs", "1"], "--jobs does not go with --estimate"),
+        (["--spec", "banded-table-4", "--estimate", "--out", "x"], "--out does not go with --estimate"),
         (["--spec", "banded-table-4", "--dataset", "synthetics"], "did you mean 'synthetic'?"),
     ],
 )
@@ -293,16 +338,22 @@ def test_an_estimate_counts_what_will_run(tmp_path):
     # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used, in one batch.
     assert found["sentences"] == 960 * 5 / 3
     assert found["hours_of_training"] == pytest.approx(960 * 0.5 / 3600)
-    # After rounds 8, 16 and 24, and once on validation clients.
-    assert found["hours_of_evaluation"] == pytest.approx(2 * 4 * 50 * 0.01 / 3600)
+    # After rounds 8, 16 and 24 on validation sentences, and once on the default number of test sentences.
+    assert found["hours_of_evaluation"] == pytest.approx(2 * (3 * 50 + 20_000) * 0.01 / 3600)
     assert found["noise_state_bytes"] == 7 * 1000 * 4
     absent = comparison.estimate(path, dataset="stackoverflow", measure=measure)
     assert absent["sentences"] == 960 * 2
     assert "the most that it may use" in " ".join(absent["notes"])
+    path.write_text(path.read_text().replace("[run]", '[run]\ntest_examples = "all"\nvalidation_split = "test"'))
+    for dataset, clients in (("synthetic", 204_088), ("stackoverflow", 16_586_035 / 2)):
+        whole = comparison.estimate(path, dataset=dataset, measure=measure)
+        assert whole["hours_of_evaluation"] == pytest.approx(2 * (3 * 50 + 2 * clients - 50) * 0.01 / 3600)
     assert not list(pathlib.Path(named_data.data_file("synthetic").parent).glob("stackoverflow*"))
 
 
-@pytest.mark.parametrize("name", ["banded", "banded-toeplitz", "blt", "dense", "identity", "tree-full", "tree-online"])
+@pytest.mark.parametrize(
+    "name", ["banded", "banded-toeplitz", "blt", "dense", "identity", "tree-full", "tree-online", "tree-vanilla"]
+)
 def test_rows_of_state_are_those_of_the_stream(name):
     pytest.importorskip("tensorflow")
     from tff_mf import queries
@@ -328,7 +379,7 @@ def test_rows_of_state_are_those_of_the_stream(name):
         run.build_mechanism(), record_specs=tf.TensorSpec([50_000]), clip_norm=1.0, noise_multiplier=1.0
     )
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
-    assert round(numbers / 50_000) == _state_rows.state_rows(name, rounds=16, **options)
+    assert round(numbers / 50_000) == state_rows.state_rows(name, rounds=16, **options)
 
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
