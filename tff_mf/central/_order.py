@@ -1,6 +1,7 @@
 """What an order of examples is: the batch of each round, and the guarantee that follows from it."""
 
 import abc
+import decimal
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -220,5 +221,4 @@ def _rounded_up(value: float) -> str:
     """Returns a number with four digits, at least as large as it is."""
     if not 0 < value < np.inf:
         return f"{value:g}"
-    digits = f"{value:.4g}"
-    return digits if float(digits) >= value else f"{value * (1 + 5e-4):.4g}"
+    return f"{float(decimal.Context(prec=4, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)):g}"
