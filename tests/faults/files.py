@@ -162,8 +162,8 @@ class Resumption:
             for where, name, value in (
                 (training_task, "build_task", lambda *given, **more: task),
                 (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
-                (preparation.sqlite, "load", lambda path: self._splits),
-                (preparation.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
+                (preparation.text_file, "load", lambda path: self._splits),
+                (preparation.text_file, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
                 (preparation.sampling, "MinSepDataSource", _NoData),
                 (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
                 (checkpoints.Recovery, "load", loaded),

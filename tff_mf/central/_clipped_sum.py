@@ -26,9 +26,9 @@ class ClippedSum:
     of clients.
 
     A loss or a model that computes with several examples at once has no such terms. Losses, and all models but chains
-    of known layers, are therefore evaluated on batches of one example, in parallel (`tf.vectorized_map`). Layers that
-    update variables in training, such as `BatchNormalization`, and losses that are added to the model, such as
-    regularizers, are refused. A `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is
+    of known layers, are therefore evaluated on batches of one example, in parallel (`tf.vectorized_map`; one by one if
+    the model has recurrent layers that are not unrolled). Layers that update variables in training, such as
+    `BatchNormalization`, and losses that are added to the model, such as regularizers, are refused. A `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is
     evaluated on the whole batch, which is several times faster.
 
     TensorFlow Privacy's fast gradient clipping is not used: docs/central-training.md says why.
@@ -147,7 +147,10 @@ class ClippedSum:
             found = tape.gradient(value, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             return [tf.convert_to_tensor(gradient) for gradient in found]
 
-        return [Stacked(values) for values in tf.vectorized_map(one, (x, y))]
+        if not _has_loops(self._model):
+            return [Stacked(values) for values in tf.vectorized_map(one, (x, y))]
+        specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables]
+        return [Stacked(values) for values in tf.map_fn(one, (x, y), fn_output_signature=specs)]
 
     def _value(self, target: Any, outputs: Any) -> tf.Tensor:
         return tf.reduce_mean(self._loss(tf.nest.map_structure(_batch_of_one, target), outputs))
@@ -166,6 +169,11 @@ def _of_one_length(tensors: list[tf.Tensor]) -> list[Any]:
     message = "The arrays of a batch must have one entry for each example."
     checks = [tf.debugging.assert_equal(tf.shape(each)[0], tf.shape(tensors[0])[0], message) for each in tensors[1:]]
     return [check for check in checks if check is not None]
+
+
+def _has_loops(model: tf.keras.Model) -> bool:
+    """Returns whether a model has loops over time steps, which `tf.vectorized_map` cannot differentiate."""
+    return any(isinstance(layer, tf.keras.layers.RNN) and not layer.unroll for layer in model._flatten_layers())
 
 
 def _values_of(model: tf.keras.Model, chain: bool) -> int:

@@ -273,6 +273,22 @@ def test_words_of_an_embedding_are_clipped_as_in_a_plain_loop():
     assert difference(total(words, targets), [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]) < 1e-6
 
 
+def test_sequences_are_clipped_as_in_a_plain_loop():
+    """Loops over time steps cannot be vectorized over examples."""
+    tf.keras.utils.set_random_seed(0)
+    model = tf.keras.Sequential(
+        [
+            layers.Embedding(5, 3, mask_zero=True, input_shape=(4,)),
+            layers.LSTM(2),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+    words, targets = np.array([[1, 1, 2, 0], [4, 4, 4, 4], [3, 0, 0, 0]]), np.array([0, 2, 1])
+    terms = [term(model, x, y) for x, y in zip(words, targets, strict=True)]
+    total = central.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
+    assert difference(total(words, targets), [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]) < 1e-6
+
+
 float32 = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([3e38, 1e-40, 1e19, -1e25, 0.0])
 
 
