@@ -53,7 +53,7 @@ def min_sep(rounds: int, min_sep: int, max_participations: int, *, only_left: bo
         >>> min_sep(9, min_sep=4, max_participations=3)
         11
         >>> min_sep(9, min_sep=4, max_participations=3, only_left=True)
-        9
+        10
     """
     earliest = np.arange(rounds) % min_sep == 0
     earliest[max_participations * min_sep :] = False
