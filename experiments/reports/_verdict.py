@@ -7,6 +7,7 @@ from typing import Any
 
 from ..output.digits import rounded_up
 from ..privacy import statements
+from ..privacy.plan import deployed_population
 from ..run_folder.names import ANSWERS
 from ..run_folder.run_record import RunRecord
 from ._case import Case
@@ -148,13 +149,19 @@ def population(case: Case) -> int | None:
     """Returns the number of clients: as answered, as in `run.json`, or as observed in the log, whichever is largest.
 
     δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large. If
-    clients stand for a larger cohort, the number is larger in proportion.
+    clients stand for a larger cohort, the number is that of `deployed_population`.
     """
     record = case.record
     seen = len(set().union(*case.evidence.cohorts.values()))
     of_this_run = max(seen, case.answers["population"] or 0)
-    in_proportion = -(-of_this_run * record.cohort // record.clients_per_round)
-    return max(of_this_run, in_proportion, record.population or 0) or None
+    deployed = deployed_population(
+        of_this_run,
+        cohort=record.cohort,
+        clients_per_round=record.clients_per_round,
+        rounds=record.rounds,
+        participation=record.schema,
+    )
+    return max(deployed, record.population or 0) or None
 
 
 def sizes(evidence: Evidence) -> dict[int, int]:

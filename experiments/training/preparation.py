@@ -65,7 +65,7 @@ class PreparedRun:
 
     @property
     def population(self) -> int:
-        """Number of clients of a deployment in proportion to its simulation."""
+        """Number of clients of the deployment that the run stands for."""
         return population(self.privacy, self.cohorts)
 
     @property

@@ -18,6 +18,7 @@ from tff_mf.experiments.configuration import layers, state_rows
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.privacy import statements
+from tff_mf.experiments.privacy.plan import deployed_population
 
 from . import test_cli
 
@@ -141,11 +142,17 @@ def test_tables_have_the_rows_of_the_papers(full):
     assert (row.optimized_for.max_participations, row.configuration.max_participations) == (1, 6)
 
 
-def test_delta_is_too_large_for_the_population_of_a_simulated_cohort(full):
+def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
+    """342,477 clients fill all cohorts of 1,000; a thousand less would not, and would stand for ten times as many."""
     run = one(full["banded-table-4"], "Band MF", epsilon=2.0).configuration
-    clients = 342_477
+    setting = {"cohort": run.cohort, "clients_per_round": run.clients_per_round, "rounds": run.rounds}
+    setting["participation"] = run.participation()
+    clients = deployed_population(342_477, **setting)
+    assert clients == 342_477
     assert statements.violations(2.0, run.delta, clients) == []
-    ((field, _),) = statements.violations(2.0, run.delta, clients * run.cohort // run.clients_per_round)
+    more = deployed_population(341_477, **setting)
+    assert more == 3_414_770
+    ((field, _),) = statements.violations(2.0, run.delta, more)
     assert field == "delta"
 
 

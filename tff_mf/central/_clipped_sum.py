@@ -28,8 +28,9 @@ class ClippedSum:
     A loss or a model that computes with several examples at once has no such terms. Losses, and all models but chains
     of known layers, are therefore evaluated on batches of one example, in parallel (`tf.vectorized_map`; one by one if
     the model has recurrent layers that are not unrolled). Layers that update variables in training, such as
-    `BatchNormalization`, and losses that are added to the model, such as regularizers, are refused. A `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is
-    evaluated on the whole batch, which is several times faster.
+    `BatchNormalization`, and losses that are added to the model, such as regularizers, are refused. A
+    `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is evaluated on the whole batch,
+    which is several times faster.
 
     TensorFlow Privacy's fast gradient clipping is not used: docs/central-training.md says why.
 
