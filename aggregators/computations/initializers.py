@@ -1,7 +1,8 @@
 """Spares a worker the initial values of variables that a computation overwrites before it reads them.
 
 A client's work gets the model from the server. TFF's worker nevertheless computes the initial values of the model's
-variables for each client, before the work; for the orthogonal matrices of an LSTM this takes a third of a round, or more (`benchmarks/initial_values.py`).
+variables for each client, before the work; for the orthogonal matrices of an LSTM this takes a third of a round, or
+more (`benchmarks/initial_values.py`).
 """
 
 import collections
