@@ -98,3 +98,17 @@ class Grid:
     def bits_per_coordinate(self) -> int:
         """Bits that a coordinate of a sum needs, with its sign: those of the modulus of a secure sum."""
         return (2 * self.largest_sum).bit_length()
+
+
+def check(grid: object) -> Grid | None:
+    """Returns `grid` if it is a `Grid` or `None`.
+
+    Example:
+        >>> check(None)
+
+    Raises:
+        InputTypeError: If it is anything else.
+    """
+    if grid is not None:
+        validation.instance("grid", grid, Grid, "pass tff_mf.Grid(bits=..., max_clients=...), or None")
+    return grid

@@ -1,0 +1,26 @@
+"""Integer noise of a BLT: one row of memory per buffer."""
+
+import functools
+import operator
+
+import tensorflow as tf
+
+from tff_mf.grids import Recursion
+from tff_mf.mechanisms import BLT
+from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._keyed import NoiseState
+
+
+class BLTGridStream(GridStream[BLT, Recursion]):
+    """L_t = ωᵀS, then S ← diag(θ)S + 1n_t, in float64: one operation after another, as NumPy would."""
+
+    @property
+    def row_count(self) -> int:
+        return self.mechanism.buffers
+
+    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+        terms = [weight * buffer for weight, buffer in zip(self.mechanism.omega, state.rows, strict=True)]
+        return functools.reduce(operator.add, terms), ()
+
+    def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
+        return tuple(decay * buffer + row for decay, buffer in zip(self.mechanism.theta, state.rows, strict=True))
