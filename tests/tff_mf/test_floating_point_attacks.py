@@ -1,0 +1,95 @@
+"""Attacks on floating point, by an adversary who knows all other records: they succeed without a grid, and not on one.
+
+Each attack is a statement about a released number that no run without the victim could give.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+
+from tff_mf import queries  # noqa: E402
+
+GRID = tff_mf.Grid(bits=16, max_clients=10_000)
+SIZES = (1.0, 0.1, 0.001)
+
+
+def query(grid, dimension, *, dtype=tf.float32, noise_multiplier=0.0, mechanism=None):
+    return queries.build_query(
+        mechanism or tff_mf.Identity(),
+        record_specs=tf.TensorSpec([dimension], dtype),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        grid=grid,
+    )
+
+
+def sum_of(made, records, counts):
+    """The sum of records, each of which is added as often as `counts` says, one after another."""
+    params = made.derive_sample_params(made.initial_global_state())
+    sample = made.initial_sample_state()
+
+    @tf.function(autograph=False)
+    def repeated(sample, record, count):
+        def add(index, sample):
+            return index + 1, made.accumulate_preprocessed_record(sample, record)
+
+        return tf.while_loop(lambda index, _: index < count, add, (0, sample), parallel_iterations=1)[1]
+
+    for record, count in zip(records, counts, strict=True):
+        sample = repeated(sample, made.preprocess_record(params, tf.constant(record)), count)
+    result, _, _ = made.get_noised_result(sample, made.initial_global_state())
+    return result.numpy().astype(np.float64)
+
+
+def test_one_record_moves_a_sum_of_6500_by_more_than_the_clip_norm():
+    """Others bring the sum to just below 2¹⁰. With the victim, it is above, where float32 has half the precision.
+
+    All that is then subtracted, 0.9 units of the precision below at a time, is lost above and rounded up below.
+    """
+    dimension, clients, unit = 16, 6500, 2.0**-14
+    large = np.full(dimension, 0.2499, np.float32)
+    build_up = int(2**10 / large[0])
+    rest = np.full(dimension, 2**10 - 4 * unit - build_up * float(large[0]), np.float32)
+    victim, later = large, np.full(dimension, -0.9 * unit, np.float32)
+    moved = {}
+    for grid in (None, GRID):
+        made = query(grid, dimension)
+        subtracting = clients - build_up - 2
+        # Running sums of float32 are not exact: `rest` is chosen for what the sum is by then.
+        before = sum_of(made, [large], [build_up])
+        rest = (2**10 - 4 * unit - before).astype(np.float32)
+        with_victim, without = (
+            sum_of(made, [large, rest, one, later], [build_up, 1, 1, subtracting])
+            for one in (victim, np.zeros_like(victim))
+        )
+        moved[grid] = np.linalg.norm(with_victim - without)
+    assert moved[None] > 1.5
+    assert moved[GRID] <= 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bits_of_float64_that_noise_does_not_have(size):
+    """Noise of 24 bits leaves the low bits of a sum in float64 as they are: the victim's record is in them."""
+    dimension, generator = 200_000, np.random.default_rng(0)
+    others, victim = (generator.normal(size=dimension) for _ in range(2))
+    others, victim = 0.9 * others / np.linalg.norm(others), size * 0.9 * victim / np.linalg.norm(victim)
+    found = {}
+    for grid in (None, tff_mf.Grid(bits=24, max_clients=10)):
+        made = query(grid, dimension, dtype=tf.float64, noise_multiplier=3.0)
+        known = sum_of(query(grid, dimension, dtype=tf.float64), [others], [1])
+        noise = [sum_of(made, [others, one], [1, 1]) - known for one in (np.zeros(dimension), victim)]
+        # The subtraction is exact in most coordinates, and rounds in the others to a bit of 2⁻⁵³.
+        found[grid] = [float(np.mean(np.abs(each - each.astype(np.float32)) < 2.0**-50)) for each in noise]
+        without, with_victim = found[grid]
+        if grid is None:
+            assert without > 0.99
+            assert with_victim < 0.01
+        else:
+            deviation = math.sqrt(2 * max(without * (1 - without), 1e-6) / dimension)
+            assert 0.01 < without < 0.99
+            assert abs(with_victim - without) < 5 * deviation
