@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf import validation
-from tff_mf.grids import Grid, Recursion, normals, recursion
+from tff_mf.grids import LARGEST_NORMAL, Grid, Recursion, recursion, sampler
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise import _grid_normals
 from tff_mf.noise._keyed import KeyedStream, NoiseState
+from tff_mf.noise._normals import exact_normal
 
 _M = TypeVar("_M", bound=Mechanism)
 _R = TypeVar("_R", bound=Recursion)
@@ -49,14 +49,14 @@ class GridStream(KeyedStream[_M], Generic[_M, _R]):
         self, mechanism: _M, *, dimension: int, stddev: float, grid: Grid, insecure_seed: int | None = None
     ) -> None:
         deviation = validation.nonnegative("stddev", stddev) * 2.0**grid.bits
-        self._recursion: _R = recursion(mechanism, deviation=deviation, largest_normal=normals.LARGEST)
+        self._recursion: _R = recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
         super().__init__(
             mechanism,
             dimension=dimension,
             stddev=np.float64(deviation),
             insecure_seed=insecure_seed,
             limit=self._recursion.rounds,
-            setting=(repr(grid), normals.NAME),
+            setting=(repr(grid), sampler()),
         )
 
     @property
@@ -88,7 +88,7 @@ class GridStream(KeyedStream[_M], Generic[_M, _R]):
 
     def _row(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         scale = stddev * self.relative_scale(state)
-        return self._rounded(_grid_normals.standard_normal(key, self._dimension) * scale, state)
+        return self._rounded(exact_normal(key, self._dimension) * scale, state)
 
     def _rounded(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
         """Returns n_t and the rows of memory after it, from the round's s_t·z_t."""
