@@ -78,6 +78,7 @@ def test_the_modular_sum_that_is_refused_is_wrong():
     assert int(process.next(process.initialize(), [-(2**20)] * 3).result) != -3 * 2**20
 
 
+@pytest.mark.long  # Two more processes are traced: sums in 32 bits are compared above.
 def test_sums_in_64_bits_are_bit_identical():
     grid = tff_mf.Grid(bits=26, max_clients=40)
     value_type, clients = tff.TensorType(np.float32, [3]), [np.array([1e9, -2.0, 0.3], np.float32)] * 40
@@ -148,12 +149,6 @@ def test_the_server_enforces_an_adaptive_clip_norm_on_a_grid():
     assert int(clients) == 2
     assert int(np.sum((np.asarray(sums, np.int64) - 7) ** 2)) <= 4**GRID.bits
     assert (int(found["clipped"]), int(found["zeroed"])) == (1, 0)
-    state = process.initialize()
-    for _ in range(3):
-        output = process.next(state, [np.ones(3, np.float32)] * 3)
-        state = output.state
-    # Every record was longer than the clip norm.
-    assert float(output.measurements["dp_query_metrics"]["clip_norm"]) > 0.7
 
 
 def test_refusals():
