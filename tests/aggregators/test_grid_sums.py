@@ -145,7 +145,7 @@ def test_the_server_enforces_an_adaptive_clip_norm_on_a_grid():
         total = form.accumulate(total, [record])
     (found,) = total
     (sums, clients), count = found["total"]
-    assert int(count) == -2 * GRID.largest_norm
+    assert int(count) == -GRID.largest_norm
     assert int(clients) == 2
     assert int(np.sum((np.asarray(sums, np.int64) - 7) ** 2)) <= 4**GRID.bits
     assert (int(found["clipped"]), int(found["zeroed"])) == (1, 0)
@@ -167,3 +167,6 @@ def test_refusals():
     with pytest.raises(ValueError, match="pass the number of coordinates"):
         automatic.dp_event(10, participation)
     assert factory(insecure_seed=None).fingerprint != factory(insecure_seed=None, grid=None).fingerprint
+    charged = automatic.dp_event(10, participation, dimension=10**6)
+    plain = factory(insecure_seed=None, grid=None).dp_event(10, participation)
+    assert 0.99 * plain.noise_multiplier < charged.noise_multiplier < plain.noise_multiplier

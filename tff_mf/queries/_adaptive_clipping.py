@@ -74,8 +74,8 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
     post-processing of the counts.
 
     With a grid, units are 2^-bits of the clip norm since the last restart, so that records have a norm of at most
-    2^bits units under every clip norm. A count is a sum of ±2^bits, in units of 2^-(bits + 1), with integer noise of
-    its own; what rounding that costs is in `guarantee` too.
+    2^bits units under every clip norm. A count is a sum of ±2^(bits − 1), in units of 2^-bits, with integer noise of
+    its own, and its charge is in `guarantee` too.
 
     Args:
         mechanism: The mechanism.
@@ -129,13 +129,8 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         validation.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
         self._clipping = clipping
         self._clients_per_round = validation.positive("clients_per_round", clients_per_round)
-        # A client's report has the size ½; that is the clip norm of the counts.
         self._counts = build_stream(
-            Identity(),
-            dimension=1,
-            stddev=clipping.count_stddev / (1.0 if grid is None else _REPORT),
-            insecure_seed=insecure_seed,
-            grid=grid,
+            Identity(), dimension=1, stddev=clipping.count_stddev, insecure_seed=insecure_seed, grid=grid
         )
         self._stream = self._stream.bound_to(repr((float(self._first_clip_norm), clipping, self._clients_per_round)))
 
@@ -143,7 +138,13 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         self, rounds: int, participation: Participation, *, restart_every: int | None = None
     ) -> guarantees.Guarantee:
         sums = super().guarantee(rounds, participation, restart_every=restart_every)
-        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=self._clipping.count_stddev)
+        stddev = self._clipping.count_stddev
+        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=stddev)
+        if self.grid is not None:
+            # The same release, with what its arithmetic costs: one coordinate, which a client changes by 1.
+            counts = guarantees.guarantee(
+                Identity(), rounds, participation, noise_multiplier=stddev, grid=self.grid, dimension=1
+            )
         return guarantees.compose_guarantees(sums, counts)
 
     def initial_global_state(self) -> AdaptiveClippingState:
@@ -159,15 +160,15 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return super().initial_sample_state(template), tf.zeros([], self._summands.summed_type(tf.float32))
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
-        """Returns the clipped record, and ½ if it was below the clip norm or −½ otherwise; with a grid, ±2^bits."""
+        """Returns the clipped record, and ½ if it was below the clip norm or −½ otherwise; on a grid, in its units."""
         below = passes(self._checked("record", record), params)
         return super().preprocess_record(params, record), self._report(below)
 
     def _report(self, below: tf.Tensor) -> tf.Tensor:
         if self.grid is None:
             return tf.where(below, _REPORT, -_REPORT)
-        largest = tf.constant(self.grid.largest_norm, self._summands.summed_type(tf.float32))
-        return tf.where(below, largest, -largest)
+        half = tf.constant(self.grid.largest_norm // 2, self._summands.summed_type(tf.float32))
+        return tf.where(below, half, -half)
 
     def clip_again(self, record: tuple[Any, tf.Tensor]) -> tuple[Any, Clipped]:
         """Returns what a client sent after it was clipped on the server as well, and how it was clipped.
@@ -191,7 +192,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         if self.grid is None:
             row, noised_count = global_state.clip_norm * row, count + count_row[0]
         else:
-            _, unit = self._summands.opened(total, np.float32(_REPORT))
+            _, unit = self._summands.opened(total, np.float32(1))
             noised_count = self._summands.noised(count, count_row[0], unit, tf.float32)
         state = global_state._replace(noise=noise, count_noise=count_noise, count=global_state.count + noised_count)
         return self._noised(total, row, global_state.clip_norm), state, dp_accounting.NoOpDpEvent()

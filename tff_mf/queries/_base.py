@@ -188,6 +188,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             participation,
             noise_multiplier=self._noise_multiplier,
             restart_every=restart_every,
+            grid=self._grid,
+            dimension=None if self._grid is None else self._stream.dimension,
         )
 
     def initial_global_state(self) -> Any:
