@@ -1,5 +1,7 @@
 """Sums and noise in integers: the grid, the recursion of each mechanism on it, and what it costs in the guarantee."""
 
+from tff_mf.grids._charge import GridCharge as GridCharge
+from tff_mf.grids._charge import charge as charge
 from tff_mf.grids._grid import Grid as Grid
 from tff_mf.grids._grid import check as check
 from tff_mf.grids._recursion import Recursion as Recursion

@@ -100,7 +100,7 @@ class Grid:
         return (2 * self.largest_sum).bit_length()
 
 
-def check(grid: object) -> Grid | None:
+def check(grid: Grid | None) -> Grid | None:
     """Returns `grid` if it is a `Grid` or `None`.
 
     Example:

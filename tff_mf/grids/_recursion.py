@@ -1,11 +1,14 @@
 """What is known of a mechanism's integer recursion before it runs: its last round, its largest integer, its error."""
 
 import abc
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
+
+_M = TypeVar("_M", bound=Mechanism)
 
 # Largest relative error of one operation in float64.
 ROUNDING = 2.0**-53
@@ -19,7 +22,7 @@ _LARGEST_ERROR = 2.0**-6
 _LARGEST = 2.0**52
 
 
-class Recursion(abc.ABC):
+class Recursion(abc.ABC, Generic[_M]):
     """n_t = R(s_t·z_t − L_t), with L_t = Σ_{i<t} K_ti n_i for row t of C divided by C_tt, and s_t = s / C_tt.
 
     Args:
@@ -28,7 +31,7 @@ class Recursion(abc.ABC):
         largest_normal: T, largest absolute value of a standard normal that is drawn.
     """
 
-    def __init__(self, mechanism: Mechanism, *, deviation: float, largest_normal: float) -> None:
+    def __init__(self, mechanism: _M, *, deviation: float, largest_normal: float) -> None:
         self.mechanism, self.deviation, self.largest_normal = mechanism, deviation, largest_normal
         self.smallest_diagonal, self.largest_diagonal = 1.0, 1.0
 
@@ -50,13 +53,6 @@ class Recursion(abc.ABC):
     @abc.abstractmethod
     def error(self, rounds: int) -> float:
         """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""
-
-    def position_error(self) -> float:
-        """Returns a bound on the error of s_t·z_t − (L_t − ½) given z_t and L_t, in units of the grid.
-
-        One product and one difference depend on z_t: |s_t·z_t| ≤ T·s_t, and the difference is within 1 of n_t.
-        """
-        return ROUNDING * SLACK * (self.largest_normal * self.deviation / self.smallest_diagonal + self.largest + 1)
 
 
 def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:

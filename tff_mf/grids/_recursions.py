@@ -1,12 +1,13 @@
 """The recursion of each kind of mechanism, with bounds that are proven in docs/floating-point.md."""
 
-import math
+from collections.abc import Callable
 
 import numpy as np
 
 from tff_mf.errors import InputTypeError
 from tff_mf.grids._recursion import MOST_ROUNDS, ROUNDING, SLACK, Recursion, allowed
 from tff_mf.grids._rows import RowsRecursion
+from tff_mf.grids._trees import TreeRecursion
 from tff_mf.mechanisms import (
     BLT,
     Banded,
@@ -20,7 +21,7 @@ from tff_mf.mechanisms import (
 )
 
 
-class _IdentityRecursion(Recursion):
+class _IdentityRecursion(Recursion[Identity]):
     """L_t = 0."""
 
     @property
@@ -35,7 +36,7 @@ class _IdentityRecursion(Recursion):
         return 0.0
 
 
-class _BLTRecursion(Recursion):
+class _BLTRecursion(Recursion[BLT]):
     """L_t = Σ_j ω_j S_j, then S_j ← θ_j S_j + n_t.
 
     In exact arithmetic S_j is a sum of past s·z + r, |r| ≤ 1, with the coefficients of x/(1 − θ_j x) times those of
@@ -77,7 +78,7 @@ class _BLTRecursion(Recursion):
         return error * SLACK
 
 
-class _InverseRecursion(Recursion):
+class _InverseRecursion(Recursion[BandedInverse]):
     """q_t = n_t + L_t with L_t = −Σ_{j>0} (d_j/d_0) q_{t−j}: q is C·n divided by the diagonal of C.
 
     As n_t = R(s_t·z_t − L_t), |q_t| is at most T·s_t + 1, whatever the error of L_t. What a step adds to that error
@@ -109,45 +110,11 @@ class _InverseRecursion(Recursion):
         return float(self._errors[min(rounds, self._rounds) - 1])
 
 
-class _TreeRecursion(Recursion):
-    """L_t = Σ_h w_h(t)·I_h for the integer sums I_h of n over the last complete blocks of 2^h rounds."""
-
-    def __init__(self, mechanism: Tree, *, deviation: float, largest_normal: float) -> None:
-        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self._levels = mechanism.rounds.bit_length()
-        # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
-        largest = {"full": math.sqrt(1 + self._levels), "online": 2.0, "vanilla": 1.0}
-        self.largest_diagonal = largest[mechanism.variant]
-        self._unit = (deviation * largest_normal + self.largest_diagonal) * SLACK
-        growth = {"full": 1, "vanilla": 1, "online": self._levels + 1}
-        self._largest = (self._levels + 1) * growth[mechanism.variant] * self._unit
-        blocks = self._largest * (2.0**self._levels if mechanism.variant == "full" else 1)
-        allowed("tree", np.array([blocks]), np.array([self.error(mechanism.rounds)]))
-
-    @property
-    def rounds(self) -> int:
-        return self.mechanism.rounds
-
-    @property
-    def largest(self) -> float:
-        return self._largest
-
-    def error(self, rounds: int) -> float:
-        del rounds
-        levels = self._levels
-        if self.mechanism.variant == "vanilla":
-            return 0.0
-        if self.mechanism.variant == "online":
-            return (3 * levels + 8) * ROUNDING * (levels * self._largest + 1) * SLACK
-        amplified = math.prod(1 + a / (1 + a) for a in range(1, levels + 1))
-        return (16 * levels + 20) * ROUNDING * (levels * self._largest * amplified + 1) * SLACK
-
-
-_RECURSIONS = {
+_RECURSIONS: dict[type[Mechanism], Callable[..., Recursion]] = {
     Identity: _IdentityRecursion,
     BLT: _BLTRecursion,
     BandedInverse: _InverseRecursion,
-    Tree: _TreeRecursion,
+    Tree: TreeRecursion,
     Banded: RowsRecursion,
     BandedToeplitz: RowsRecursion,
     Dense: RowsRecursion,

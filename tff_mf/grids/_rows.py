@@ -1,6 +1,7 @@
 """The recursion over rows of past noise, with coefficients for which every sum is exact."""
 
 import functools
+import typing
 
 import numpy as np
 
@@ -12,7 +13,7 @@ _MOST_BITS, _FEWEST_BITS = 48, 10
 _INT32_LIMIT = 2**31
 
 
-class RowsRecursion(Recursion):
+class RowsRecursion(Recursion[Mechanism]):
     """L_t = Σ K̃_ti n_i, where K̃ is K rounded to multiples of 2^-k so that no sum of products reaches 2^52.
 
     All products and partial sums are then exact in float64, in any order: e = 0. What the rounding of K changes is a
@@ -45,7 +46,7 @@ class RowsRecursion(Recursion):
         """C by rows, from the main diagonal to the left, float64 `[rounds or 1, bands]`."""
         if isinstance(self.mechanism, BandedToeplitz):
             return np.array([self.mechanism.column])
-        rounds = self.mechanism.max_rounds
+        rounds = typing.cast(int, self.mechanism.max_rounds)
         if isinstance(self.mechanism, Banded):
             diagonals = self.mechanism.values
         else:
@@ -98,4 +99,4 @@ def _row_norms(mechanism: Mechanism) -> np.ndarray:
     if isinstance(mechanism, BandedToeplitz):
         with np.errstate(over="ignore", invalid="ignore"):
             return np.cumsum(np.abs(mechanism.inverse_coefficients(MOST_ROUNDS)))
-    return np.maximum.accumulate(np.abs(mechanism.inverse(mechanism.max_rounds)).sum(axis=1))
+    return np.maximum.accumulate(np.abs(mechanism.inverse(typing.cast(int, mechanism.max_rounds))).sum(axis=1))

@@ -1,24 +1,23 @@
 """Base class of streams of integers: rounding inside the recursion."""
 
 import abc
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from tff_mf import validation
-from tff_mf.grids import LARGEST_NORMAL, Grid, Recursion, recursion, sampler
+from tff_mf.grids import LARGEST_NORMAL, Grid, recursion, sampler
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise._keyed import KeyedStream, NoiseState
 from tff_mf.noise._normals import exact_normal
 
 _M = TypeVar("_M", bound=Mechanism)
-_R = TypeVar("_R", bound=Recursion)
 
 Tensors = tuple[tf.Tensor, ...]
 
 
-class GridStream(KeyedStream[_M], Generic[_M, _R]):
+class GridStream(KeyedStream[_M]):
     """Streams integers n_t = R(s_t·z_t − L_t) in units of the grid, with R(v) = ⌊v + ½⌋.
 
     L_t is a function of past n alone, equal to Σ_{i<t} C_ti n_i / C_tt up to the error of `Recursion`, and s_t is
@@ -49,7 +48,7 @@ class GridStream(KeyedStream[_M], Generic[_M, _R]):
         self, mechanism: _M, *, dimension: int, stddev: float, grid: Grid, insecure_seed: int | None = None
     ) -> None:
         deviation = validation.nonnegative("stddev", stddev) * 2.0**grid.bits
-        self._recursion: _R = recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
+        self._recursion: Any = recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
         super().__init__(
             mechanism,
             dimension=dimension,

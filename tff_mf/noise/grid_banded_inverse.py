@@ -5,13 +5,12 @@ import operator
 
 import tensorflow as tf
 
-from tff_mf.grids import Recursion
 from tff_mf.mechanisms import BandedInverse
 from tff_mf.noise._grid import GridStream, Tensors
 from tff_mf.noise._keyed import NoiseState
 
 
-class BandedInverseGridStream(GridStream[BandedInverse, Recursion]):
+class BandedInverseGridStream(GridStream[BandedInverse]):
     """q_t = n_t + L_t with L_t = −Σ_{0<j<b̂} (d_j/d_0) q_{t−j}: the last b̂ − 1 rows q, the newest first."""
 
     @property

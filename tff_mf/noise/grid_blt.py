@@ -5,13 +5,12 @@ import operator
 
 import tensorflow as tf
 
-from tff_mf.grids import Recursion
 from tff_mf.mechanisms import BLT
 from tff_mf.noise._grid import GridStream, Tensors
 from tff_mf.noise._keyed import NoiseState
 
 
-class BLTGridStream(GridStream[BLT, Recursion]):
+class BLTGridStream(GridStream[BLT]):
     """L_t = ωᵀS, then S ← diag(θ)S + 1n_t, in float64: one operation after another, as NumPy would."""
 
     @property

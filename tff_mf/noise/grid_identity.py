@@ -2,13 +2,12 @@
 
 import tensorflow as tf
 
-from tff_mf.grids import Recursion
 from tff_mf.mechanisms import Identity
 from tff_mf.noise._grid import GridStream, Tensors
 from tff_mf.noise._keyed import NoiseState
 
 
-class IdentityGridStream(GridStream[Identity, Recursion]):
+class IdentityGridStream(GridStream[Identity]):
     """n_t = R(s·z_t)."""
 
     @property

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf.errors import InputValueError
-from tff_mf.grids import RowsRecursion
 from tff_mf.mechanisms import BandedToeplitz, Mechanism
 from tff_mf.noise._blocks import Blocks
 from tff_mf.noise._grid import GridStream, Tensors
@@ -17,7 +16,7 @@ from tff_mf.noise._keyed import NoiseState
 _MOST_ENTRIES = 2**28
 
 
-class RowsGridStream(GridStream[Mechanism, RowsRecursion]):
+class RowsGridStream(GridStream[Mechanism]):
     """L_t = Σ_{0<i<b̂} K̃_{t,t−i} n_{t−i}, by blocks of rounds: exact, so that blocks change no bit.
 
     The memory is the sums of the remaining rounds of the block, float64, then the last b̂ − 1 rows of integers.

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_mf.grids import Recursion
 from tff_mf.mechanisms import Tree, tree_factors
 from tff_mf.noise import _counter
 from tff_mf.noise._grid import GridStream, Tensors
@@ -18,7 +17,7 @@ from tff_mf.noise._keyed import NoiseState
 _ROUND_UP = 1 + 2.0**-44
 
 
-class TreeGridStream(GridStream[Tree, Recursion]):
+class TreeGridStream(GridStream[Tree]):
     """L_t = Σ_h w_h(t)·I_h for the sums I_h of n over the last complete block of 2^h rounds, which are integers.
 
     An estimate of a node by the vanilla and the online decoder is the difference of two prefix sums of noise, and so
