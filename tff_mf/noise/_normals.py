@@ -89,9 +89,8 @@ def _part(constants: _Constants, generator: _Generator, begin: tf.Tensor, end: t
     """Returns the normals of the coordinates from `begin` to `end`, float64."""
     first = tf.cast(begin, tf.int64)
     words = generator.words(first // normals.WORDS_OF_A_BLOCK, [end - begin])
-    index = tf.bitwise.bitwise_and(words, 2**normals.INDEX_BITS - 1)
-    covered = tf.cast(words, tf.float64) * tf.gather(constants.scales, index)
-    left = tf.where(index >= constants.covered)
+    covered, is_left = _covered(words, constants)
+    left = tf.where(is_left)
 
     def one_level(level: tf.Tensor, pending: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, ...]:
         block = tf.bitwise.left_shift(level + 1, normals.LEVEL_BITS) + first * normals.BLOCKS_OF_A_PIECE
@@ -110,6 +109,12 @@ def _part(constants: _Constants, generator: _Generator, begin: tf.Tensor, end: t
     )
     signed = tf.where(tf.gather_nd(words, left) < 0, -magnitudes, magnitudes)
     return tf.tensor_scatter_nd_update(covered, left, signed)
+
+
+def _covered(words: tf.Tensor, constants: _Constants) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the normals of words, and which of them no layer covers: these are 0."""
+    index = tf.bitwise.bitwise_and(words, 2**normals.INDEX_BITS - 1)
+    return tf.cast(words, tf.float64) * tf.gather(constants.scales, index), index >= constants.covered
 
 
 def _of_pieces(words: tf.Tensor, constants: _Constants, level: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
