@@ -84,7 +84,7 @@ def test_a_tail_enters_delta():
         expected = plain.delta(epsilon) + (1 + math.exp(epsilon)) * 1e-9
         assert tailed.delta(epsilon) == pytest.approx(expected, rel=1e-9)
         assert tailed.delta(epsilon) >= expected
-    for delta in (1e-3, 1e-6, 1e-7):
+    for delta in (1e-3, 1e-6):
         for method in ("epsilon", "epsilon_by_pld", "epsilon_from_zcdp"):
             with_tail, without = getattr(tailed, method)(delta), getattr(plain, method)(delta)
             assert without < with_tail < 1.2 * without

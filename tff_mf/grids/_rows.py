@@ -5,10 +5,10 @@ import typing
 
 import numpy as np
 
-from tff_mf.errors import InputValueError
 from tff_mf.grids._recursion import MOST_ROUNDS, SLACK, Recursion, allowed
 from tff_mf.mechanisms import Banded, BandedToeplitz, Mechanism
 
+# Of a coefficient: a stream ends before sums need more than 52 bits with so few.
 _MOST_BITS, _FEWEST_BITS = 48, 10
 _INT32_LIMIT = 2**31
 
@@ -26,17 +26,13 @@ class RowsRecursion(Recursion[Mechanism]):
         diagonal = self._entries[:, 0]
         self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
         unit = (deviation * largest_normal + self.largest_diagonal) * SLACK
-        norms = _row_norms(mechanism) * unit
-        self._rounds = allowed(mechanism.kind, norms)
-        self._largest = float(norms[self._rounds - 1])
         exact = self._entries[:, 1:] / diagonal[:, np.newaxis]
         most = float(np.abs(exact).sum(axis=1).max(initial=0.0)) + 1
+        with np.errstate(over="ignore"):
+            norms = _row_norms(mechanism) * unit
+            self._rounds = allowed(mechanism.kind, norms * (most * SLACK * 2.0**_FEWEST_BITS))
+        self._largest = float(norms[self._rounds - 1])
         bits = min(_MOST_BITS, int(np.floor(52 - np.log2(self._largest * most * SLACK))))
-        if bits < _FEWEST_BITS:
-            raise InputValueError(
-                f"grid does not fit the noise of this {mechanism.kind} mechanism: exact sums would leave its "
-                f"coefficients {bits} bits, and they need {_FEWEST_BITS}. Take fewer bits or less noise."
-            )
         self.coefficient_bits = bits
         self.coefficients = np.ldexp(np.rint(np.ldexp(exact, bits)), -bits)
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)

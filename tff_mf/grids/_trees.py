@@ -62,11 +62,13 @@ class TreeRecursion(Recursion[Tree]):
     def _full_weights(self) -> np.ndarray:
         """w_h(t) of the full tree, float64 `[rounds, levels]`: all are at least 0."""
         rounds = np.arange(self.mechanism.rounds)
-        alpha: Any = np.zeros(len(rounds))
+        alpha = np.zeros(len(rounds))
         levels = self.mechanism.rounds.bit_length() - 1
+        # Written for numbers, it takes arrays.
+        split: Any = tree_factors.full_split
         weights = np.zeros((len(rounds), levels))
         for height in range(levels, 0, -1):
-            left, right, coupling = tree_factors.full_split(height, alpha)
+            left, right, coupling = split(height, alpha)
             in_right = rounds >> (height - 1) & 1 == 1
             in_tree = (rounds ^ self.mechanism.rounds) >> height > 0
             coupling = np.where(in_tree & in_right, coupling, 0.0)
