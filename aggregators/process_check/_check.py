@@ -143,7 +143,7 @@ def _aggregate(
     findings: Findings,
 ) -> None:
     """Makes the checks of what rounds add to the model."""
-    sigma, grid = claim.noise_multiplier, claim.grid_for(probe.dimension)
+    grid = claim.grid
     runs = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
     rows = _noise.rows_of(runs)
     noisy = _noise.is_seen(rows, findings)
@@ -151,10 +151,10 @@ def _aggregate(
         text = "The server's step is not proportional to the aggregate, or the noise is not normal."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, _SGD)
         return
-    scale, first = None if probe.rate is None else probe.rate * claimed, sigma / float(encoder[0, 0])
+    scale, first = None if probe.rate is None else probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
     if noisy and probe.rate is not None:
-        unit = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
-        _digits.check(runs[0][0].change, unit=unit, stddev=first, grid=grid, findings=findings)
+        exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
+        _digits.check(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
     count = _bound.count_for(first, probe.dimension)
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
         text = f"{count} clients a round would be needed to stand out from the noise."
@@ -164,15 +164,16 @@ def _aggregate(
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
     if noisy:
         _noise.fresh(probe, runs, findings)
-        _covariance(rows, encoder, sigma, unit if scale is None else _bound.Unit(size=scale, error=0.0), findings)
+        unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
+        _covariance(rows, encoder, claim, unit, findings)
 
 
 def _covariance(
-    rows: np.ndarray, encoder: np.ndarray, sigma: float, unit: _bound.Unit | None, findings: Findings
+    rows: np.ndarray, encoder: np.ndarray, claim: MFAggregationFactory, unit: _bound.Unit | None, findings: Findings
 ) -> None:
     if unit is None:
         text = "The server's learning rate is not known."
         findings.unjudged(("noise",), text, "Pass server_learning_rate=, that of the first round.")
         return
-    whitened = rows / (unit.size * sigma)
-    _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, findings=findings)
+    whitened, on_grid = rows / (unit.size * claim.noise_multiplier), claim.grid is not None
+    _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, on_grid=on_grid, findings=findings)

@@ -188,7 +188,8 @@ def test_the_attack_on_pairs_recognizes_floating_point(grid):
     _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
     assert findings.result().findings[0].severity != "critical"
     produced = findings.measured["pairs_of_float32_normals"]
-    assert produced > 0.95 if grid is None else produced < 0.3
+    # Not all: rounding of the model moves some beyond what is compared.
+    assert (produced > 0.6) if grid is None else (produced < 0.2)
     for wrong in (tff_mf.Grid(bits=17, max_clients=4), tff_mf.Grid(bits=15, max_clients=4)):
         findings = _result.Findings()
         _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
