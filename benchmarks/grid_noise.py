@@ -1,9 +1,10 @@
 """Time of a round of integer noise, relative to one float32 draw of as many normals, in turns with the float stream.
 
 python benchmarks/grid_noise.py [--dimension D] [--only NAME] [--threads N]
+python benchmarks/grid_noise.py --charges
 
 All three take turns, so that the load of the machine affects them alike. Seconds are those of the processor time of
-this process where the column says cpu.
+this process where the column says cpu. `--charges` prints what a grid adds to μ and ε instead, without TensorFlow.
 """
 
 import argparse
@@ -34,7 +35,11 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=STACKOVERFLOW_LSTM)
     parser.add_argument("--only", choices=ROWS)
     parser.add_argument("--threads", type=int, default=0, help="of TensorFlow; 0: as it chooses")
+    parser.add_argument("--charges", action="store_true", help="only what a grid adds to the guarantee")
     arguments = parser.parse_args()
+    if arguments.charges:
+        _charges(arguments.dimension)
+        return
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
@@ -43,6 +48,36 @@ def main() -> None:
     for name in [arguments.only] if arguments.only else ROWS:
         rounds, share = ROWS[name]
         _measure(tf, name, rounds, int(share * arguments.dimension))
+
+
+def _charges(dimension: int) -> None:
+    """Prints the setting of the BLT paper: 2,052 rounds, min-sep 342, six rounds a client, σ = 7.379."""
+    import tff_mf
+    from tff_mf import grids
+
+    schema = tff_mf.MinSep(min_sep=342, max_participations=6)
+    mechanisms = {
+        "Identity": tff_mf.Identity(),
+        "BLT b400": tff_mf.BLT.production("b400"),
+        "BandedToeplitz, 342 bands": tff_mf.BandedToeplitz.square_root(342),
+        "BandedInverse, 8 bands": tff_mf.BandedInverse.square_root(8),
+        "Banded, 16 bands": tff_mf.optimize_banded(rounds=2052, bands=16),
+        **{f"Tree, {variant}": tff_mf.Tree(2052, variant=variant) for variant in ("full", "online", "vanilla")},
+    }
+    print("| mechanism | bits | e | η | μ without | added to μ | ε(1e-10) without | added to ε |")
+    for name, mechanism in mechanisms.items():
+        plain = tff_mf.guarantee(mechanism, 2052, schema, noise_multiplier=7.379)
+        for bits in (16, 17, 20):
+            grid = tff_mf.Grid(bits=bits, max_clients=6500)
+            arguments = {"noise_multiplier": 7.379, "grid": grid, "dimension": dimension}
+            charge = grids.charge(mechanism, 2052, 6, **arguments)
+            found = tff_mf.guarantee(mechanism, 2052, schema, **arguments)
+            epsilon = plain.epsilon(1e-10)
+            print(
+                f"| {name} | {bits} | {charge.error:.1e} | {charge.log_ratio:.1e} | {plain.mu:.4f} | "
+                f"{found.mu - plain.mu:.4f} | {epsilon:.4f} | {found.epsilon(1e-10) - epsilon:.4f} |",
+                flush=True,
+            )
 
 
 def _measure(tf: object, name: str, rounds: int, dimension: int) -> None:

@@ -1,12 +1,10 @@
 """Integer noise of a Toeplitz C with a banded inverse: the last rows of C·n, computed from n."""
 
-import functools
-import operator
-
 import tensorflow as tf
 
 from tff_mf.mechanisms import BandedInverse
 from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._in_order import sum_in_order
 from tff_mf.noise._keyed import NoiseState
 
 
@@ -18,17 +16,13 @@ class BandedInverseGridStream(GridStream[BandedInverse]):
         return self.mechanism.bands - 1
 
     def relative_scale(self, state: NoiseState) -> float:
-        # Exact: C_tt is 1 / d_0.
-        return self.mechanism.inverse_column[0]
+        # 1 / C_tt is d_0, and the product with s is rounded.
+        return self.mechanism.inverse_column[0] * (1 + 2.0**-50)
 
     def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
         first, *others = self.mechanism.inverse_column
-        if not others:
-            past = tf.zeros([], tf.float64)
-        else:
-            past = functools.reduce(
-                operator.add, [(-other / first) * row for other, row in zip(others, state.rows, strict=True)]
-            )
+        weights = [-other / first for other in others]
+        past = sum_in_order(weights, state.rows) if others else tf.zeros([], tf.float64)
         return past, (past,)
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:

@@ -1,12 +1,10 @@
 """Integer noise of a BLT: one row of memory per buffer."""
 
-import functools
-import operator
-
 import tensorflow as tf
 
 from tff_mf.mechanisms import BLT
 from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._in_order import sum_in_order
 from tff_mf.noise._keyed import NoiseState
 
 
@@ -18,8 +16,7 @@ class BLTGridStream(GridStream[BLT]):
         return self.mechanism.buffers
 
     def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
-        terms = [weight * buffer for weight, buffer in zip(self.mechanism.omega, state.rows, strict=True)]
-        return functools.reduce(operator.add, terms), ()
+        return sum_in_order(self.mechanism.omega, state.rows), ()
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
         return tuple(decay * buffer + row for decay, buffer in zip(self.mechanism.theta, state.rows, strict=True))

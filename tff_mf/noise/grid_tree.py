@@ -1,8 +1,6 @@
 """Integer noise of trees: the sums of n over the last complete blocks of 2^h rounds, one row of memory per level."""
 
-import functools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +9,9 @@ import tensorflow as tf
 from tff_mf.mechanisms import Tree, tree_factors
 from tff_mf.noise import _counter
 from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._in_order import sum_in_order
 from tff_mf.noise._keyed import NoiseState
+from tff_mf.noise._rows import weighted_sums
 
 # Exceeds the relative error of a computed scale.
 _ROUND_UP = 1 + 2.0**-44
@@ -33,14 +33,18 @@ class TreeGridStream(GridStream[Tree]):
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
         def completed(height: int) -> Tensors:
-            return _counter.put(state.rows, height, functools.reduce(operator.add, state.rows[:height], row))
+            if not 0 < height < self.row_count:
+                # A whole tree has no row: no later round needs its sum.
+                return _counter.put(state.rows, height, row)
+            # Of whole numbers: exact in any order.
+            (total,) = weighted_sums(tf.ones([1, 1 + height], tf.float64), (row, *state.rows[:height]))
+            return _counter.put(state.rows, height, total)
 
         return _counter.carry(state.round, self.row_count, completed) if state.rows else ()
 
     def _sum(self, weights: Sequence[float | tf.Tensor], rows: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns Σ_h weights[h]·rows[h], one operation after another, so that it is the same on every machine."""
-        terms = [weight * row for weight, row in zip(weights, rows, strict=True)]
-        return functools.reduce(operator.add, terms) if terms else tf.zeros([self.dimension], tf.float64)
+        """Returns Σ_h weights[h]·rows[h]."""
+        return sum_in_order(weights, rows) if rows else tf.zeros([self.dimension], tf.float64)
 
 
 class VanillaTreeGridStream(TreeGridStream):
