@@ -14,6 +14,10 @@ ORDER = 14
 DEGREE = 5
 
 
+class BrokenTablesError(Exception):
+    """The tables do not have the form that the proof assumes."""
+
+
 def total(table, level):
     """The probability to reach a level, a sum of exact ones."""
     reached = 1 - mpf(len(table.layers)) / 512
@@ -38,7 +42,8 @@ def control_points(table, level):
         # Layers as wide as the piece's right end cover all of it; a layer that ends within it breaks the tables.
         while wider and widths[wider - 1] < right:
             wider -= 1
-            assert widths[wider] <= left, "a layer ends within a piece"
+            if widths[wider] > left:
+                raise BrokenTablesError("a layer ends within a piece")
         length = mpf(right - left) / GRID
         own = masses[6 * piece : 6 * piece + 6]
         yield mpf(left) / GRID, length, [heights[wider] + mass * reached * 6 / length for mass in own]
@@ -108,7 +113,7 @@ def _piece_error(left, length, points, powers, raising):
 
 
 def first_true(low, high, holds):
-    """The first of the integers from low to high for which a monotone condition holds, else high; for arrays."""
+    """For each pair of low and high, the first integer between them for which a monotone condition holds, else high."""
     low, high = low.copy(), high.copy()
     while np.any(low < high):
         middle = low + (high - low) // 2
