@@ -11,9 +11,11 @@ short forms of `tff_mf.guarantee`, which also covers restarts and both adjacenci
 import math
 import sys
 import typing
+from collections.abc import Callable
 
 from tff_mf import gaussian, validation
 from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid
 from tff_mf.guarantees import ADJACENCIES, Guarantee, guarantee, released_sensitivity
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
@@ -129,6 +131,8 @@ def calibrate_noise_multiplier(
     delta: float,
     restart_every: int | None = None,
     adjacency: str = "zero-out",
+    grid: Grid | None = None,
+    dimension: int | None = None,
 ) -> float:
     """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up.
 
@@ -143,6 +147,8 @@ def calibrate_noise_multiplier(
         delta: δ, strictly between 0 and 1.
         restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation
@@ -166,7 +172,43 @@ def calibrate_noise_multiplier(
         sigma, step = sigma * (1 + step), 2 * step
     if sigma == math.inf:
         raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
-    return sigma
+    if grid is None and dimension is None:
+        return sigma
+
+    def of(noise_multiplier: float) -> Guarantee:
+        return guarantee(
+            mechanism,
+            rounds,
+            participation,
+            noise_multiplier=noise_multiplier,
+            restart_every=restart_every,
+            adjacency=adjacency,
+            grid=grid,
+            dimension=dimension,
+        )
+
+    return _raised(sigma, of, target=target, delta=delta)
+
+
+def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, delta: float) -> float:
+    """Returns a noise multiplier with which the noise of a grid is (target, δ)-DP, from one for real noise.
+
+    What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough.
+    """
+    found = of(sigma)
+    if found.epsilon(delta) == math.inf:
+        raise InputValueError(
+            f"delta={delta!r} is too small for noise on a grid, whose tail of {found.tail!r} is part of it."
+        )
+    allowed = gaussian.mu_from(target, delta)
+    for exponent in range(-40, 0):
+        if found.epsilon(delta) <= target:
+            return sigma
+        sigma *= max(found.mu / allowed, 1.0) * (1 + 2.0**exponent)
+        found = of(sigma)
+    raise InputValueError(
+        f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger ε."
+    )
 
 
 def dp_event(

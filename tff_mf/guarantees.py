@@ -246,7 +246,37 @@ def guarantee(
         dimension=dimension,
         restart_every=restart_every,
     )
-    ideal = Guarantee.of_gaussian(sens + charge.sensitivity, sigma).under(adjacency)
+    return guarantee_on_grid(sens, sigma, charge, adjacency=adjacency)
+
+
+def guarantee_on_grid(
+    sensitivity: float, noise_multiplier: float, charge: grids.GridCharge, *, adjacency: str = "zero-out"
+) -> Guarantee:
+    """Returns the guarantee of a release of integers from that of the Gaussian release which it is a function of.
+
+    Formal guarantee: for two neighboring data sets the ideal releases are μ-GDP, and each of them is μ_c-GDP close to
+    the computed one, which is therefore (μ + 2μ_c)-GDP, up to the tail.
+
+    Args:
+        sensitivity: That of the mechanism cast to float32, for zero-out.
+        noise_multiplier: σ, above 0.
+        charge: What the integers cost: `grids.charge` of the same run.
+        adjacency: "zero-out" or "replace-one".
+
+    Source: Dong, Roth and Su (2022), lemma A.5.
+
+    Example:
+        >>> from tff_mf import Grid, Identity
+        >>> cost = grids.charge(Identity(), 9, 4, noise_multiplier=2, grid=Grid(bits=16, max_clients=10), dimension=50)
+        >>> found, ideal = guarantee_on_grid(2.0, 2.0, cost), Guarantee.of_gaussian(2.0, 2.0)
+        >>> ideal.mu < found.mu < ideal.mu + 1e-6
+        True
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    ideal = Guarantee.of_gaussian(sensitivity + charge.sensitivity, noise_multiplier).under(adjacency)
     # Once for each of the two data sets.
     return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + _SLACK), tail=charge.tail)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..configuration.grid import WORDS as GRID_WORDS
 from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALL
 from . import _options, _types
@@ -35,6 +36,8 @@ HELP = {
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
     "delta": _options.help_of("delta"),
+    "grid": "Updates, sums and noise as integers: bits of the clip norm, auto, or none for floating point, whose low "
+    "bits can give clients away.",
     "clip_norm": "Bound on the L2 norm of a client's update; the first one, with --adaptive-clipping.",
     "adaptive_clipping": "Part of the updates that shall be below the clip norm, which adapts at each restart; needs "
     "--restart-every and --adaptive-count-stddev.",
@@ -81,23 +84,26 @@ _WORDS = {
 
 
 class _NumberOr(click.ParamType):
-    """A number, or one word that stands for one."""
+    """A number, or a word in its place."""
 
-    def __init__(self, number: click.ParamType, word: str) -> None:
-        self.name, self._number, self._word = number.name, number, word
+    def __init__(self, number: click.ParamType, *words: str) -> None:
+        self.name, self._number, self._words = number.name, number, words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
-        if value == self._word:
+        if value in self._words:
             return value
         try:
             return self._number.convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is neither a valid {self.name} nor {self._word!r}.", param, ctx)
+            self.fail(
+                f"{value!r} is neither a valid {self.name} nor {' nor '.join(map(repr, self._words))}.", param, ctx
+            )
 
 
 _NUMBERS = {
     "server_learning_rate": _NumberOr(click.FLOAT, PROPOSED),
     "test_examples": _NumberOr(click.INT, ALL),
+    "grid": _NumberOr(click.INT, *GRID_WORDS),
 }
 
 

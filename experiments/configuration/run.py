@@ -14,6 +14,7 @@ from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_coh
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names
+from .grid import NONE, dimension_of, grid_of
 from .mechanism_setting import MechanismSetting
 from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
 
@@ -37,6 +38,8 @@ class RunConfiguration:
         workload: What the mechanism is optimized for.
         initial_model: The `model.safetensors` of another run's folder, to start from; None is one drawn with `seed`.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
+        grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
+            floating point, of which the guarantee is that of real numbers.
         sampling: How cohorts are drawn.
         participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
             strictest one that the sampling keeps.
@@ -68,6 +71,7 @@ class RunConfiguration:
     dropout: float = TrainingSettings.dropout
     epsilon: float | None = None
     noise_multiplier: float | None = None
+    grid: int | str = NONE
     clip_norm: float = TrainingSettings.clip_norm
     adaptive_clipping: float | None = TrainingSettings.adaptive_clipping
     adaptive_count_stddev: float | None = None
@@ -141,7 +145,7 @@ class RunConfiguration:
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
-        checked_cohort(self.clients_per_round, self.cohort)
+        self._grid()
         for name in ("buffers", "bands"):
             if getattr(self, name) is not None:
                 validation.whole(name, getattr(self, name))
@@ -196,6 +200,7 @@ class RunConfiguration:
             InputError: If a field is out of range.
         """
         self._check_counts()
+        grid = self._grid()
         return plan_privacy(
             mechanism=mechanism,
             rounds=self.rounds,
@@ -208,7 +213,16 @@ class RunConfiguration:
             insecure_seed=insecure_seed,
             restart_every=self.restart_every,
             adaptive_count_stddev=self.adaptive_count_stddev,
+            grid=grid,
+            dimension=None if grid is None else dimension_of(self._model()),
         )
+
+    def _model(self) -> ModelConfig:
+        return ModelConfig(architecture=self.model, **self._fields_of(ModelConfig))
+
+    def _grid(self) -> tff_mf.Grid | None:
+        cohort = checked_cohort(self.clients_per_round, self.cohort)
+        return grid_of(self.grid, dimension=dimension_of(self._model()), cohort=cohort)
 
     def training_settings(
         self, server_learning_rate: float = 1.0, *, tensorboard: bool = False, begun_with: InitialModel | None = None
@@ -225,7 +239,7 @@ class RunConfiguration:
         """
         validation.one_of("model", self.model, ARCHITECTURES)
         values = self._fields_of(TrainingSettings) | {
-            "model": ModelConfig(architecture=self.model, **self._fields_of(ModelConfig)),
+            "model": self._model(),
             "sampling": SamplingSettings(kind=self.sampling, **self._fields_of(SamplingSettings)),
             "tensorboard": tensorboard,
             "initial_model": begun_with or self._initial_model(),

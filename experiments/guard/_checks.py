@@ -127,6 +127,7 @@ def check_aggregator(
                 restart_every=restart_every,
                 adaptive_clipping=clipping,
                 insecure_seed=plan.insecure_seed,
+                grid=plan.grid,
             ).fingerprint
             for noise_multiplier in same
         }

@@ -18,7 +18,8 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..configuration import learning_rates
-from ..configuration.settings import ModelConfig, TrainingSettings
+from ..configuration.grid import dimension_of as dimension_of
+from ..configuration.settings import TrainingSettings
 from ..output import digits
 from ..output.digits import rounded_up
 from ..privacy.plan import PrivacyPlan
@@ -30,9 +31,6 @@ LEARNS = 0.1
 DROWNS = 1.0
 # Standard deviation of the noise in a parameter: the papers' rates come to 0.04 to 0.31, and with 1.5 no run learned.
 MOST_PER_PARAMETER = 0.5
-# As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
-_SPECIAL_WORDS = 4
-_KERNEL_WORDS = 3
 # A larger ε protects nobody, and is not advised.
 _MOST_EPSILON = 100.0
 
@@ -231,19 +229,6 @@ def one_line(found: Signal) -> str:
         "; ".join(parts)
         or f"signal: over all rounds the noise is {ratio} (up to {LEARNS}, runs learned; from {DROWNS:g} on, none did)"
     )
-
-
-def dimension_of(model: ModelConfig) -> int:
-    """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
-
-    Example:
-        >>> dimension_of(ModelConfig())
-        4050748
-    """
-    words, width, units = model.vocab_size + _SPECIAL_WORDS, model.embedding_size, model.units
-    if model.architecture == "conv":
-        return words * width + (_KERNEL_WORDS * width + 1) * units + (units + 1) * words
-    return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
 
 
 def _error(privacy: PrivacyPlan, rms_error: float | None) -> float:

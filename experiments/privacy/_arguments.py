@@ -1,6 +1,7 @@
 """Checks of what a privacy plan is made from, before anything is computed."""
 
-from tff_mf import validation
+import tff_mf
+from tff_mf import grids, validation
 from tff_mf.errors import InputValueError
 
 
@@ -18,6 +19,22 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
         validation.positive("epsilon", epsilon)
     if noise_multiplier is not None:
         validation.nonnegative("noise_multiplier", noise_multiplier)
+
+
+def check_grid(grid: tff_mf.Grid | None, dimension: int | None) -> None:
+    """Raises unless grid and number of parameters are given together.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If only one is given, or the number is out of range.
+    """
+    grids.check(grid)
+    if (grid is None) != (dimension is None):
+        raise InputValueError(
+            f"grid={grid!r} and dimension={dimension!r} must be given together: what a grid costs depends on both."
+        )
+    if dimension is not None:
+        validation.whole("dimension", dimension)
 
 
 def checked_cohort(clients_per_round: int, cohort: int | None) -> int:

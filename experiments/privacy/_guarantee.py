@@ -1,5 +1,6 @@
 """The guarantee of a run with restarts and adaptive clipping, and the noise of a run for a given ε."""
 
+import dataclasses
 import math
 import sys
 
@@ -17,6 +18,8 @@ def run_guarantee(
     noise_multiplier: float,
     restart_every: int | None = None,
     count_stddev: float | None = None,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
 ) -> tff_mf.Guarantee:
     """Returns the guarantee of everything that a run releases, over all its restarts.
 
@@ -30,17 +33,52 @@ def run_guarantee(
         noise_multiplier: σ.
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+        grid: The grid on which updates and counts are summed and noised, or `None` for floating point.
+        dimension: Number of the model's parameters or more, with a grid.
 
     Raises:
         InputError: If an argument is of the wrong type or out of range.
     """
     sums = tff_mf.guarantee(
-        mechanism, rounds, participation, noise_multiplier=noise_multiplier, restart_every=restart_every
+        mechanism,
+        rounds,
+        participation,
+        noise_multiplier=noise_multiplier,
+        restart_every=restart_every,
+        grid=grid,
+        dimension=dimension,
     )
     if count_stddev is None:
         return sums
-    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev)
-    return tff_mf.compose_guarantees(sums, counts)
+    return tff_mf.compose_guarantees(sums, counts_guarantee(rounds, participation, count_stddev, grid=grid))
+
+
+def counts_guarantee(
+    rounds: int,
+    participation: tff_mf.Participation,
+    count_stddev: float,
+    *,
+    adjacency: str = "zero-out",
+    grid: tff_mf.Grid | None = None,
+) -> tff_mf.Guarantee:
+    """Returns the guarantee of the counts of adaptive clipping, in floating point or on a grid.
+
+    Formal guarantee: that of `tff_mf.adaptive_clipping_guarantee`; on a grid a count is one coordinate of its own, with
+    independent noise, which a client changes by 1 for either adjacency, and what its integers cost is included.
+
+    Args:
+        rounds: Number of rounds n.
+        participation: The participation schema.
+        count_stddev: Standard deviation of the noise of a count.
+        adjacency: "zero-out" or "replace-one".
+        grid: The grid, or `None` for floating point.
+    """
+    if grid is None:
+        return tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, adjacency=adjacency)
+    on_grid = tff_mf.guarantee(
+        tff_mf.Identity(), rounds, participation, noise_multiplier=count_stddev, grid=grid, dimension=1
+    )
+    return dataclasses.replace(on_grid, adjacency=adjacency)
 
 
 def run_noise_multiplier(
@@ -52,6 +90,8 @@ def run_noise_multiplier(
     delta: float,
     restart_every: int | None = None,
     count_stddev: float | None = None,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
 ) -> float:
     """Returns the smallest σ, to rounding and never below, for which a whole run is (ε, δ)-DP.
 
@@ -67,17 +107,20 @@ def run_noise_multiplier(
         delta: δ.
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+        grid: The grid on which updates and counts are summed and noised, or `None` for floating point.
+        dimension: Number of the model's parameters or more, with a grid.
 
     Raises:
         InputError: If an argument is of the wrong type or out of range.
         InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
     """
     run = (mechanism, rounds, participation)
-    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, restart_every=restart_every)
+    arithmetic = {"restart_every": restart_every, "grid": grid, "dimension": dimension}
+    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
     if count_stddev is None:
         return sigma
-    allowed = run_guarantee(*run, noise_multiplier=sigma, restart_every=restart_every).mu
-    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev)
+    allowed = run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
+    counts = counts_guarantee(rounds, participation, count_stddev, grid=grid)
     if counts.mu >= allowed:
         least = rounded_up(math.sqrt(participation.max_participations) / allowed)
         raise InputValueError(
@@ -86,9 +129,7 @@ def run_noise_multiplier(
         )
 
     def reached(noise_multiplier: float) -> float:
-        found = run_guarantee(
-            *run, noise_multiplier=noise_multiplier, restart_every=restart_every, count_stddev=count_stddev
-        )
+        found = run_guarantee(*run, noise_multiplier=noise_multiplier, count_stddev=count_stddev, **arithmetic)
         return found.epsilon(delta)
 
     sigma *= allowed / math.sqrt((allowed - counts.mu) * (allowed + counts.mu))

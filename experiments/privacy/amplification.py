@@ -54,7 +54,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     Formal guarantee: that of `tff_mf.amplified_epsilon`, for groups enlarged in proportion to the
     cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
     larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
-    bands as groups; neither restarts of the noise nor the counts of adaptive clipping.
+    bands as groups; neither restarts of the noise, nor the counts of adaptive clipping, nor what a grid costs.
 
     Args:
         privacy: The mechanism and its noise.
@@ -75,7 +75,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     groups = {"poisson": 1, "cyclic_poisson": privacy.participation.min_sep}.get(sampling.kind)
     if groups is None or privacy.insecure or not privacy.noise_multiplier or privacy.delta < _SMALLEST_DELTA:
         return None
-    if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None:
+    if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None or privacy.grid is not None:
         return None
     if bands_of(privacy.mechanism, privacy.rounds) != groups:
         return None

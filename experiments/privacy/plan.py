@@ -1,6 +1,7 @@
 """The privacy plan of a run: mechanism, noise and participation, and the guarantee that follows from them."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +12,15 @@ from tff_mf import validation
 from .. import sampling
 from ..sampling import CohortPlan
 from . import statements
+from ._arguments import check_grid as check_grid
 from ._arguments import check_level as check_level
 from ._arguments import check_restarts as check_restarts
 from ._arguments import checked_cohort as checked_cohort
+from ._guarantee import counts_guarantee as counts_guarantee
 from ._guarantee import run_guarantee, run_noise_multiplier
 
 # Parts of a plan that files name only where they are given, as no run of earlier releases has them.
-_IF_GIVEN = ("restart_every", "adaptive_count_stddev")
+_IF_GIVEN = ("restart_every", "adaptive_count_stddev", "grid_bits", "grid_max_clients", "dimension")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,8 @@ class PrivacyPlan:
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
             the clip norm is fixed.
+        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point.
+        dimension: The most parameters that the model may have, with a grid: the guarantee is for as many.
     """
 
     mechanism: tff_mf.Mechanism
@@ -53,6 +58,18 @@ class PrivacyPlan:
     insecure_seed: int | None = None
     restart_every: int | None = None
     adaptive_count_stddev: float | None = None
+    grid: tff_mf.Grid | None = None
+    dimension: int | None = None
+
+    @property
+    def grid_bits(self) -> int | None:
+        """log₂ of the clip norm in units of the grid; `None` without one."""
+        return None if self.grid is None else self.grid.bits
+
+    @property
+    def grid_max_clients(self) -> int | None:
+        """Largest number of clients in a sum on the grid; `None` without one."""
+        return None if self.grid is None else self.grid.max_clients
 
     @property
     def insecure(self) -> bool:
@@ -71,12 +88,13 @@ class PrivacyPlan:
             return None
         return self.adaptive_count_stddev * self.clients_per_round / self.cohort
 
-    @property
+    @functools.cached_property
     def guarantee(self) -> tff_mf.Guarantee:
         """What the run guarantees that the cohort stands for: of all its restarts, and of the counts it releases.
 
         Formal guarantee: that of `tff_mf.guarantee` with the plan's restarts, composed with that of
-        `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable.
+        `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable. With a
+        grid, what its integers cost is included; without one, noise is taken to be real numbers.
         """
         return self._guarantee(self.noise_multiplier, self.adaptive_count_stddev)
 
@@ -85,7 +103,7 @@ class PrivacyPlan:
         """ε of the run that the cohort stands for."""
         return self.guarantee.epsilon(self.delta)
 
-    @property
+    @functools.cached_property
     def epsilon_as_run(self) -> float:
         """ε of the clients that really trained."""
         found = self._guarantee(self.noise_multiplier_as_run, self.adaptive_count_stddev_as_run)
@@ -113,12 +131,14 @@ class PrivacyPlan:
             noise_multiplier=noise_multiplier,
             restart_every=self.restart_every,
             count_stddev=count_stddev,
+            grid=self.grid,
+            dimension=self.dimension,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`.
 
-        `restart_every` and `adaptive_count_stddev` are among them only if the plan has them.
+        Restarts, noise of counts, and grid are among them only if the plan has them.
         """
         found = self.guarantee
         return {
@@ -214,6 +234,8 @@ def plan_privacy(
     insecure_seed: int | None = None,
     restart_every: int | None = None,
     adaptive_count_stddev: float | None = None,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
 ) -> PrivacyPlan:
     """Returns the plan for either a privacy target or a noise multiplier.
 
@@ -233,6 +255,9 @@ def plan_privacy(
         restart_every: Rounds after which noise starts anew with fresh z, less than `rounds`; or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
             the clip norm is fixed. It needs `restart_every`.
+        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, of which
+            the guarantee is that of the real numbers that floats stand for.
+        dimension: The most parameters that the model may have, with a grid.
 
     Example:
         >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
@@ -250,6 +275,7 @@ def plan_privacy(
     if insecure_seed is not None:
         validation.whole("insecure_seed", insecure_seed, at_least=0)
     check_restarts(participation.check(rounds), restart_every, adaptive_count_stddev)
+    check_grid(grid, dimension)
     if noise_multiplier is None:
         assert epsilon is not None
         noise_multiplier = run_noise_multiplier(
@@ -260,6 +286,8 @@ def plan_privacy(
             delta=delta,
             restart_every=restart_every,
             count_stddev=adaptive_count_stddev,
+            grid=grid,
+            dimension=dimension,
         )
     return PrivacyPlan(
         mechanism=mechanism,
@@ -272,6 +300,8 @@ def plan_privacy(
         insecure_seed=insecure_seed,
         restart_every=restart_every,
         adaptive_count_stddev=adaptive_count_stddev,
+        grid=grid,
+        dimension=dimension,
     )
 
 

@@ -5,8 +5,11 @@ import math
 from typing import Any
 
 import tff_mf
+from tff_mf import grids
 from tff_mf.errors import InputError
+from tff_mf.guarantees import guarantee_on_grid
 
+from ..privacy.plan import counts_guarantee
 from ..run_folder.run_record import RunRecord
 from ._evidence import Evidence
 
@@ -38,7 +41,7 @@ def planned(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
     """Returns the figures for the participation schema of the run."""
     every = record.restart_every or record.rounds
     found = tff_mf.restart_sensitivity(mechanism.cast_to_float32(), record.rounds, record.schema, restart_every=every)
-    return Figures(guarantee=_guarantee(record, found.value, record.schema), sensitivity=found)
+    return Figures(guarantee=_guarantee(record, mechanism, found.value, record.schema), sensitivity=found)
 
 
 def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
@@ -75,7 +78,7 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
             found = min(exact, found, key=lambda each: each.value)
     except InputError:
         return None
-    return Figures(guarantee=_guarantee(record, found.value, schema), sensitivity=found, reached=reached)
+    return Figures(guarantee=_guarantee(record, mechanism, found.value, schema), sensitivity=found, reached=reached)
 
 
 def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
@@ -136,17 +139,53 @@ def measures(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
     }
 
 
-def _guarantee(record: RunRecord, sensitivity: float, schema: tff_mf.Participation) -> tff_mf.Guarantee:
+def grid_charge(
+    record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation | None = None
+) -> grids.GridCharge | None:
+    """Returns what the integers of a run cost in its guarantee; `None` in floating point, or without noise.
+
+    Formal guarantee: that of `tff_mf.grids.charge` for all planned rounds, and for as many parameters as `run.json`
+    says that the model may have. What fewer rounds or parameters cost is not more.
+
+    Args:
+        record: The content of `run.json`.
+        mechanism: The run's mechanism.
+        schema: A participation schema, if not that of the run.
+
+    Raises:
+        InputError: If the noise does not fit the grid.
+    """
+    if record.grid is None or record.dimension is None or not record.noise_multiplier:
+        return None
+    return grids.charge(
+        mechanism,
+        record.rounds,
+        (schema or record.schema).max_participations,
+        noise_multiplier=record.noise_multiplier,
+        grid=record.grid,
+        dimension=record.dimension,
+        restart_every=record.restart_every,
+    )
+
+
+def _guarantee(
+    record: RunRecord, mechanism: tff_mf.Mechanism, sensitivity: float, schema: tff_mf.Participation
+) -> tff_mf.Guarantee:
     if record.insecure_seed is not None or not record.noise_multiplier:
         return tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
-    found = tff_mf.Guarantee.of_gaussian(sensitivity, record.noise_multiplier).under(record.adjacency)
+    charge = grid_charge(record, mechanism, schema)
+    if charge is None:
+        found = tff_mf.Guarantee.of_gaussian(sensitivity, record.noise_multiplier).under(record.adjacency)
+    else:
+        found = guarantee_on_grid(sensitivity, record.noise_multiplier, charge, adjacency=record.adjacency)
     if record.adaptive_count_stddev is None:
         return found
-    counts = tff_mf.adaptive_clipping_guarantee(
+    counts = counts_guarantee(
         max(record.rounds, (schema.max_participations - 1) * schema.min_sep + 1),
         schema,
-        count_stddev=record.adaptive_count_stddev,
+        record.adaptive_count_stddev,
         adjacency=record.adjacency,
+        grid=record.grid,
     )
     return tff_mf.compose_guarantees(found, counts)
 

@@ -17,6 +17,8 @@ from ..run_folder.run_record import RunRecord
 _OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed")
 # Fields that a pipeline may name itself if its plan has none.
 _IF_PLANNED = ("restart_every", "adaptive_count_stddev")
+# What of the grid is in `run.json`, and only if there is one.
+_OF_GRID = ("grid_bits", "grid_max_clients", "dimension")
 
 
 def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> PrivacyPlan:
@@ -32,6 +34,8 @@ def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> PrivacyPlan:
     return plan_privacy(
         mechanism=mechanism,
         participation=record.schema,
+        grid=record.grid,
+        dimension=record.dimension,
         **{name: getattr(record, name) for name in (*_OF_PLAN, *_IF_PLANNED)},
     )
 
@@ -56,19 +60,19 @@ def write_configuration(
         cohorts: The planned clients of each round.
         more: Fields of `RunRecord` that the plan does not determine: `adjacency`, `sampler`, `simulation`,
             `population`, `released_without_noise`, `evaluation_columns`, `settings`, `command` and `versions`;
-            `restart_every` and `adaptive_count_stddev` if the plan has none.
+            `restart_every`, `adaptive_count_stddev`, and the fields of the grid, if the plan has none.
 
     Raises:
         InputValueError: If another field is given, or the folder holds a run with other settings.
     """
     run_record.check_fields(more)
-    for name in _IF_PLANNED:
+    for name in (*_IF_PLANNED, *_OF_GRID):
         planned = getattr(plan, name)
         if planned is not None and more.get(name, planned) != planned:
             raise InputValueError(f"{name}={more[name]!r} is not that of the plan, {planned!r}: leave it out.")
     schema = plan.participation
     fields = {
-        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_IF_PLANNED)},
+        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_IF_PLANNED, *_OF_GRID)},
         "participation": type(schema).__name__,
         "min_sep": schema.min_sep,
         "max_participations": schema.max_participations,

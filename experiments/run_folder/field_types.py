@@ -72,7 +72,7 @@ _BY_NAME = _Type(words="an object of texts", fits=_texts_by_name)
 
 _FIELDS: Mapping[str, _Type] = {
     **dict.fromkeys(("rounds", "min_sep", "max_participations", "clients_per_round", "cohort"), _COUNT),
-    **dict.fromkeys(("restart_every", "population"), _or_none(_COUNT)),
+    **dict.fromkeys(("restart_every", "population", "grid_bits", "grid_max_clients", "dimension"), _or_none(_COUNT)),
     **dict.fromkeys(("noise_multiplier", "delta", "clip_norm"), _NUMBER),
     **dict.fromkeys(("adaptive_count_stddev", "divisor"), _or_none(_NUMBER)),
     **dict.fromkeys(("participation", "mechanism_sha256", "adjacency", "sampler"), _TEXT),

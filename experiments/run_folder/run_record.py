@@ -17,16 +17,20 @@ from .folders import readable_folder
 from .names import MECHANISM, RUN_JSON
 
 _VERSION = 1
+# Left out of the file where there is no grid, as in runs of earlier releases.
+_GRID = ("grid_bits", "grid_max_clients", "dimension")
 # A resumed run must have the same.
 _SETTINGS = (
     *("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clients_per_round"),
     *("cohort", "clip_norm", "mechanism_sha256", "restart_every", "adaptive_count_stddev", "divisor", "insecure_seed"),
     *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
+    *_GRID,
 )
 # Fields that a privacy plan does not determine.
 _OPEN = (
     *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
     *("released_without_noise", "evaluation_columns", "settings", "command", "versions"),
+    *_GRID,
 )
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 
@@ -60,6 +64,9 @@ class RunRecord:
         settings: All other settings of the run.
         command: The command line.
         versions: Versions of the packages that the run depends on.
+        grid_bits: log₂ of the clip norm in units of the grid; `None` for floating point.
+        grid_max_clients: Largest number of clients in a sum, with a grid.
+        dimension: The most parameters that the model may have, with a grid.
     """
 
     rounds: int
@@ -86,6 +93,9 @@ class RunRecord:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     command: Sequence[str] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    grid_bits: int | None = None
+    grid_max_clients: int | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("rounds", "min_sep", "max_participations", "clients_per_round", "cohort"):
@@ -106,6 +116,18 @@ class RunRecord:
             if getattr(self, name) != value:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must be {value} for {self.participation}.")
         schema.check(self.rounds)
+        given = [name for name in _GRID if getattr(self, name) is not None]
+        if given and len(given) < len(_GRID):
+            raise InputValueError(f"{', '.join(given)} must be given with {', '.join(set(_GRID) - set(given))}.")
+        # Built once, so that a wrong one is refused here.
+        _ = self.grid
+
+    @property
+    def grid(self) -> tff_mf.Grid | None:
+        """The grid on which updates are summed and noised; `None` for floating point."""
+        if self.grid_bits is None or self.grid_max_clients is None:
+            return None
+        return tff_mf.Grid(bits=self.grid_bits, max_clients=self.grid_max_clients)
 
     @property
     def schema(self) -> tff_mf.Participation:
@@ -166,7 +188,8 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
         begun = read_record(folder)
         same_settings.check_same(_settings(record), _settings(begun), run=str(folder))
         return begun
-    text = json.dumps({"version": _VERSION, **dataclasses.asdict(record)}, indent=1)
+    values = {name: value for name, value in dataclasses.asdict(record).items() if record.grid or name not in _GRID}
+    text = json.dumps({"version": _VERSION, **values}, indent=1)
     files.write_atomically(folder / RUN_JSON, text + "\n")
     return record
 

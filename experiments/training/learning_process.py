@@ -73,6 +73,7 @@ def build_process(
         adaptive_clipping=_adaptive_clipping(settings, privacy),
         insecure_seed=privacy.insecure_seed,
         rounds=privacy.rounds if limited else None,
+        grid=privacy.grid,
     )
     if repeated_keys is not None:
         mean = mean.repeating(repeated_keys)

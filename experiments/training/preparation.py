@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_mf.errors import InputValueError
+
 from ... import aggregators
 from .. import sampling
 from ..configuration.settings import TrainingSettings
@@ -61,6 +63,8 @@ class PreparedRun:
             "clients_per_round": self.privacy.clients_per_round,
             "participation": repr(self.privacy.participation),
             "cohorts": self.cohorts.digest,
+            # Left out without a grid, as by earlier releases.
+            **({} if self.privacy.grid is None else {"grid": repr(self.privacy.grid)}),
         }
 
     @property
@@ -110,6 +114,7 @@ def prepare(
     if given:
         weights = given.weights(language_task.initial_weights)
         language_task = dataclasses.replace(language_task, initial_weights=weights)
+    _check_grid(privacy, present, language_task)
     process, aggregator = build_process(settings, privacy, language_task)
     return PreparedRun(
         settings=settings,
@@ -125,6 +130,23 @@ def prepare(
         process=process,
         aggregator=aggregator,
     )
+
+
+def _check_grid(privacy: PrivacyPlan, present: sampling.CohortPlan, language_task: Task) -> None:
+    """Raises if a cohort is larger than the grid's sums allow, or the model than its guarantee supposes."""
+    if privacy.grid is None or privacy.dimension is None:
+        return
+    largest = max(len(present.cohort(t)) for t in range(present.rounds))
+    if largest > privacy.grid.max_clients:
+        raise InputValueError(
+            f"grid={privacy.grid}: a cohort has {largest} clients, more than a sum has room for: give a cohort of at "
+            "least as many as come on average."
+        )
+    if language_task.parameters > privacy.dimension:
+        raise InputValueError(
+            f"dimension={privacy.dimension} of the plan must be at least {language_task.parameters}, the number of the "
+            "model's parameters: what the grid costs depends on it."
+        )
 
 
 def measured_on(training: Iterable[str], others: Iterable[str]) -> str:
