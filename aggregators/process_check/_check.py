@@ -143,7 +143,7 @@ def _aggregate(
     findings: Findings,
 ) -> None:
     """Makes the checks of what rounds add to the model."""
-    grid = claim.grid
+    grid = claim.grid_for(probe.dimension)
     runs = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
     rows = _noise.rows_of(runs)
     noisy = _noise.is_seen(rows, findings)

@@ -167,6 +167,7 @@ def test_constant_zeroing_and_constant_weights_pass(normalized_process):
     assert told(result, "noise")[0].text == "Not made, because another check failed."
 
 
+@pytest.mark.long  # Seconds: the next test covers what a grid changes.
 def test_a_process_on_a_grid_passes_and_is_not_on_another():
     process = fed_avg(ours(grid="auto"))
     result = check(process, grid="auto")

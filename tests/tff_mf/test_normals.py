@@ -187,13 +187,13 @@ CELLS = {
 
 
 @pytest.mark.once
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(**CELLS)
 def test_cells_of_the_computed_integers_have_exactly_the_proved_probabilities(s, shift, z):
     check_cell(s, shift, z)
 
 
-@pytest.mark.long  # CI runs 20 of them.
+@pytest.mark.long  # CI runs 15 of them.
 @settings(max_examples=1000, deadline=None)
 @given(**CELLS)
 def test_many_cells_of_the_computed_integers(s, shift, z):
@@ -213,7 +213,7 @@ WORDS = st.one_of(
 
 
 @pytest.mark.once
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(word=WORDS, more=st.lists(WORDS, min_size=7, max_size=7))
 def test_computed_positions_are_within_the_bound_of_the_proof(word, more):
     found = normals.from_words(np.array([word]), lambda _, count: np.array(more).reshape(7, count))[0]

@@ -39,9 +39,10 @@ KINDS = [
     "RestartedQuery",
     "AdaptiveClippingQuery",
     "RestartedQuery of AdaptiveClippingQuery",
-    f"BLTQuery{ON_A_GRID}",
-    f"RestartedQuery of AdaptiveClippingQuery{ON_A_GRID}",
+    f"IdentityQuery{ON_A_GRID}",
 ]
+# Seconds each: tests/tff_mf/test_grid_queries.py has the same query.
+LONG_KINDS = [pytest.param(f"RestartedQuery of AdaptiveClippingQuery{ON_A_GRID}", marks=pytest.mark.long)]
 
 
 def build(kind, template, *, clip_norm=10.0, noise_multiplier=0.0, insecure_seed=None):
@@ -77,7 +78,7 @@ def assert_close(found, expected):
         np.testing.assert_allclose(left, right, atol=1e-4)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *LONG_KINDS])
 def kind(request):
     return request.param
 
