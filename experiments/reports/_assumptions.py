@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from ..run_folder import initial_model
+from . import _arithmetic
 from . import _assumptions_on_logs as logs
 from . import _assumptions_on_settings as settings
 from ._case import Case
@@ -24,6 +25,7 @@ _JUDGES: Mapping[str, Callable[[Case], Judged]] = {
     "cohort": settings.cohort,
     "clipping": settings.clipping,
     "restarts": logs.restarts,
+    _arithmetic.ARITHMETIC: _arithmetic.judged,
     CHOICE_OF_SETTINGS: settings.choice_of_settings,
 }
 # Assumed unless the answer to the question of this name voids them.

@@ -22,12 +22,12 @@ from ..run_folder.names import (
     VOCABULARY,
 )
 from ..run_folder.run_record import read_record
-from . import _sections, _verdict
+from . import _arithmetic, _sections, _verdict
 from ._case import Case
 from ._device_reports import DEVICE_REPORTS, device_reports, published
 from ._evidence import gather
 from ._judgement import judge
-from ._texts import ARITHMETIC, CAVEATS, RANDOMNESS, SEVERITIES
+from ._texts import CAVEATS, SEVERITIES
 from .questions import QUESTIONS, read_answers
 
 VERSION = 1
@@ -75,8 +75,12 @@ def build(
         "assumptions": [vars(each) for each in found.assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in found.findings],
-        "randomness": {**RANDOMNESS, "insecure_seed": record.insecure_seed, "severities": SEVERITIES},
-        "arithmetic": ARITHMETIC,
+        "randomness": {
+            **_arithmetic.randomness(record),
+            "insecure_seed": record.insecure_seed,
+            "severities": SEVERITIES,
+        },
+        "arithmetic": _arithmetic.arithmetic(record),
         "rounds": _sections.rounds(case),
         "utility": _sections.utility(folder) if realised else None,
         "audit": found.audit,
@@ -89,6 +93,8 @@ def build(
     }
     counts = device_reports(evidence)
     report |= {} if counts is None else {DEVICE_REPORTS: counts}
+    on_grid = _arithmetic.section(record, found.figures)
+    report |= {} if on_grid is None else {_arithmetic.GRID: on_grid}
     report["digest"] = digest(report)
     return report
 

@@ -13,12 +13,13 @@ from tff_mf import validation
 from tff_mf.errors import InputError
 
 from ..run_folder.names import ANSWERS, AUDIT
+from ._arithmetic import ARITHMETIC
 from ._assumptions import CHOICE_OF_SETTINGS
 from ._audited import NO_AUDIT
 from ._build import build, digest
-from ._findings import CRITICAL, Finding
+from ._findings import ASSUMED, CRITICAL, Finding
 from ._summarised import VERSION
-from ._wording import in_earlier_words
+from ._wording import as_arithmetic_was, in_earlier_words
 from .questions import checked, read_answers
 
 _VERSION = re.compile(rf"tff-mf {VERSION}")
@@ -149,8 +150,11 @@ def _forms(recomputed: Mapping[str, Any], stored: Any) -> list[Mapping[str, Any]
     """
     if not (isinstance(stored, Mapping) and other_version(stored)):
         return [recomputed]
-    named = [each for each in recomputed["assumptions"] if each["name"] != CHOICE_OF_SETTINGS]
-    return [recomputed, {**recomputed, "assumptions": named}]
+    forms = [recomputed]
+    for later in (ARITHMETIC, CHOICE_OF_SETTINGS):
+        named = [each for each in forms[-1]["assumptions"] if each["name"] != later or each["state"] != ASSUMED]
+        forms.append({**as_arithmetic_was(forms[-1]), "assumptions": named})
+    return forms
 
 
 def _is_held(found: Any, held: str) -> bool:

@@ -30,18 +30,20 @@ class Figures:
         guarantee: The guarantee of the run if every assumption holds.
         sensitivity: That of the mechanism in float32.
         reached: A sensitivity that a client in the log attains; 0 if none is known.
+        charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
     """
 
     guarantee: tff_mf.Guarantee
     sensitivity: tff_mf.SensitivityResult
     reached: float = 0.0
+    charge: grids.GridCharge | None = None
 
 
 def planned(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
     """Returns the figures for the participation schema of the run."""
     every = record.restart_every or record.rounds
     found = tff_mf.restart_sensitivity(mechanism.cast_to_float32(), record.rounds, record.schema, restart_every=every)
-    return Figures(guarantee=_guarantee(record, mechanism, found.value, record.schema), sensitivity=found)
+    return _figures(record, mechanism, found, record.schema)
 
 
 def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
@@ -78,7 +80,7 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
             found = min(exact, found, key=lambda each: each.value)
     except InputError:
         return None
-    return Figures(guarantee=_guarantee(record, mechanism, found.value, schema), sensitivity=found, reached=reached)
+    return _figures(record, mechanism, found, schema, reached=reached)
 
 
 def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
@@ -139,28 +141,31 @@ def measures(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
     }
 
 
-def grid_charge(
-    record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation | None = None
-) -> grids.GridCharge | None:
-    """Returns what the integers of a run cost in its guarantee; `None` in floating point, or without noise.
+def _figures(
+    record: RunRecord,
+    mechanism: tff_mf.Mechanism,
+    found: tff_mf.SensitivityResult,
+    schema: tff_mf.Participation,
+    *,
+    reached: float = 0.0,
+) -> Figures:
+    charge = _charge(record, mechanism, schema)
+    return Figures(
+        guarantee=_guarantee(record, found.value, schema, charge), sensitivity=found, reached=reached, charge=charge
+    )
 
-    Formal guarantee: that of `tff_mf.grids.charge` for all planned rounds, and for as many parameters as `run.json`
-    says that the model may have. What fewer rounds or parameters cost is not more.
 
-    Args:
-        record: The content of `run.json`.
-        mechanism: The run's mechanism.
-        schema: A participation schema, if not that of the run.
+def _charge(record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation) -> grids.GridCharge | None:
+    """Returns what the integers of a run cost, for all planned rounds and as many parameters as the model may have.
 
-    Raises:
-        InputError: If the noise does not fit the grid.
+    Formal guarantee: that of `tff_mf.grids.charge`; fewer rounds or parameters do not cost more.
     """
     if record.grid is None or record.dimension is None or not record.noise_multiplier:
         return None
     return grids.charge(
         mechanism,
         record.rounds,
-        (schema or record.schema).max_participations,
+        schema.max_participations,
         noise_multiplier=record.noise_multiplier,
         grid=record.grid,
         dimension=record.dimension,
@@ -169,11 +174,10 @@ def grid_charge(
 
 
 def _guarantee(
-    record: RunRecord, mechanism: tff_mf.Mechanism, sensitivity: float, schema: tff_mf.Participation
+    record: RunRecord, sensitivity: float, schema: tff_mf.Participation, charge: grids.GridCharge | None
 ) -> tff_mf.Guarantee:
     if record.insecure_seed is not None or not record.noise_multiplier:
         return tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
-    charge = grid_charge(record, mechanism, schema)
     if charge is None:
         found = tff_mf.Guarantee.of_gaussian(sensitivity, record.noise_multiplier).under(record.adjacency)
     else:

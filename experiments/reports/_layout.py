@@ -77,6 +77,18 @@ def digits(value: float | None, rounding: str) -> str:
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
+def tiny(value: float | None) -> str:
+    """Returns a figure that may be far below 1, with three significant digits, rounded up.
+
+    Example:
+        >>> tiny(6.4571e-25), tiny(0.0)
+        ('6.46e-25', '0')
+    """
+    if not value:
+        return "none" if value is None else "0"
+    return f"{decimal.Context(prec=3, rounding=decimal.ROUND_CEILING).create_decimal(value):.2e}"
+
+
 def plain(value: float | None) -> str:
     """Returns a setting with all of its digits.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..output.digits import rounded_up as rounded_up
-from . import _appendix, _run_text
+from . import _appendix, _grid_text, _run_text
 from ._device_reports import DEVICE_REPORTS
 from ._layout import below, bullets, paragraph, section, spaced, table, up, words
 
@@ -26,7 +26,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         section("What only the operator knows", _questions(report["questions"])),
         section("The run", bullets(_run_text.run(report))),
         *([section("Reports of devices", bullets(_run_text.device_reports(counted)))] if counted else []),
-        section("Mechanism and noise", bullets(_run_text.mechanism(report))),
+        section("Mechanism and noise", bullets([*_run_text.mechanism(report), *_grid_text.lines(report)])),
         section("Audit of the noise", bullets(_run_text.audit(report["audit"]))),
         section("Quality of the model", [paragraph(_quality(report["utility"]))]),
         *_appendix.sections(report),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..run_folder.report_counts import REASONS
+from ._arithmetic import GRID
 from ._device_reports import DEVICE_REPORTS
 
 _COUNTS = ("came", "counted", "clipped", "zeroed")
@@ -139,6 +140,17 @@ SCHEMA["properties"][DEVICE_REPORTS] = {
             "additionalProperties": False,
         },
         note={"type": "string"},
+    ),
+    "additionalProperties": False,
+}
+
+# Only in reports of a run on a grid.
+SCHEMA["properties"][GRID] = {
+    **_object(
+        **{name: {"type": "integer"} for name in ("bits", "max_clients", "bits_per_coordinate", "dimension")},
+        **dict.fromkeys(("limit", "error", "log_ratio", "mu", "sensitivity", "tail"), _NUMBER),
+        integers={"enum": ["int32", "int64"]},
+        sampler={"type": "string"},
     ),
     "additionalProperties": False,
 }

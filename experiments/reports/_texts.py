@@ -25,11 +25,30 @@ SEVERITIES = [
     {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"},
 ]
 
+RANDOMNESS_ON_GRID = {
+    **RANDOMNESS,
+    "algorithm": "Philox 4x32-10, tables and inverse transform, float64, with a proved error",
+}
+
+_ACCOUNTING = "float64 for the parameters as cast to float32; every figure is rounded up"
+
 ARITHMETIC = {
     "noise": "float32, continuous Gaussian; the standard deviation is rounded up",
-    "accounting": "float64 for the parameters as cast to float32; every figure is rounded up",
-    "severity": "theoretical: low bits of float32 sums leave traces that the statement does not cover",
+    "accounting": _ACCOUNTING,
+    "severity": "critical for an adversary who knows all other updates: low bits of float32 sums and normals can give "
+    "away that a client took part, and the statement does not cover them",
 }
+
+ARITHMETIC_ON_GRID = {
+    "noise": "integers in units of the grid: normals are rounded inside the recursion, and added to exact sums",
+    "accounting": f"{_ACCOUNTING}; what the errors of the noise cost is part of μ, and what lies beyond its tail of δ",
+    "severity": "theoretical: the proof takes the words of the generator for random ones",
+}
+
+AS_REAL_NUMBERS = (
+    "the guarantee is about real numbers, and floats are released: an adversary who knows all other updates can read "
+    "in low bits that a client took part; --grid auto closes that"
+)
 
 CAVEATS = (
     "This says how much anybody can learn about one client from everything that the training published, whatever else "

@@ -14,6 +14,7 @@ from ._case import Case
 from ._evidence import Evidence
 from ._figures import Figures
 from ._findings import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Finding
+from ._layout import tiny
 from .questions import QUESTIONS
 
 # Largest difference of the two accountants, relative where ε is above 1.
@@ -141,7 +142,17 @@ def statement(record: RunRecord, claim: statements.Claim, realised: bool) -> str
         f"Two data sets are neighbours if {adjacent}. For {who}, if all assumptions below hold, the release of all "
         f"{claim.rounds} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ at "
         f"most {rounded_up(claim.guarantee.mu)}: no test can tell neighbours apart better than it can tell N(0, 1) "
-        "from N(μ, 1). ρ-zCDP and (ε, δ)-DP follow."
+        f"from N(μ, 1). ρ-zCDP and (ε, δ)-DP follow.{_with_tail(claim.guarantee.tail)}"
+    )
+
+
+def _with_tail(tail: float) -> str:
+    """Returns what the tail of integer noise adds to the formal statement."""
+    if not tail:
+        return ""
+    return (
+        f" This is of a release that differs from the one computed by at most {tiny(tail)} in total variation, "
+        "for every data set; δ includes that."
     )
 
 

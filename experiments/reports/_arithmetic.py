@@ -1,0 +1,57 @@
+"""What a report says about the numbers that are released: integers of a grid, or floats that stand for real numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tff_mf import grids
+
+from ..run_folder.run_record import RunRecord
+from . import _texts
+from ._case import Case
+from ._figures import Figures, finite
+from ._findings import ASSUMED, HOLDS, Judged
+
+# The name of the assumption, and that of the section of a report on a grid, which reports of earlier releases lack.
+ARITHMETIC, GRID = "arithmetic", "grid"
+
+
+def judged(case: Case) -> Judged:
+    """Returns whether the guarantee is about the numbers that are released, or about the real numbers behind floats."""
+    if case.record.grid is None:
+        return ASSUMED, _texts.AS_REAL_NUMBERS
+    return HOLDS, (
+        "updates, their sums and the noise are integers of a grid, and what their arithmetic costs is part of μ and δ: "
+        "the guarantee is about the numbers that are released"
+    )
+
+
+def section(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
+    """Returns the grid of a run and what it costs, as JSON; `None` in floating point."""
+    grid = record.grid
+    if grid is None:
+        return None
+    charge = None if figures is None else figures.charge
+    return {
+        "bits": grid.bits,
+        "max_clients": grid.max_clients,
+        "integers": grid.integers,
+        "bits_per_coordinate": grid.bits_per_coordinate,
+        "dimension": record.dimension,
+        "sampler": grids.sampler(),
+        "limit": None if charge is None else charge.limit,
+        "error": None if charge is None else finite(charge.error),
+        "log_ratio": None if charge is None else finite(charge.log_ratio),
+        "mu": None if charge is None else finite(charge.mu),
+        "sensitivity": None if charge is None else finite(charge.sensitivity),
+        "tail": None if charge is None else finite(charge.tail),
+    }
+
+
+def arithmetic(record: RunRecord) -> Mapping[str, str]:
+    """Returns how a run computes, and what can be wrong with that."""
+    return _texts.ARITHMETIC if record.grid is None else _texts.ARITHMETIC_ON_GRID
+
+
+def randomness(record: RunRecord) -> Mapping[str, Any]:
+    """Returns what a run draws its noise from."""
+    return _texts.RANDOMNESS if record.grid is None else _texts.RANDOMNESS_ON_GRID
