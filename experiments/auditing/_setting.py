@@ -7,8 +7,6 @@ import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from ..privacy.plan import counts_guarantee
-
 COUNTS = "counts: "
 
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
@@ -92,8 +90,12 @@ class Setting:
         )
         if self.count_stddev is None:
             return sums
-        counts = counts_guarantee(
-            self.rounds, self.participation, self.count_stddev, adjacency=self.adjacency, grid=self.grid
+        counts = tff_mf.adaptive_clipping_guarantee(
+            self.rounds,
+            self.participation,
+            count_stddev=self.count_stddev,
+            adjacency=self.adjacency,
+            grid=self.grid,
         )
         return tff_mf.compose_guarantees(sums, counts)
 
