@@ -45,7 +45,7 @@ _COMMANDS = {
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INTERRUPTED = "tff-mf: interrupted"
 _AGAIN_SECONDS = 0.01
-# Python's own looks for garbage so often that importing TensorFlow, which makes none, takes a fifth longer.
+# By default Python looks for garbage so often that importing TensorFlow, which makes none, takes up to a tenth longer.
 _OBJECTS_BEFORE_COLLECTION = 20_000
 
 # The machine lacks space or handles: reported in one line, without a traceback.
