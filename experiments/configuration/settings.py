@@ -213,7 +213,7 @@ class TrainingSettings:
         Raises:
             InputError: If a value is of the wrong type or out of range, or they are not settings of training.
         """
-        values = {name: value for name, value in values.items() if name not in _DESCRIPTIVE}
+        values = {_REFERENCE: True, **{name: value for name, value in values.items() if name not in _DESCRIPTIVE}}
         try:
             parts: dict[str, Any] = {
                 "sampling": SamplingSettings(**values["sampling"]),
@@ -221,7 +221,7 @@ class TrainingSettings:
                 "initial_model": of_settings(values),
                 _AS_EARLIER: MEASURING[0] not in values,
             }
-            return cls(**{_REFERENCE: True, **values, **parts})
+            return cls(**{**values, **parts})
         except (KeyError, TypeError) as error:
             raise InputValueError(f"run.json does not hold the settings of tff-mf train: {error}") from error
 

@@ -126,7 +126,7 @@ class RunRecord:
 
     @property
     def has_reference_model(self) -> bool:
-        """Whether clients of a run of `tff-mf train` compute with TFF's own model, as in releases up to 0.1.0.dev424."""
+        """Whether clients of a run of `tff-mf train` compute with TFF's own model, as they did up to 0.1.0.dev424."""
         return "reference_model" not in self.settings
 
     def restarts_in(self, round_number: int) -> bool:
