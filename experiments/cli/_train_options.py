@@ -62,9 +62,10 @@ HELP = {
     "validation_split": "Where they are from: heldout, or test: the first of the test clients, as in the papers.",
     "test_examples": f"Test sentences that the final model is measured on, or `{ALL}`.",
     "seed": "Seed of cohorts and initial model, never of noise.",
+    "reference_model": "Whether clients compute with TFF's own model: the same up to rounding, and half as fast.",
 }
 _TYPES = {"bool": bool, "int": int, "float": float, "str": str}
-_PAIRS = {"unit_norms": "--unit-norms/--free-norms"}
+_PAIRS = {"unit_norms": "--unit-norms/--free-norms", "reference_model": "--reference-model/--fast-model"}
 _WORDS = {
     "dataset": _types.DATASET,
     "mechanism": _types.MECHANISM,

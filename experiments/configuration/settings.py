@@ -20,6 +20,8 @@ ALL = "all"
 _LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate", "initial_model")
 # Settings that runs of earlier releases lack; they measure their model in another way, for which they have no field.
 MEASURING, _AS_EARLIER = ("validation_split", "test_examples"), "earlier_metrics"
+# Runs of earlier releases have TFF's own model, and no field that says so.
+_REFERENCE = "reference_model"
 # Fields of `settings` in run.json that describe the run and decide nothing.
 _DESCRIPTIVE = ("training_clients",)
 # Of float32, in the 2 GB of a message to TFF's worker.
@@ -36,7 +38,7 @@ class ModelConfig:
     """Size of a model; the defaults are those of the papers' StackOverflow experiments.
 
     Attributes:
-        architecture: `lstm`, TFF's own recurrent model, or `conv`, a causal convolution over the
+        architecture: `lstm`, the recurrent model of TFF's task, or `conv`, a causal convolution over the
             last three words, which learns faster and costs a fraction.
         vocab_size: Most frequent words to know.
         embedding_size: Width of the word embedding.
@@ -129,6 +131,8 @@ class TrainingSettings:
         adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
             exp(η·(adaptive_clipping − part seen below it)).
         initial_model: The model that training starts from; `None` is one that is drawn with `seed`.
+        reference_model: Whether clients compute with TFF's own Keras model, as they did up to 0.1.0.dev424: the same
+            model up to the order of float32 sums, in more than twice the time. Its fields in files are the same.
         tensorboard: Whether to write metrics for TensorBoard too.
         earlier_metrics: Whether the run measures its model as releases up to 0.1.0.dev424 did: on
             `evaluation_examples` sentences of test clients while it trains, and once on as many of heldout clients.
@@ -157,6 +161,7 @@ class TrainingSettings:
     adaptive_clipping: float | None = None
     adaptive_learning_rate: float = 1.0
     initial_model: InitialModel | None = None
+    reference_model: bool = False
     tensorboard: bool = False
     earlier_metrics: bool = False
 
@@ -195,7 +200,8 @@ class TrainingSettings:
             0.5
         """
         values = dataclasses.asdict(self)
-        for name in (_AS_EARLIER, *(MEASURING if self.earlier_metrics else ())):
+        as_earlier = (*(MEASURING if self.earlier_metrics else ()), *((_REFERENCE,) if self.reference_model else ()))
+        for name in (_AS_EARLIER, *as_earlier):
             del values[name]
         absent = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LEFT_OUT}
         return {name: value for name, value in values.items() if name not in absent or value != absent[name]}
@@ -207,7 +213,7 @@ class TrainingSettings:
         Raises:
             InputError: If a value is of the wrong type or out of range, or they are not settings of training.
         """
-        values = {name: value for name, value in values.items() if name not in _DESCRIPTIVE}
+        values = {_REFERENCE: True, **{name: value for name, value in values.items() if name not in _DESCRIPTIVE}}
         try:
             parts: dict[str, Any] = {
                 "sampling": SamplingSettings(**values["sampling"]),
