@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from ..computations import forms
 from ..workers import worker
 from . import _arguments, _rounds, values
+from ._cohorts import Summing
 from .connection import Connection
 
 
@@ -26,10 +27,12 @@ class ResidentContext(tff.program.FederatedContext):
 
     Args:
         workers: The workers. The first holds the server's values; clients are spread over all.
+        summing: Sums over clients in one worker.
     """
 
-    def __init__(self, workers: list[Connection]) -> None:
+    def __init__(self, workers: list[Connection], summing: Summing) -> None:
         self._workers = workers
+        self._summing = summing
         self._take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
 
     def invoke(self, comp: tff.Computation, arg: object) -> Any:
@@ -53,7 +56,7 @@ class ResidentContext(tff.program.FederatedContext):
             arguments = _arguments.arguments(arg, parameter)
             server = _arguments.server_value(home, arguments, parameter, form.server_arguments)
             clients = _arguments.clients(arguments, form.client_arguments)
-            return _rounds.run_round(self._workers, form, server, clients)
+            return _rounds.run_round(self._workers, form, self._summing, server, clients)
         if parameter is None:
             return home.call(form.run)
         if not form.one_by_one:
@@ -109,6 +112,6 @@ def resident_context(
         connections = [Connection(address) for address in workers]
         for connection in connections:
             ends.callback(connection.close)
-        context = ResidentContext(connections)
+        context = ResidentContext(connections, Summing())
         stack.set_default_context(context)
         yield context
