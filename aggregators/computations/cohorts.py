@@ -6,7 +6,8 @@ once, and one sum.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,9 +15,11 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.python.framework import op_def_registry
 
+from . import initializers
 from .forms import RoundForm, identified
 
-# A handle of this name is of a new variable each time that it is executed (`ResourceHandle::ANONYMOUS_NAME`).
+# A handle of this name is of a new variable each time that it is executed (`ResourceHandle::ANONYMOUS_NAME`). The
+# variable ends with the handle.
 _ANONYMOUS = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 _VARIABLE = "VarHandleOp"
 # Operations with side effects or resources that do not outlive one execution of a graph with variables of its own.
@@ -30,11 +33,13 @@ _CONFINED = {
     *("ReduceDataset", "RangeDataset", "TensorDataset", "TensorSliceDataset"),
     *("StatefulPartitionedCall", "If", "While", "Case", "Assert"),
 }
+# Whether or not TensorFlow lists them as such.
+_STATEFUL = ("Shuffle", "Cache", "Table", "SeedGenerator", "RandomDataset", "SamplingDataset")
 # Of the loops and conditions of graphs; their nodes cannot wait for nodes outside.
 _FRAMES = ("Enter", "Exit", "NextIteration", "Switch", "Merge", "LoopCond")
 
 
-class _NotInOneGraph(Exception):
+class NotInOneGraphError(ValueError):
     """Why the clients of a process are called one by one."""
 
 
@@ -67,7 +72,7 @@ def cohort(form: RoundForm, clients_at_once: int) -> Cohort:
     try:
         work, accumulate = _Part(form.work), _Part(form.accumulate)
         return Cohort(run=identified(_loop(form, work, accumulate, clients_at_once)))
-    except _NotInOneGraph as reason:
+    except NotInOneGraphError as reason:
         return Cohort(run=None, reason=str(reason))
 
 
@@ -78,44 +83,37 @@ class _Part:
         computation: The computation.
 
     Raises:
-        _NotInOneGraph: If executions could affect one another.
+        NotInOneGraphError: If executions could affect one another.
     """
 
     def __init__(self, computation: tff.Computation) -> None:
         proto = tff.framework.serialize_computation(computation)
         if proto.WhichOneof("computation") != "tensorflow":
-            raise _NotInOneGraph("a part of the round is not a TensorFlow graph")
+            raise NotInOneGraphError("a part of the round is not a TensorFlow graph")
         self._graph = graph_pb2.GraphDef()
         proto.tensorflow.graph_def.Unpack(self._graph)
         self._parameter = _tensor_names(proto.tensorflow.parameter)
         self._result = _tensor_names(proto.tensorflow.result)
-        _check_confined(self._graph)
         if proto.tensorflow.initialize_op:
             _initialize_first(self._graph, proto.tensorflow.initialize_op, map(_node, self._parameter))
-        self._handles = [node for node in self._graph.node if node.op == _VARIABLE]
-        for handle in self._handles:
-            handle.attr["shared_name"].s = _ANONYMOUS
+        _keep_executed(self._graph, map(_node, self._result))
+        check_confined(self._graph)
+        if initializers.perhaps_unassigned(self._graph):
+            # Without a name, it would be empty instead of an error.
+            raise NotInOneGraphError("a variable may be read before it has a value")
+        for node in self._graph.node:
+            if node.op == _VARIABLE:
+                node.attr["shared_name"].s = _ANONYMOUS
         self._nodes = {node.name for node in self._graph.node}
 
-    @property
-    def variables(self) -> int:
-        """Number of variables."""
-        return len(self._handles)
-
-    def apply(self, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Adds the graph to the current one; returns its result, and the handles of its variables."""
+    def apply(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Adds the graph to the current one, and returns its result."""
         given = {
             name: tf.identity(value)
             for name, value in zip(self._parameter, values, strict=True)
             if name.split(":")[0] in self._nodes
         }
-        results = tf.graph_util.import_graph_def(
-            self._graph,
-            input_map=given,
-            return_elements=[*self._result, *(f"{handle.name}:0" for handle in self._handles)],
-            name="",
-        )
-        return results[: len(self._result)], results[len(self._result) :]
+        return tf.graph_util.import_graph_def(self._graph, input_map=given, return_elements=self._result, name="")
 
 
 def _loop(form: RoundForm, work: _Part, accumulate: _Part, clients_at_once: int) -> tff.Computation:
@@ -129,42 +127,21 @@ def _loop(form: RoundForm, work: _Part, accumulate: _Part, clients_at_once: int)
     def summed(total: object, data: tf.Tensor, sent: object) -> object:
         message = tff.structure.flatten(sent)
 
-        def add(number: tf.Tensor, so_far: list[tf.Tensor], before: list[tf.Tensor]) -> tuple:
+        def add(number: tf.Tensor, so_far: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
             own = [_decoded(data[number, index], leaf) for index, leaf in enumerate(leaves)]
-            returned, handles = work.apply([*own, *message])
-            added, _ = accumulate.apply([*so_far, *returned[:updates]])
-            added = [tf.ensure_shape(each, shape) for each, shape in zip(added, shapes, strict=True)]
-            return number + 1, added, _following(before, handles)
+            added = accumulate.apply([*so_far, *work.apply([*own, *message])[:updates]])
+            return number + 1, [tf.ensure_shape(each, shape) for each, shape in zip(added, shapes, strict=True)]
 
-        _, sums, _ = tf.while_loop(
-            lambda number, *_: number < tf.shape(data)[0],
+        _, sums = tf.while_loop(
+            lambda number, _: number < tf.shape(data)[0],
             add,
-            (tf.constant(0), tff.structure.flatten(total), _none_before(work.variables, clients_at_once)),
+            (tf.constant(0), tff.structure.flatten(total)),
+            # Only the sums depend on those of the client before.
             parallel_iterations=clients_at_once,
         )
         return tff.structure.pack_sequence_as(total, sums)
 
     return summed
-
-
-# An iteration begins only when the one that is `clients_at_once` before it has ended, with every operation. Then nothing
-# uses that one's variables any more, and their memory is released.
-def _none_before(variables: int, clients_at_once: int) -> list[tf.Tensor]:
-    if not variables:
-        return []
-    handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=_ANONYMOUS.decode())
-    return [tf.stack([handle] * variables)] * clients_at_once
-
-
-def _following(before: list[tf.Tensor], handles: list[tf.Tensor]) -> list[tf.Tensor]:
-    if not handles:
-        return []
-    released = [
-        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-        for handle in tf.unstack(before[0], len(handles))
-    ]
-    with tf.control_dependencies(released):
-        return [*before[1:], tf.identity(tf.stack(handles))]
 
 
 def _decoded(data: tf.Tensor, type_spec: tff.Type) -> tf.Tensor:
@@ -174,20 +151,25 @@ def _decoded(data: tf.Tensor, type_spec: tff.Type) -> tf.Tensor:
     return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(type_spec.dtype)), type_spec.shape)
 
 
-def _check_confined(graph: graph_pb2.GraphDef) -> None:
+def check_confined(graph: graph_pb2.GraphDef) -> None:
+    """Refuses a graph with an operation whose state, or random numbers, executions would share.
+
+    Raises:
+        NotInOneGraphError: If there is one.
+    """
     variables = [_variable(node) for node in graph.node if node.op == _VARIABLE]
     if len(set(variables)) < len(variables):
-        raise _NotInOneGraph("a variable has two handles")
+        raise NotInOneGraphError("a variable has two handles")
     functions = {function.signature.name for function in graph.library.function}
     inside = [node for function in graph.library.function for node in function.node_def]
     if any(node.op == _VARIABLE for node in inside):
-        raise _NotInOneGraph("a function has a variable of its own")
+        raise NotInOneGraphError("a function has a variable of its own")
     for node in (*graph.node, *inside):
         if node.op in functions or node.op in _CONFINED or node.op == _VARIABLE:
             continue
         definition = op_def_registry.get(node.op)
-        if definition is None or definition.is_stateful:
-            raise _NotInOneGraph(f"the clients' work contains the operation {node.op}, which has a state")
+        if definition is None or definition.is_stateful or any(kind in node.op for kind in _STATEFUL):
+            raise NotInOneGraphError(f"the clients' work contains the operation {node.op}, which has a state")
 
 
 def _variable(handle: node_def_pb2.NodeDef) -> bytes:
@@ -197,14 +179,9 @@ def _variable(handle: node_def_pb2.NodeDef) -> bytes:
 def _initialize_first(graph: graph_pb2.GraphDef, initialize_op: str, parameters: Iterable[str]) -> None:
     """Makes every node wait for the initialization of variables, except those that take part in it."""
     nodes = {node.name: node for node in graph.node}
-    taking_part, left = set(), [initialize_op]
-    while left:
-        name = left.pop()
-        if name not in taking_part:
-            taking_part.add(name)
-            left.extend(map(_node, nodes[name].input))
+    taking_part = _behind([initialize_op], nodes)
     if any(nodes[name].op in _FRAMES for name in taking_part):
-        raise _NotInOneGraph("initial values are computed by loops or conditions")
+        raise NotInOneGraphError("initial values are computed by loops or conditions")
     given = taking_part.union(parameters)
     for node in graph.node:
         # Every other node follows from one of these. A node inside a loop has an input from the loop.
@@ -212,11 +189,30 @@ def _initialize_first(graph: graph_pb2.GraphDef, initialize_op: str, parameters:
             node.input.append(f"^{initialize_op}")
 
 
+def _keep_executed(graph: graph_pb2.GraphDef, results: Iterable[str]) -> None:
+    """Removes the nodes that no result needs."""
+    needed = _behind(results, {node.name: node for node in graph.node})
+    kept = [node for node in graph.node if node.name in needed]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _behind(names: Iterable[str], nodes: Mapping[str, node_def_pb2.NodeDef]) -> set[str]:
+    """Returns some nodes, and all that they follow from."""
+    found, left = set(), list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left.extend(map(_node, nodes[name].input))
+    return found
+
+
 def _node(given: str) -> str:
     return given.removeprefix("^").split(":")[0]
 
 
-def _tensor_names(binding: object) -> list[str]:
+def _tensor_names(binding: Any) -> list[str]:
     """Returns the names of the tensors of a parameter or result, datasets as variants, in order."""
     kind = binding.WhichOneof("binding")
     if kind == "struct":

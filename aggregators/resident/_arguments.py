@@ -121,7 +121,8 @@ def _strings(value: Any) -> Iterator[bytes]:
     elif kind == "sequence":
         yield _datasets.lightened(value.sequence.serialized_graph_def)
     else:
-        yield value.tensor.value
+        tensor, type_spec = tff.framework.deserialize_value(value)
+        yield tf.make_tensor_proto(tensor, tf.as_dtype(type_spec.dtype)).SerializeToString()
 
 
 def _materialized(value: object, type_spec: tff.Type) -> Any:

@@ -2,17 +2,20 @@
 
 import functools
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_mf import validation
+from tff_mf.errors import InputValueError
+
 from ..computations import cohorts
 from ..computations.forms import RoundForm
 from ..computations.transfers import MAX_MESSAGE_BYTES, state_bytes
-from . import _arguments, _datasets
+from ..workers import processes
+from . import _arguments
 from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
@@ -27,17 +30,26 @@ _FIRST_CALL = 8
 _CALL_BYTES = 64e6
 # A value keeps what it was computed from in the worker.
 _KEPT_BYTES = 256e6
+_MOST_AT_ONCE = 1024
 
 
 class Summing:
     """Sums over clients, and the computations for them.
 
     Args:
-        clients_at_once: Number of clients that may run at the same time in a worker; the number of cores if `None`.
+        clients_at_once: Number of clients that may run at the same time in a worker; as many as this machine has cores
+            if `None`.
+
+    Raises:
+        InputValueError: If it is not positive, or above 1,024.
     """
 
     def __init__(self, clients_at_once: int | None = None) -> None:
-        self.clients_at_once = clients_at_once or len(os.sched_getaffinity(0))
+        if clients_at_once is None:
+            clients_at_once = processes.cores()
+        if validation.whole("clients_at_once", clients_at_once, at_least=1) > _MOST_AT_ONCE:
+            raise InputValueError(f"clients_at_once={clients_at_once} must be at most {_MOST_AT_ONCE:,}.")
+        self.clients_at_once = clients_at_once
         self._cohort = functools.lru_cache(maxsize=128)(self._combined)
 
     def _combined(self, form: RoundForm) -> cohorts.Cohort:
@@ -61,7 +73,9 @@ class Summing:
                 total, kept = worker.create(worker.read(total), zero), 0
             kept += size
             data = worker.create(_matrix(part), run.type_signature.parameter[1])
-            total = worker.call(run, worker.struct(tff.structure.Struct([(None, each) for each in (total, data, sent)])))
+            total = worker.call(
+                run, worker.struct(tff.structure.Struct([(None, each) for each in (total, data, sent)]))
+            )
         return total
 
 

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     default="",
     help="Addresses of running workers, host:port or unix:/path, with commas between them.",
 )
+@click.option(
+    "--clients-at-once",
+    type=int,
+    help="Clients of a round that each worker trains at the same time; as many as this machine has cores if not given.",
+)
+@click.option("--threads", type=int, help="Threads inside an operation of the run's own worker; 1 if not given.")
 @click.option("--restarts", type=int, default=0, help="How often to resume automatically when a worker dies.")
 @click.option(
     "--out",
@@ -58,6 +64,8 @@ def train(
     checkpoint_every: int,
     resume: bool,
     workers: str,
+    clients_at_once: int | None,
+    threads: int | None,
     restarts: int,
     out: str,
     as_json: bool,
@@ -87,7 +95,12 @@ def train(
     from ..planning import signal_to_noise
 
     execution = settings.ExecutionSettings(
-        checkpoint_every=checkpoint_every, resume=resume, workers=_addresses(workers), restarts=restarts
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+        workers=_addresses(workers),
+        clients_at_once=clients_at_once,
+        threads=threads,
+        restarts=restarts,
     )
     path = pathlib.Path(out)
     privacy, chosen_settings = _checked(configuration, path, insecure_seed, tensorboard=tensorboard, resume=resume)
@@ -101,8 +114,10 @@ def train(
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
 
     from ... import aggregators
+    from ..training import execution as executing
     from ..training import program
 
+    progress.say(executing.concurrency(execution))
     try:
         with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
             result = program.run(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)

@@ -12,9 +12,10 @@ import click
     "--max-concurrent-clients",
     type=int,
     default=-1,
-    help="Number of clients to run at once; unlimited if not positive.",
+    help="Number of clients to run at once if they are called one by one; unlimited if not positive.",
 )
-def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
+@click.option("--threads", type=int, default=1, help="Threads inside an operation, such as a matrix product.")
+def worker(port: int, public: bool, max_concurrent_clients: int, threads: int) -> None:
     """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 
     The worker has neither access control nor encryption: everyone who reaches it can read clients' data and the secret
@@ -29,11 +30,13 @@ def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
         raise InputValueError(f"port={port} must lie between 1 and 65535.")
     if max_concurrent_clients >= 2**31:
         raise InputValueError(f"max_concurrent_clients={max_concurrent_clients} must be below 2^31.")
+    if not 0 < threads <= 1024:
+        raise InputValueError(f"threads={threads} must lie between 1 and 1,024.")
     required_packages.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 
     with aggregators.running_worker(
-        port=port, max_concurrent_computation_calls=max_concurrent_clients, isolated=not public
+        port=port, max_concurrent_computation_calls=max_concurrent_clients, threads=threads, isolated=not public
     ) as started:
         reach = "everyone who reaches this machine" if public else "your own processes on this machine"
         click.echo(f"worker at {started.address}, for {reach}")
