@@ -3,8 +3,8 @@
 python benchmarks/cohort.py [--rounds N] [--threads N] [lstm] [conv] [workers]
 
 The LSTM of the papers with 10 clients of 32 sentences, and a small convolutional model with 100 clients of 16; their
-words are random. The ways take turns round by round, so that the load of the machine affects all of them. CPU seconds are those of
-Python and of the worker together.
+words are random. The ways take turns round by round, so that the load of the machine affects all of them. CPU seconds
+are those of Python and of the worker together.
 """
 
 import argparse
