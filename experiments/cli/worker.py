@@ -14,8 +14,12 @@ import click
     default=-1,
     help="Number of clients to run at once if they are called one by one; unlimited if not positive.",
 )
-@click.option("--threads", type=int, default=1, help="Threads inside an operation, such as a matrix product.")
-def worker(port: int, public: bool, max_concurrent_clients: int, threads: int) -> None:
+@click.option(
+    "--threads",
+    type=int,
+    help="Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
+)
+def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | None) -> None:
     """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 
     The worker has neither access control nor encryption: everyone who reaches it can read clients' data and the secret
@@ -26,12 +30,13 @@ def worker(port: int, public: bool, max_concurrent_clients: int, threads: int) -
     from tff_mf import required_packages
     from tff_mf.errors import InputValueError
 
+    threads = 1 if threads is None else threads
+    if not 0 < threads <= 1024:
+        raise InputValueError(f"threads={threads} must lie between 1 and 1,024.")
     if not 0 < port < 2**16:
         raise InputValueError(f"port={port} must lie between 1 and 65535.")
     if max_concurrent_clients >= 2**31:
         raise InputValueError(f"max_concurrent_clients={max_concurrent_clients} must be below 2^31.")
-    if not 0 < threads <= 1024:
-        raise InputValueError(f"threads={threads} must lie between 1 and 1,024.")
     required_packages.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 

@@ -80,8 +80,8 @@ def test_copies_of_the_sum_change_nothing(regression, resident, monkeypatch, mos
     """Seven clients with a copy after every two, or with a sum that is too large for a message."""
     process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [5]))
     clients = list(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
-    expected = np.asarray(process.next(process.initialize(), clients).result)
     monkeypatch.setattr(_cohorts, "_FEWEST", len(clients) + 1)
+    expected = np.asarray(process.next(process.initialize(), clients).result)
     monkeypatch.setattr(_cohorts, "_CLIENTS_BETWEEN_COPIES", 2)
     monkeypatch.setattr(_cohorts, "MAX_MESSAGE_BYTES", most_bytes)
     state, sent, create = process.initialize(), [], Connection.create
