@@ -70,13 +70,13 @@ def edges(corners: list[int]) -> list[int]:
 
 
 def projection() -> tuple[list[mpf], mpmath.matrix]:
-    """Returns nodes in [0, 1], and the matrix from values there to Bernstein coefficients of the L2 projection."""
-    legendre = [[mpf(c) for c in mpmath.taylor(lambda t, k=k: mpmath.legendre(k, t), 0, k)] for k in range(NODES + 1)]
-    roots = mpmath.polyroots([mpmath.nstr(c, 60) and c for c in reversed(legendre[NODES])], maxsteps=500, extraprec=400)
-    nodes = [mpmath.re(root) for root in roots]
-    slopes = [mpmath.polyval([c * k for k, c in enumerate(legendre[NODES])][:0:-1], t) for t in nodes]
-    weights = [2 / ((1 - t * t) * slope**2) for t, slope in zip(nodes, slopes, strict=True)]
-    # Bernstein coefficients of the shifted Legendre polynomials: Σ_i (−1)^(l+i) C(l,i) C(l,i)-like sums, by solving.
+    """Returns nodes in [0, 1], and the matrix from values there to Bernstein coefficients of the L2 projection.
+
+    A projection, unlike an interpolation, keeps the probability of a piece.
+    """
+    roots = [_root(NODES, k) for k in range(1, NODES + 1)]
+    # Gauss and Legendre's quadrature.
+    weights = [2 * (1 - t * t) / (NODES * mpmath.legendre(NODES - 1, t)) ** 2 for t in roots]
     points = [mpf(k) / DEGREE for k in range(DEGREE + 1)]
     bernstein = mpmath.matrix(
         [[mpmath.binomial(DEGREE, k) * t**k * (1 - t) ** (DEGREE - k) for k in range(DEGREE + 1)] for t in points]
@@ -84,20 +84,47 @@ def projection() -> tuple[list[mpf], mpmath.matrix]:
     values = mpmath.matrix(
         [
             [
-                sum(
-                    mpf(2 * degree + 1)
-                    / 2
-                    * weight
-                    * mpmath.legendre(degree, node)
-                    * mpmath.legendre(degree, 2 * t - 1)
-                    for degree in range(DEGREE + 1)
+                weight
+                * mpmath.fsum(
+                    mpf(2 * k + 1) / 2 * mpmath.legendre(k, root) * mpmath.legendre(k, 2 * t - 1)
+                    for k in range(DEGREE + 1)
                 )
-                for node, weight in zip(nodes, weights, strict=True)
+                for root, weight in zip(roots, weights, strict=True)
             ]
             for t in points
         ]
     )
-    return [(node + 1) / 2 for node in nodes], mpmath.inverse(bernstein) * values
+    return [(root + 1) / 2 for root in roots], mpmath.inverse(bernstein) * values
+
+
+def _root(degree: int, k: int) -> mpf:
+    """Returns the k-th root of a Legendre polynomial, from its asymptotic place."""
+    start = mpmath.cos(mpmath.pi * (4 * k - 1) / (4 * degree + 2))
+    return mpmath.findroot(lambda t: mpmath.legendre(degree, t), (start, start + mpf("1e-6")))
+
+
+def probabilities(level: int, cuts: list[int], widths: list[int]) -> list[mpf]:
+    """Returns the probabilities of the order statistics of each piece, then that of lying beyond the level."""
+    nodes, to_bernstein = projection()
+    found: list[mpf] = []
+    for left, right in itertools.pairwise(cuts):
+        length = mpf(right - left) / GRID
+        covered = mpmath.fsum(mpf(GRID) / (LAYERS * width) for width in widths if width >= right and level == 0)
+        values = mpmath.matrix([density(mpf(left) / GRID + length * node) for node in nodes])
+        found.extend(length * (value - covered) / (DEGREE + 1) for value in to_bernstein * values)
+    assert min(found) >= 0, (level, min(found))
+    return [*found, mpmath.erfc(mpf(cuts[-1]) / GRID / mpmath.sqrt(2))]
+
+
+def whole_shares(masses: list[mpf], total: mpf) -> list[int]:
+    """Returns the shares of a total in units of 2⁻⁶⁴, which sum to 1, each off by less than one unit."""
+    exact = [mass / total * 2**64 for mass in masses]
+    whole = [int(mpmath.floor(mass)) for mass in exact]
+    missing = 2**64 - sum(whole)
+    assert 0 <= missing <= len(whole), missing
+    for place in sorted(range(len(whole)), key=lambda place: whole[place] - exact[place])[:missing]:
+        whole[place] += 1
+    return whole
 
 
 def main() -> None:
@@ -106,34 +133,17 @@ def main() -> None:
     arguments = parser.parse_args()
     mpmath.mp.dps = 50
     widths = layers()
-    nodes, to_bernstein = projection()
     arrays = {"layers": np.array(widths, np.uint32)}
     ends = [0, *(int(end * GRID) for end in LEVEL_ENDS)]
+    total = 1 - mpf(len(widths)) / LAYERS
     for level, (begin, end) in enumerate(itertools.pairwise(ends)):
-        corners = [0, *reversed(widths), end] if level == 0 else [begin, end]
-        cuts = edges(corners)
-        total = 1 - mpf(len(widths)) / LAYERS if level == 0 else mpmath.erfc(mpf(begin) / GRID / mpmath.sqrt(2))
-        masses: list[mpf] = []
-        for left, right in itertools.pairwise(cuts):
-            length = mpf(right - left) / GRID
-            below = mpmath.fsum(mpf(GRID) / (LAYERS * width) for width in widths if width >= right) if level == 0 else 0
-            values = mpmath.matrix([density(mpf(left) / GRID + length * node) for node in nodes])
-            masses.extend(length * (value - below) / (DEGREE + 1) for value in to_bernstein * values)
-        assert min(masses) >= 0, (level, min(masses))
-        masses.append(mpmath.erfc(mpf(end) / GRID / mpmath.sqrt(2)))
-        exact = [mass / total * 2**64 for mass in masses]
-        whole = [int(mpmath.floor(mass)) for mass in exact]
-        missing = 2**64 - sum(whole)
-        assert 0 <= missing <= len(whole), missing
-        for place in sorted(range(len(whole)), key=lambda place: whole[place] - exact[place])[:missing]:
-            whole[place] += 1
-        sums, running = [], -(2**63)
-        for mass in whole[:-1]:
-            running += mass
-            sums.append(running)
+        cuts = edges([0, *reversed(widths), end] if level == 0 else [begin, end])
+        masses = probabilities(level, cuts, widths)
+        sums = list(itertools.accumulate(whole_shares(masses, total)[:-1], initial=-(2**63)))[1:]
         arrays[f"edges_{level}"] = np.array(cuts, np.uint32)
         arrays[f"cumulative_{level}"] = np.array(sums, np.int64)
-        print(f"level {level}: {len(cuts) - 1} pieces to {end / GRID}, P(beyond) = {mpmath.nstr(masses[-1], 6)}")
+        total = masses[-1]
+        print(f"level {level}: {len(cuts) - 1} pieces to {end / GRID}, P(beyond) = {mpmath.nstr(total, 6)}")
     np.savez_compressed(arguments.out, **arrays)
     print(f"{len(widths)} layers of {LAYERS}; {arguments.out.stat().st_size} bytes")
 

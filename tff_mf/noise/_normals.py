@@ -20,7 +20,17 @@ def exact_normal(key: tf.Tensor, dimension: int) -> tf.Tensor:
 
     Formal guarantee: coordinates are independent, and the probability of every cell is that of a normal up to the
     factor of `tff_mf.normals.rounding_error`, if Philox's words are independent and uniform (docs/floating-point.md).
-    The graph optimizer and XLA do not change a bit: no operation adds a product.
+    That is about values that are rounded to a grid, not about the float64 values themselves, which give clients away.
+    The graph optimizer does not change a bit: no operation adds a product. XLA refuses to compile the sampler.
+
+    Args:
+        key: int64 `[2]`.
+        dimension: Number of coordinates.
+
+    Example:
+        >>> key = tf.constant([1, 2], tf.int64)
+        >>> bool(np.all(exact_normal(key, 1000) == normals.draw(key.numpy(), 1000)))
+        True
     """
     return in_parts(key, dimension, lambda part, begin, end: (part,), [tf.float64])[0]
 
@@ -37,6 +47,12 @@ def in_parts(key: tf.Tensor, dimension: int, use: UsePart, dtypes: list[tf.DType
 
     Returns:
         One tensor `[dimension]` for each type.
+
+    Example:
+        >>> def rounded(part, begin, end):
+        ...     return (tf.cast(tf.floor(1024 * part + 0.5), tf.int64),)
+        >>> in_parts(tf.constant([1, 2], tf.int64), 1000, rounded, [tf.int64])[0].shape
+        TensorShape([1000])
     """
     table = normals.tables()
     constants = _Constants(table)
@@ -89,9 +105,8 @@ def _part(constants: _Constants, generator: _Generator, begin: tf.Tensor, end: t
     """Returns the normals of the coordinates from `begin` to `end`, float64."""
     first = tf.cast(begin, tf.int64)
     words = generator.words(first // normals.WORDS_OF_A_BLOCK, [end - begin])
-    index = tf.bitwise.bitwise_and(words, 2**normals.INDEX_BITS - 1)
-    covered = tf.cast(words, tf.float64) * tf.gather(constants.scales, index)
-    left = tf.where(index >= constants.covered)
+    covered, is_left = _covered(words, constants)
+    left = tf.where(is_left)
 
     def one_level(level: tf.Tensor, pending: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, ...]:
         block = tf.bitwise.left_shift(level + 1, normals.LEVEL_BITS) + first * normals.BLOCKS_OF_A_PIECE
@@ -110,6 +125,12 @@ def _part(constants: _Constants, generator: _Generator, begin: tf.Tensor, end: t
     )
     signed = tf.where(tf.gather_nd(words, left) < 0, -magnitudes, magnitudes)
     return tf.tensor_scatter_nd_update(covered, left, signed)
+
+
+def _covered(words: tf.Tensor, constants: _Constants) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the normals of words, and which of them no layer covers: these are 0."""
+    index = tf.bitwise.bitwise_and(words, 2**normals.INDEX_BITS - 1)
+    return tf.cast(words, tf.float64) * tf.gather(constants.scales, index), index >= constants.covered
 
 
 def _of_pieces(words: tf.Tensor, constants: _Constants, level: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
