@@ -121,6 +121,7 @@ setuptools.setup(
     packages=packages(),
     package_data={
         "tff_mf": ["py.typed"],
+        "tff_mf.normals": ["tables.npz"],
         "tff_mf.experiments.bundles": ["*.json"],
         "tff_mf.experiments.central_training": ["presets/*.toml"],
         "tff_mf.experiments.comparison.specs": ["*.toml"],

@@ -105,6 +105,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.central._read_examples",
     "tff_mf.central._training",
     "tff_mf.queries.clipping",
+    "tff_mf.noise._normals",
     "tff_mf.noise._streams",
     "tff_mf.queries._adaptive_clipping",
     "tff_mf.queries._mechanisms",

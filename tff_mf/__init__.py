@@ -21,6 +21,7 @@ from tff_mf.bands import AmplifiedBands as AmplifiedBands
 from tff_mf.bands import amplified_bands as amplified_bands
 from tff_mf.errors import ArtifactError as ArtifactError
 from tff_mf.errors import InputError as InputError
+from tff_mf.grids import Grid as Grid
 from tff_mf.guarantees import Guarantee as Guarantee
 from tff_mf.guarantees import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.guarantees import compose_guarantees as compose_guarantees

@@ -21,6 +21,9 @@ from collections.abc import Callable
 # place (2⁻⁵³) compared with 60 digits, over the whole axis, in SciPy 1.9.3 and 1.17.1.
 _SLACK = 12 * 2.0**-53
 
+# e to this power is still a float.
+_LARGEST_EXPONENT = 700.0
+
 # Exceeds the rounding error of every rule for sensitivity, so that ε is never too small.
 _SENSITIVITY_SLACK = 2.0**-40
 
@@ -112,6 +115,55 @@ def epsilon_from_delta(delta: float, mu: float) -> float:
     while not private(above):
         above *= 1 + 2.0**-20
     return _narrow(private, fails=0.0, holds=above)
+
+
+def delta_with_tail(epsilon: float, mu: float, tail: float) -> float:
+    """Returns a δ for which a release within `tail` of a Gaussian one, in total variation, is (ε, δ)-DP.
+
+    Formal guarantee: both releases, of neighboring data sets, are within `tail` of releases that are (ε, δ′)-DP, with
+    δ′ of `delta_from_epsilon`. Then δ = δ′ + (1 + e^ε)·tail, rounded up.
+
+    Args:
+        epsilon: ε, at least 0.
+        mu: Sensitivity divided by the standard deviation of the noise, at least 0; may be infinite.
+        tail: From 0 to 1.
+
+    Example:
+        >>> delta_with_tail(1.0, 0.25, 0.0) == delta_from_epsilon(1.0, 0.25)
+        True
+    """
+    delta = delta_from_epsilon(epsilon, mu)
+    if tail == 0:
+        return delta
+    # Where e^ε overflows, nothing is left to state.
+    both = (1 + math.exp(min(epsilon, _LARGEST_EXPONENT))) * tail
+    return min(1.0, (delta + both) * (1 + 2 * _SLACK * (1 + min(epsilon, _LARGEST_EXPONENT))))
+
+
+def epsilon_with_tail(delta: float, tail: float, epsilon_from: Callable[[float], float]) -> float:
+    """Returns an ε for which a release is (ε, δ)-DP that is within `tail`, in total variation, of another one.
+
+    Formal guarantee: if the other is (`epsilon_from`(δ′), δ′)-DP for every δ′, then δ is at least δ′ + (1 + e^ε)·tail
+    for some δ′ and its ε, which is the result. Infinite if no δ′ was found: a δ not far above the tail has no ε.
+
+    Args:
+        delta: δ, strictly between 0 and 1.
+        tail: From 0 to 1.
+        epsilon_from: A function of δ′.
+
+    Example:
+        >>> round(epsilon_with_tail(1e-6, 1e-9, lambda delta: epsilon_from_delta(delta, 1 / 4.22468)), 2)
+        1.0
+    """
+    if tail == 0:
+        return epsilon_from(delta)
+    # A share of 2^-i of δ is left to the tail: the smallest that is enough.
+    for exponent in range(52, 0, -1):
+        part = delta * (1 - 2.0**-exponent)
+        epsilon = epsilon_from(part)
+        if epsilon < _LARGEST_EXPONENT and (1 + math.exp(epsilon)) * tail * (1 + _SLACK * (4 + epsilon)) < delta - part:
+            return epsilon
+    return math.inf
 
 
 def mu_from(epsilon: float, delta: float) -> float:

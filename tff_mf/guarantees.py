@@ -10,8 +10,9 @@ import math
 import typing
 from typing import Self
 
-from tff_mf import gaussian, validation
+from tff_mf import gaussian, grids, validation
 from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import Participation
 from tff_mf.restarts import restart_sensitivity
@@ -25,6 +26,8 @@ ADJACENCIES = ("zero-out", "replace-one")
 _SLACK = 2.0**-48
 # For a larger ε, the exponential of ε/1000 in dp-accounting overflows.
 _LARGEST_BY_PLD = 1e5
+# Far below every δ that dp-accounting resolves.
+_LARGEST_LEFT_OUT = 1e-20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,8 @@ class Guarantee:
         mu: μ, at least 0: two neighboring releases are no easier to tell apart than one draw of N(μ, 1) and one of
             N(0, 1). Infinite without noise.
         adjacency: "zero-out" or "replace-one".
+        tail: For noise on a grid, the release is within `tail`, in total variation, of one that is μ-GDP, for every
+            data set: δ is larger by (1 + e^ε)·tail. Otherwise 0.
 
     Source: Dong, Roth and Su (2022), definition 4, for μ-GDP; Bun and Steinke (2016), proposition 1.6, for ρ.
 
@@ -55,11 +60,15 @@ class Guarantee:
 
     mu: float
     adjacency: str = "zero-out"
+    tail: float = 0.0
 
     def __post_init__(self) -> None:
         if self.mu != math.inf:
             object.__setattr__(self, "mu", validation.nonnegative("mu", self.mu))
         validation.one_of("adjacency", self.adjacency, ADJACENCIES)
+        object.__setattr__(self, "tail", validation.nonnegative("tail", self.tail))
+        if self.tail > 1:
+            raise InputValueError(f"tail={self.tail!r} must be at most 1: it is a probability.")
 
     @classmethod
     def of_gaussian(cls, sensitivity: float, noise_multiplier: float) -> Self:
@@ -82,16 +91,19 @@ class Guarantee:
 
     @property
     def zcdp_rho(self) -> float:
-        """ρ for which the release is ρ-zCDP: μ² / 2."""
+        """ρ for which the release is ρ-zCDP: μ² / 2. With a tail, that of the release within `tail` of it."""
         return gaussian.rho_of(self.mu)
 
     def epsilon(self, delta: float) -> float:
         """Returns ε for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""
-        return gaussian.epsilon_from_delta(validation.open_unit("delta", delta), self.mu)
+        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon)
+
+    def _epsilon(self, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.mu)
 
     def delta(self, epsilon: float) -> float:
         """Returns δ for which the release is (ε, δ)-DP: the smallest, by Balle and Wang (2018), theorem 8."""
-        return gaussian.delta_from_epsilon(validation.nonnegative("epsilon", epsilon), self.mu)
+        return gaussian.delta_with_tail(validation.nonnegative("epsilon", epsilon), self.mu, self.tail)
 
     def epsilon_by_pld(self, delta: float) -> float:
         """Returns ε by dp-accounting's accountant of privacy loss distributions, for comparison with `epsilon`.
@@ -99,8 +111,10 @@ class Guarantee:
         The privacy loss is discretized in steps of ε/1000 and rounded up. Infinite where ε is above 10⁵, at which
         that accountant overflows.
         """
-        delta = validation.open_unit("delta", delta)
-        exact = self.epsilon(delta)
+        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_by_pld)
+
+    def _epsilon_by_pld(self, delta: float) -> float:
+        exact = self._epsilon(delta)
         if self.mu == 0 or exact in (0.0, math.inf):
             return exact
         if exact > _LARGEST_BY_PLD:
@@ -120,7 +134,10 @@ class Guarantee:
 
         Source: Canonne, Kamath and Steinke (2020), proposition 12, for Rényi divergence ρα.
         """
-        log_delta = math.log(validation.open_unit("delta", delta))
+        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_from_zcdp)
+
+    def _epsilon_from_zcdp(self, delta: float) -> float:
+        log_delta = math.log(delta)
         rho = self.zcdp_rho
         if rho in (0.0, math.inf):
             return rho
@@ -139,7 +156,9 @@ class Guarantee:
 
     def replace_one(self) -> "Guarantee":
         """Returns the guarantee for "replace-one": itself if it is one, and otherwise with μ doubled."""
-        return self if self.adjacency == "replace-one" else Guarantee(mu=2 * self.mu, adjacency="replace-one")
+        if self.adjacency == "replace-one":
+            return self
+        return dataclasses.replace(self, mu=2 * self.mu, adjacency="replace-one")
 
     def under(self, adjacency: str) -> "Guarantee":
         """Returns this zero-out guarantee for an adjacency, "zero-out" or "replace-one"."""
@@ -147,7 +166,18 @@ class Guarantee:
         return self.replace_one() if adjacency == "replace-one" else self
 
     def dp_event(self) -> "dp_accounting.GaussianDpEvent":
-        """Returns the release as one event of dp-accounting, a Gaussian with the effective noise multiplier."""
+        """Returns the release as one event of dp-accounting, a Gaussian with the effective noise multiplier.
+
+        dp-accounting has no event for a tail: add (1 + e^ε)·`tail` to the δ of whatever is computed from the event.
+
+        Raises:
+            InputValueError: If the tail is above 1e-20, and so may not be left out.
+        """
+        if self.tail > _LARGEST_LEFT_OUT:
+            raise InputValueError(
+                f"tail={self.tail!r} is above {_LARGEST_LEFT_OUT}, and dp-accounting has no event for it: use epsilon "
+                "and delta of the guarantee itself."
+            )
         # Imported here: it takes a second, and no other function needs it.
         import dp_accounting
 
@@ -163,6 +193,8 @@ def guarantee(
     noise_multiplier: float,
     restart_every: int | None = None,
     adjacency: str = "zero-out",
+    grid: Grid | None = None,
+    dimension: int | None = None,
 ) -> Guarantee:
     """Returns the guarantee of a whole run, with or without restarts.
 
@@ -172,6 +204,8 @@ def guarantee(
         Sensitivity: that of `mechanism.cast_to_float32()`, or a proven upper bound, rounded up; see
         `restart_sensitivity`.
         Released: all `rounds` noised sums. Composing the result once a round, or once a restart, would be wrong.
+        Arithmetic: without `grid`, noise is taken to be Gaussian with real values, which floating-point numbers are
+        not. With it, the release is the integers that are computed; what they cost is included: `grids.charge`.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -180,6 +214,8 @@ def guarantee(
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
         restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
 
     Example:
         >>> from tff_mf import MinSep, Tree
@@ -194,8 +230,25 @@ def guarantee(
     """
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     validation.one_of("adjacency", adjacency, ADJACENCIES)
+    if (grids.check(grid) is None) != (dimension is None):
+        raise InputValueError(
+            f"grid={grid!r} and dimension={dimension!r} must be given together: the charge of a grid depends on both."
+        )
     sens = released_sensitivity(mechanism, rounds, participation, restart_every=restart_every)
-    return Guarantee.of_gaussian(sens, sigma).under(adjacency)
+    if grid is None or dimension is None or sigma == 0:
+        return Guarantee.of_gaussian(sens, sigma).under(adjacency)
+    charge = grids.charge(
+        mechanism,
+        rounds,
+        participation.max_participations,
+        noise_multiplier=sigma,
+        grid=grid,
+        dimension=dimension,
+        restart_every=restart_every,
+    )
+    ideal = Guarantee.of_gaussian(sens + charge.sensitivity, sigma).under(adjacency)
+    # Once for each of the two data sets.
+    return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + _SLACK), tail=charge.tail)
 
 
 def released_sensitivity(
@@ -277,6 +330,7 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
         Adjacency: that of the guarantees, which must be the same.
         Released: all of the releases; each may be chosen adaptively. One client is assumed to be the worst case of
         every release, which is exact if all have the same worst pattern of rounds, and an upper bound otherwise.
+        Tails add up.
 
     Args:
         guarantees: At least one.
@@ -301,4 +355,5 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
         )
     mus = [each.mu for each in guarantees]
     total = mus[0] if len(mus) == 1 else math.hypot(*mus) * (1 + _SLACK)
-    return Guarantee(mu=total, adjacency=adjacencies[0])
+    tail = math.fsum(each.tail for each in guarantees)
+    return Guarantee(mu=total, adjacency=adjacencies[0], tail=min(1.0, tail * (1 + _SLACK)))

@@ -5,8 +5,8 @@ import types
 import tff_mf
 
 NAMES = """
-AmplifiedBands ArtifactError BLT Banded BandedInverse BandedPlusLowRank BandedToeplitz Dense FixedEpoch Guarantee
-Identity InputError LearningRates LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor
+AmplifiedBands ArtifactError BLT Banded BandedInverse BandedPlusLowRank BandedToeplitz Dense FixedEpoch Grid
+Guarantee Identity InputError LearningRates LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor
 Participation PrefixSum SearchStatus SensitivityResult SingleParticipation Tree Workload
 adaptive_clipping_guarantee amplified_bands amplified_dp_event amplified_epsilon
 calibrate_amplified_noise_multiplier calibrate_noise_multiplier compose_guarantees dp_event

@@ -19,25 +19,29 @@ def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tens
     one part of all rows after another.
 
     Args:
-        weights: float32 `[sums, len(rows)]`, of known shape.
-        rows: At least one, each float32 `[dimension]`, of known shape.
+        weights: `[sums, len(rows)]`, of known shape.
+        rows: At least one, each `[dimension]`, of known shape. They are cast to the type of the weights, part by part.
 
     Returns:
-        As many rows as `weights` has.
+        As many rows as `weights` has, in its type.
     """
     (dimension,), sums = rows[0].shape, weights.shape[0]
     size = max(_ALIGNED, min(_LARGEST_PART, _PART // len(rows) // _ALIGNED * _ALIGNED))
     if dimension <= size:
-        return tf.unstack(tf.matmul(weights, tf.stack(rows)), num=sums)
+        return tf.unstack(tf.matmul(weights, _stacked(rows, weights.dtype)), num=sums)
     count = -(-dimension // size)
 
     def one_part(index: tf.Tensor, parts: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
         begin = index * size
         end = tf.minimum(begin + size, dimension)
-        products = tf.unstack(tf.matmul(weights, tf.stack([row[begin:end] for row in rows])), num=sums)
+        products = tf.unstack(tf.matmul(weights, _stacked([row[begin:end] for row in rows], weights.dtype)), num=sums)
         return index + 1, [part.write(index, product) for part, product in zip(parts, products, strict=True)]
 
-    parts = [tf.TensorArray(tf.float32, count, infer_shape=False, element_shape=[None]) for _ in range(sums)]
+    parts = [tf.TensorArray(weights.dtype, count, infer_shape=False, element_shape=[None]) for _ in range(sums)]
     # Two: the rows of one part are stacked while those of another are multiplied.
     _, parts = tf.while_loop(lambda index, _: index < count, one_part, [tf.constant(0), parts], parallel_iterations=2)
     return [tf.ensure_shape(part.concat(), [dimension]) for part in parts]
+
+
+def _stacked(rows: Sequence[tf.Tensor], dtype: tf.DType) -> tf.Tensor:
+    return tf.stack([tf.cast(row, dtype) for row in rows])

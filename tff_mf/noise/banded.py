@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tff_mf.mechanisms import Banded
 from tff_mf.noise._banded import BandedRowsStream
-from tff_mf.noise._stream import NoiseState
+from tff_mf.noise._keyed import NoiseState
 
 
 class BandedStream(BandedRowsStream[Banded]):

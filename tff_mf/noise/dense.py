@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from tff_mf.errors import InputTypeError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise._stream import NoiseState, NoiseStream
+from tff_mf.noise._keyed import NoiseState
+from tff_mf.noise._stream import NoiseStream
 
 
 class DenseStream(NoiseStream[Mechanism]):

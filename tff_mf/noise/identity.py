@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import Identity
-from tff_mf.noise._stream import NoiseState, NoiseStream
+from tff_mf.noise._keyed import NoiseState
+from tff_mf.noise._stream import NoiseStream
 
 
 class IdentityStream(NoiseStream[Identity]):

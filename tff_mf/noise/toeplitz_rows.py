@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import ToeplitzMechanism
-from tff_mf.noise._stream import NoiseState, NoiseStream
+from tff_mf.noise._keyed import NoiseState
+from tff_mf.noise._stream import NoiseStream
 
 
 class ToeplitzRowsStream(NoiseStream[ToeplitzMechanism]):

@@ -5,8 +5,9 @@ import tensorflow as tf
 
 from tff_mf.mechanisms import Tree, tree_factors
 from tff_mf.noise import _counter
+from tff_mf.noise._keyed import NoiseState
 from tff_mf.noise._rows import weighted_sums
-from tff_mf.noise._stream import NoiseState, NoiseStream
+from tff_mf.noise._stream import NoiseStream
 
 
 class OnlineTreeStream(NoiseStream[Tree]):

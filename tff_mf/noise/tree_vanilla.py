@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from tff_mf.mechanisms import Tree
 from tff_mf.noise import _counter
-from tff_mf.noise._stream import NoiseState, NoiseStream
+from tff_mf.noise._keyed import NoiseState
+from tff_mf.noise._stream import NoiseStream
 
 
 class VanillaTreeStream(NoiseStream[Tree]):

@@ -1,0 +1,181 @@
+"""Normals whose error is proved, in TensorFlow: the bits of NumPy, and what an adversary learns from pairs."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+from tff_mf import normals  # noqa: E402
+from tff_mf.errors import InputValueError  # noqa: E402
+from tff_mf.noise import _normals, exact_normal, in_parts  # noqa: E402
+
+KEY = np.array([0x0123456789ABCDEF, -(2**62) - 12345], np.int64)
+STDDEV = np.float32(7.379)
+# ζ/g: cells of 5e-7 standard deviations, in which float32 normals leave gaps.
+CELLS = 2.0**18
+
+
+def drawn(key, dimension, **options):
+    return tf.function(lambda key: exact_normal(key, dimension), autograph=False, **options)(tf.constant(key)).numpy()
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(normals, "PART", 2**11)
+    monkeypatch.setattr(normals._philox, "PART", 2**11)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 2**11, 5 * 2**11 + 3])
+def test_tensorflow_and_numpy_give_the_same_bits(dimension, small_parts):
+    np.testing.assert_array_equal(drawn(KEY, dimension), normals.draw(KEY, dimension))
+
+
+@pytest.mark.long  # The test above has small parts.
+@pytest.mark.parametrize("dimension", [2**18, 2**18 + 1, 3_000_001])
+def test_parts_of_full_size_have_the_bits_of_numpy(dimension):
+    np.testing.assert_array_equal(drawn(KEY, dimension), normals.draw(KEY, dimension))
+
+
+def test_eager_execution_gives_the_same_bits():
+    np.testing.assert_array_equal(exact_normal(tf.constant(KEY), 10_000), normals.draw(KEY, 10_000))
+
+
+def test_the_graph_optimizer_changes_nothing():
+    expected = normals.draw(KEY, 10_000)
+    before = tf.config.optimizer.get_experimental_options()
+    try:
+        for options in ({"disable_meta_optimizer": True}, {"remapping": True, "constant_folding": True}):
+            tf.config.optimizer.set_experimental_options(options)
+            np.testing.assert_array_equal(drawn(KEY, 10_000), expected)
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **before})
+
+
+def test_a_key_that_is_a_constant_of_the_graph_changes_nothing():
+    found = tf.function(lambda: exact_normal(tf.constant(KEY), 1000), autograph=False)()
+    np.testing.assert_array_equal(found, normals.draw(KEY, 1000))
+
+
+def test_xla_refuses_the_sampler_and_changes_none_of_its_arithmetic():
+    """The number of values that no layer covers is known to no compiler."""
+    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)):
+        drawn(KEY, 10_000, jit_compile=True)
+    constants, words = _normals._Constants(normals.tables()), normals.words(KEY, 0, 14_000)
+    compiled = tf.function(lambda words: _normals._covered(words, constants)[0], jit_compile=True, autograph=False)
+    np.testing.assert_array_equal(compiled(tf.constant(words)), _normals._covered(tf.constant(words), constants)[0])
+    pieces = tf.function(
+        lambda words: _normals._of_pieces(words, constants, tf.constant(0)), jit_compile=True, autograph=False
+    )
+    expected = normals._arithmetic._of_pieces(words.reshape(7, -1), normals.tables(), 0)
+    np.testing.assert_array_equal(pieces(tf.constant(words.reshape(7, -1)))[0], expected[0])
+
+
+def test_the_words_are_those_of_tensorflow():
+    for key in (KEY, np.array([0, 0], np.int64), np.array([-1, 2**63 - 1], np.int64)):
+        words = tf.random.stateless_uniform([1001], key, minval=None, maxval=None, dtype=tf.int64, alg="philox")
+        np.testing.assert_array_equal(normals.words(key, 0, 1001), words)
+        generator = _normals._Generator(tf.constant(key))
+        for block in (7, 2**32 - 3, 6 << 61):
+            # The generator reads its counter as unsigned.
+            signed = np.array(block, np.uint64).view(np.int64)
+            np.testing.assert_array_equal(normals.words(key, block, 50), generator.words(signed, [50]))
+
+
+@pytest.mark.parametrize("level", range(normals.tables().levels))
+def test_every_level_gives_the_bits_of_numpy(level):
+    words = np.random.default_rng(level).integers(-(2**63), 2**63, (7, 2000))
+    words[0, :100] = 2**63 - 1
+    words[1:, 100:200] = -(2**63)
+    words[1:, 200:300] = 2**63 - 1
+    magnitudes, descends = normals._arithmetic._of_pieces(words, normals.tables(), level)
+    found = _normals._of_pieces(tf.constant(words), _normals._Constants(normals.tables()), tf.constant(level))
+    np.testing.assert_array_equal(found[0], magnitudes)
+    np.testing.assert_array_equal(found[1], descends)
+    assert descends[:100].all()
+
+
+def test_values_that_descend_are_drawn_again_from_the_next_level(monkeypatch):
+    """One in 10⁹: the tables of this test descend from the first level nearly always."""
+    table = normals.tables()
+    low = np.full_like(table.cumulative[0], -(2**63) + 2**60)
+    changed = normals.Tables(layers=table.layers, edges=table.edges, cumulative=(low, *table.cumulative[1:]))
+    for module in (normals, normals._arithmetic):
+        monkeypatch.setattr(module, "tables", lambda: changed)
+    found = drawn(KEY, 50_000)
+    np.testing.assert_array_equal(found, normals.draw(KEY, 50_000))
+    assert 100 < (np.abs(found) > 5.5).sum() < 500
+
+
+def test_parts_come_with_their_bounds(small_parts):
+    dimension = 3 * 2**11 + 5
+    whole, places = in_parts(
+        tf.constant(KEY),
+        dimension,
+        lambda part, begin, end: (tf.cast(part * 1024, tf.int64), tf.range(begin, end)),
+        [tf.int64, tf.int32],
+    )
+    np.testing.assert_array_equal(places, np.arange(dimension))
+    np.testing.assert_array_equal(whole, np.trunc(normals.draw(KEY, dimension) * 1024))
+
+
+def test_the_moments_of_a_million():
+    z = drawn(KEY, 2**20)
+    # Five standard errors: the variances are those of the normal's powers.
+    for power, mean, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs(np.mean(z**power) - mean) < 5 * np.sqrt(variance / 2**20)
+
+
+def float32_noise(pairs):
+    return (tf.random.stateless_normal([2 * pairs], KEY, alg="philox") * STDDEV).numpy().reshape(-1, 2)
+
+
+def update(pairs, norm):
+    direction = np.random.default_rng(1).normal(size=(pairs, 2))
+    # The victim's share of these coordinates in a model of four million.
+    return (norm * direction / 2000).astype(np.float32)
+
+
+def flagged_on_floats(noise, victim):
+    release = (noise + victim).astype(np.float64)
+    return 1 - normals.producible_pairs(release, release, stddev=STDDEV).mean()
+
+
+def flagged_on_the_grid(noise, victim):
+    """R(noise/g) and the victim's integers, as the boxes of noise that the sum leaves without a victim."""
+    release = np.floor(noise * CELLS + 0.5) + np.rint(victim * CELLS)
+    return 1 - normals.producible_pairs((release - 0.5) / CELLS, (release + 0.5) / CELLS, stddev=STDDEV).mean()
+
+
+def test_pairs_of_float32_normals_prove_membership():
+    noise = float32_noise(4_000)
+    assert flagged_on_floats(noise, np.float32(0)) == 0
+    for norm in (1.0, 0.1, 0.01):
+        assert flagged_on_floats(noise, update(4_000, norm)) > 0.9
+
+
+def test_rounding_float32_normals_to_a_grid_leaves_the_proof():
+    noise = float32_noise(4_000).astype(np.float64)
+    assert flagged_on_the_grid(noise, np.zeros(2)) == 0
+    assert flagged_on_the_grid(noise, update(4_000, 1.0)) > 0.05
+
+
+def check_blind(pairs):
+    noise = drawn(KEY, 2 * pairs).reshape(-1, 2) * float(STDDEV)
+    without = flagged_on_the_grid(noise, np.zeros(2))
+    assert without > 0.05
+    for norm in (1.0, 0.1, 0.001):
+        # Four standard errors of a difference of shares near a tenth.
+        assert abs(flagged_on_the_grid(noise, update(pairs, norm)) - without) < 4 * np.sqrt(0.18 / pairs)
+
+
+def test_pairs_of_exact_normals_prove_nothing():
+    check_blind(6_000)
+
+
+@pytest.mark.long  # The test above has fewer pairs.
+def test_many_pairs_of_exact_normals_prove_nothing():
+    check_blind(100_000)
+
+
+def test_boxes_that_are_too_wide_are_refused():
+    with pytest.raises(InputValueError, match="at most"):
+        normals.producible_pairs(np.zeros([1, 2]), np.ones([1, 2]), stddev=1.0)

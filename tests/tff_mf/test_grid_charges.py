@@ -1,0 +1,127 @@
+"""What noise on a grid costs in the guarantee."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import tff_mf
+from tff_mf import gaussian, grids
+from tff_mf.errors import InputTypeError, InputValueError
+
+GRID = tff_mf.Grid(bits=16, max_clients=6500)
+SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=4)
+LSTM = 4_050_748
+
+
+@pytest.mark.parametrize("eta", [1e-9, 1e-4, 0.1, 1.0, 3.0, 10.0])
+def test_pure_privacy_is_gaussian_privacy(eta):
+    """The trade-off function of (η, 0)-DP is above that of √(π/2)·η, which no smaller constant gives for small η."""
+    alpha = np.linspace(0, 1, 2001)[1:-1]
+    pure = np.maximum(0, np.maximum(1 - np.exp(eta) * alpha, np.exp(-eta) * (1 - alpha)))
+
+    def gdp(mu):
+        return scipy.stats.norm.cdf(scipy.stats.norm.isf(alpha) - mu)
+
+    assert np.all(gdp(math.sqrt(math.pi / 2) * eta) <= pure + 1e-15)
+    if 1e-4 <= eta <= 0.1:
+        assert not np.all(gdp(0.99 * math.sqrt(math.pi / 2) * eta) <= pure + 1e-15)
+
+
+def test_a_grid_adds_the_charge_of_both_data_sets(make_mechanism):
+    mechanism = make_mechanism(40)
+    arguments = {"noise_multiplier": 3.0, "grid": GRID, "dimension": 10**6}
+    charge = grids.charge(mechanism, 40, 4, **arguments)
+    for adjacency, factor in (("zero-out", 1), ("replace-one", 2)):
+        plain = tff_mf.guarantee(mechanism, 40, SCHEMA, noise_multiplier=3.0, adjacency=adjacency)
+        charged = tff_mf.guarantee(mechanism, 40, SCHEMA, **arguments, adjacency=adjacency)
+        expected = plain.mu + factor * charge.sensitivity / 3.0 + 2 * charge.mu
+        assert charged.mu == pytest.approx(expected, rel=1e-9)
+        assert charged.mu >= expected
+        assert charged.tail == charge.tail <= 1e-24
+        assert charged.adjacency == adjacency
+    assert 0 < charge.mu < 0.01
+    assert 0 <= charge.sensitivity < 1e-3
+
+
+def test_the_charge_of_the_papers_model():
+    blt = tff_mf.BLT.production("b400")
+    charges = {
+        bits: grids.charge(
+            blt, 2052, 6, noise_multiplier=7.379, grid=tff_mf.Grid(bits=bits, max_clients=100), dimension=LSTM
+        )
+        for bits in (16, 20)
+    }
+    assert charges[16].mu == pytest.approx(6.9e-4, rel=0.05)
+    assert charges[20].mu == pytest.approx(16 * charges[16].mu, rel=0.02)
+    root, deviation = math.sqrt(2052 * LSTM), 7.379 * 2**16
+    parts = root * (charges[16].error / deviation + math.sqrt(math.pi / 2) * charges[16].log_ratio)
+    assert charges[16].mu == pytest.approx(parts, rel=2e-3)
+
+
+def test_without_a_grid_nothing_changes():
+    guarantee = tff_mf.guarantee(tff_mf.BLT.production("b400"), 40, SCHEMA, noise_multiplier=3.0)
+    assert guarantee.tail == 0
+    assert guarantee.epsilon(1e-6) == gaussian.epsilon_from_delta(1e-6, guarantee.mu)
+    assert guarantee.delta(1.0) == gaussian.delta_from_epsilon(1.0, guarantee.mu)
+
+
+def test_restarts_bound_the_rounds_of_a_stream():
+    unstable = tff_mf.BandedToeplitz(column=[1.0, -1.5])
+    arguments = {"noise_multiplier": 1.0, "grid": GRID, "dimension": 10}
+    with pytest.raises(InputValueError, match="restart the noise earlier"):
+        tff_mf.guarantee(unstable, 80, SCHEMA, **arguments)
+    assert tff_mf.guarantee(unstable, 80, SCHEMA, **arguments, restart_every=20).mu < math.inf
+
+
+def test_a_tail_enters_delta():
+    """Both data sets: δ grows by (1 + e^ε)·tail, and ε is the inverse."""
+    plain = tff_mf.Guarantee(mu=0.5)
+    tailed = dataclasses.replace(plain, tail=1e-9)
+    for epsilon in (0.0, 0.5, 2.0, 5.0):
+        expected = plain.delta(epsilon) + (1 + math.exp(epsilon)) * 1e-9
+        assert tailed.delta(epsilon) == pytest.approx(expected, rel=1e-9)
+        assert tailed.delta(epsilon) >= expected
+    for delta in (1e-3, 1e-6):
+        for method in ("epsilon", "epsilon_by_pld", "epsilon_from_zcdp"):
+            with_tail, without = getattr(tailed, method)(delta), getattr(plain, method)(delta)
+            assert without < with_tail < 1.2 * without
+        assert tailed.delta(tailed.epsilon(delta)) <= delta
+    assert tailed.epsilon(1e-9) == math.inf
+    assert tailed.delta(1e4) == 1.0
+
+
+def test_tails_add_up():
+    tailed = tff_mf.Guarantee(mu=3.0, tail=1e-12)
+    composed = tff_mf.compose_guarantees(tailed, tff_mf.Guarantee(mu=4.0, tail=2e-12), tff_mf.Guarantee(mu=0.0))
+    assert composed.tail == pytest.approx(3e-12, rel=1e-12)
+    assert composed.tail >= 3e-12
+    assert tailed.replace_one().tail == tailed.tail
+
+
+def test_an_event_leaves_out_only_a_negligible_tail():
+    assert tff_mf.Guarantee(mu=1.0, tail=1e-24).dp_event() == tff_mf.Guarantee(mu=1.0).dp_event()
+    with pytest.raises(InputValueError, match="tail=1e-12"):
+        tff_mf.Guarantee(mu=1.0, tail=1e-12).dp_event()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"grid": GRID}, InputValueError),
+        ({"dimension": 10}, InputValueError),
+        ({"grid": 16, "dimension": 10}, InputTypeError),
+        ({"grid": GRID, "dimension": 0}, InputValueError),
+    ],
+)
+def test_wrong_arguments(arguments, error):
+    with pytest.raises(error):
+        tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, noise_multiplier=1.0, **arguments)
+
+
+@pytest.mark.parametrize("tail", [-1e-9, 1.5, math.nan])
+def test_wrong_tails(tail):
+    with pytest.raises(InputValueError, match="tail"):
+        tff_mf.Guarantee(mu=1.0, tail=tail)

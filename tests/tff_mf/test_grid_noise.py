@@ -1,0 +1,290 @@
+"""Noise on a grid: streams against exact integers and fractions, and sums as functions of Cx + z."""
+
+import copy
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tff_mf import grids, normals
+
+tf = pytest.importorskip("tensorflow")
+from tff_mf.errors import InputTypeError, InputValueError  # noqa: E402
+from tff_mf.noise import _grid, build_stream, exact_normal, grid_rows  # noqa: E402
+
+from .test_noise import plausible  # noqa: E402
+from .test_registry import geometric, registered_for_one_test  # noqa: E402, F401
+
+GRID = tff_mf.Grid(bits=16, max_clients=100)
+BLT = tff_mf.BLT.production("b400")
+
+
+FEW = {
+    "blt": lambda rounds: BLT,
+    "toeplitz": lambda rounds: tff_mf.BandedToeplitz.square_root(29),
+    "inverse": lambda rounds: tff_mf.BandedInverse.square_root(3),
+    "full": tff_mf.Tree,
+}
+
+
+def streamed(mechanism, *, dimension=5, stddev=3.0, grid=GRID, **arguments):
+    return build_stream(mechanism, dimension=dimension, stddev=stddev, grid=grid, **arguments)
+
+
+def rows_of(stream, rounds):
+    step, state, rows = tf.function(stream.next, reduce_retracing=True), stream.init(), []
+    for _ in range(rounds):
+        row, state = step(state)
+        rows.append(row.numpy())
+    return np.stack(rows), state
+
+
+def rounded(stream, products):
+    """The integers n of a stream for given s_t·z_t, float64 [rounds, dimension], in one graph."""
+
+    @tf.function(reduce_retracing=True)
+    def all_rounds(products):
+        def one(state, product):
+            row, rows = stream._rounded(product, state)
+            return state._replace(round=state.round + 1, rows=rows), row
+
+        state, out = stream.init(), tf.TensorArray(tf.float64, len(products), element_shape=[stream.dimension])
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)._replace(keys=tf.TensorShape([None, 2]))
+
+        def body(index, state, out):
+            state, row = one(state, products[index])
+            return index + 1, state, out.write(index, row)
+
+        loop = [tf.zeros([], tf.int32), state, out]
+        invariants = [tf.TensorShape([]), shapes, tf.TensorShape(None)]
+        return tf.while_loop(lambda index, *_: index < len(products), body, loop, shape_invariants=invariants)[
+            2
+        ].stack()
+
+    return all_rounds(tf.constant(products)).numpy()
+
+
+def exact_scales(mechanism, rounds):
+    return 1 / np.diagonal(mechanism.cast_to_float32().encoder(rounds))
+
+
+def couplings(stream, rounds):
+    """K: C below its diagonal, each row divided by its diagonal entry; with the rounded coefficients of the stream."""
+    encoder = stream.mechanism.encoder(rounds)
+    below = np.tril(encoder, -1) / np.diagonal(encoder)[:, np.newaxis]
+    if isinstance(stream, grid_rows.RowsGridStream):
+        below = np.rint(np.ldexp(below, stream._recursion.coefficient_bits))
+        below = np.ldexp(below, -stream._recursion.coefficient_bits)
+    return below
+
+
+def test_a_stream_is_the_recursion_in_exact_fractions(make_mechanism):
+    """Up to e: the distance of s_t·z_t − Σ K n from the boundaries of the cell that the stream chose."""
+    rounds = 16
+    mechanism = make_mechanism(rounds)
+    stream = streamed(mechanism, dimension=3)
+    rows, state = rows_of(stream, rounds)
+    assert np.array_equal(rows, np.floor(rows))
+    assert np.abs(rows).max() <= stream._recursion.largest
+    scales = exact_scales(mechanism, rounds) * 3.0 * 2**16
+    drawn = np.stack([exact_normal(key, 3).numpy() for key in state.past_keys])
+    below = couplings(stream, rounds)
+    # What the oracle itself rounds: the product with z, and K in float64.
+    allowed = stream._recursion.error(rounds) + 1e-7
+    for t in range(rounds):
+        for j in range(3):
+            past = sum((Fraction(below[t, i]) * int(rows[i, j]) for i in range(t)), Fraction(0))
+            value = Fraction(drawn[t, j]) * Fraction(scales[t]) - past
+            assert -0.5 - allowed <= float(value - int(rows[t, j])) <= 0.5 + allowed
+
+
+def shifted(stream, rounds, *, seed=0, lattice=2.0**-10):
+    """Returns n of z, and y − x′ of the z′ for which W = Cx + z is the same, in units of the grid: integers x."""
+    generator = np.random.default_rng(seed)
+    products = np.rint(generator.normal(size=(rounds, stream.dimension)) * 2e5 / lattice) * lattice
+    data = np.zeros((rounds, stream.dimension))
+    # A client of the clip norm in some rounds: others' data is the same in both.
+    data[rng_rounds(generator, rounds)] = generator.integers(-4000, 4000, size=stream.dimension)
+    below = couplings(stream, rounds)
+    moved = products + data + below @ data
+    return rounded(stream, products), rounded(stream, moved) - data
+
+
+def rng_rounds(generator, rounds):
+    return generator.choice(rounds, size=max(1, rounds // 50), replace=False)
+
+
+EXACT = {
+    "vanilla": lambda rounds: tff_mf.Tree(rounds, variant="vanilla"),
+    "blt of sums": lambda rounds: tff_mf.BLT(theta=[1.0], omega=[0.25]),
+    "dyadic toeplitz": lambda rounds: tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.375, 0.25]),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_equal_releases_give_equal_sums_bit_for_bit(name):
+    rounds = 2000
+    first, second = shifted(streamed(EXACT[name](rounds), dimension=4), rounds)
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("make_mechanism", [FEW["blt"], FEW["full"]], ids=["blt", "full"])
+def test_equal_releases_give_equal_sums_up_to_the_error(make_mechanism):
+    """W is the same up to the rounding of Cx in this test, so that sums differ where a cell ends within that: rarely.
+
+    n then is another integer, by one, and later rounds follow: their differences are those of past n.
+    """
+    rounds = 40
+    stream = streamed(make_mechanism(rounds), dimension=2000)
+    first, second = shifted(stream, rounds)
+    assert np.mean(first != second) < 1e-3
+
+
+def test_rounding_after_a_recursion_in_floats_depends_on_more_than_the_release():
+    rounds = 60
+    stream = streamed(BLT, dimension=50)
+    generator = np.random.default_rng(0)
+    products, data = generator.normal(size=(rounds, 50)) * 2e7, np.zeros((rounds, 50))
+    data[5] = generator.integers(-4000, 4000, size=50)
+    moved = products + data + couplings(stream, rounds) @ data
+    inverse = BLT.cast_to_float32().inverse(rounds).astype(np.float32)
+    first, second = (np.rint((inverse @ z.astype(np.float32)).astype(np.float64)) for z in (products, moved))
+    assert np.mean(first != second - data) > 0.05
+
+
+@pytest.mark.parametrize("fault", ["round", "noise in the past"])
+def test_the_shift_test_finds_faults(monkeypatch, fault):
+    """Half to even does not commute with shifts by odd integers; nor does an L that has seen z."""
+    stream = streamed(tff_mf.BandedToeplitz(column=[1.0, 0.5]), dimension=50)
+    if fault == "round":
+        monkeypatch.setattr(_grid.tf, "floor", lambda value: tf.round(value - 0.5))
+    else:
+        past = type(stream).past
+
+        def sees_noise(self, state):
+            value, computed = past(self, state)
+            return value + tf.math.abs(products[state.round]) * 2.0**-6, computed
+
+        products = tf.constant(np.random.default_rng(0).normal(size=(60, 50)) * 2e5)
+        changed = type("Changed", (type(stream),), {"past": sees_noise})
+        # The second run sees another z.
+        stream = copy.copy(stream)
+        stream.__class__ = changed
+        first, data = rounded(stream, products.numpy()), np.zeros((60, 50))
+        data[5] = 3001
+        products = tf.constant(products.numpy() + data + couplings(stream, 60) @ data)
+        assert not np.array_equal(first, rounded(stream, products.numpy()) - data)
+        return
+    # Sums with one half behind the point are frequent on this lattice.
+    first, second = shifted(stream, 60, lattice=0.5)
+    assert not np.array_equal(first, second)
+
+
+def test_numpy_gives_the_same_bits():
+    """A BLT, whose buffers are float64: one operation after another."""
+    blt = BLT.cast_to_float32()
+    stream = streamed(BLT, dimension=7)
+    rows, state = rows_of(stream, 100)
+    buffers = [np.zeros(7) for _ in blt.theta]
+    for row, key in zip(rows, state.past_keys.numpy(), strict=True):
+        terms = [weight * buffer for weight, buffer in zip(blt.omega, buffers, strict=True)]
+        past = terms[0]
+        for term in terms[1:]:
+            past = past + term
+        integers = np.floor(normals.draw(key, 7) * (3.0 * 2**16) - (past - 0.5))
+        np.testing.assert_array_equal(integers, row)
+        buffers = [decay * buffer + integers for decay, buffer in zip(blt.theta, buffers, strict=True)]
+
+
+# The oracle of exact fractions is stricter, and the normals have tests of their own.
+@pytest.mark.long
+def test_covariance_over_streams(make_mechanism):
+    rounds = 12
+    mechanism = make_mechanism(rounds)
+    noise, _ = rows_of(streamed(mechanism, dimension=4096, stddev=1.7), rounds)
+    white = noise.T @ mechanism.encoder(rounds).T / (1.7 * 2**16)
+    assert plausible(white, 1.0)
+    assert not plausible(white, 1.1)
+    assert not plausible(white, 0.9)
+
+
+@pytest.mark.parametrize("make_mechanism", FEW.values(), ids=FEW)
+def test_a_replay_has_the_same_bits_and_a_state_never_repeats(make_mechanism):
+    mechanism = make_mechanism(13)
+    stream = streamed(mechanism, dimension=3)
+    rows, state = rows_of(stream, 12)
+    again = stream.replay(state.past_keys)
+    for one, other in zip(state.rows, again.rows, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    repeated, _ = rows_of(stream.repeating(state.past_keys.numpy()), 12)
+    np.testing.assert_array_equal(repeated, rows)
+    step = tf.function(stream.next)
+    assert not np.array_equal(step(state)[0].numpy(), step(state)[0].numpy())
+
+
+def test_the_round_after_the_last_one_is_refused():
+    stream = streamed(tff_mf.Tree(3), dimension=2)
+    _, state = rows_of(stream, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="3 rounds"):
+        stream.next(state)
+
+
+def test_a_state_of_another_grid_is_refused():
+    state = streamed(BLT).init()
+    for other in (tff_mf.Grid(bits=17, max_clients=100), tff_mf.Grid(bits=16, max_clients=101)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="other noise"):
+            streamed(BLT, grid=other).next(state)
+    assert build_stream(BLT, dimension=5, stddev=3.0).fingerprint != streamed(BLT).fingerprint
+
+
+def test_a_refused_round_is_nan_where_assertions_are_stripped(monkeypatch):
+    stream = streamed(BLT)
+    state = streamed(BLT, stddev=4.0).init()
+    monkeypatch.setattr(tf.debugging, "assert_equal", lambda *_, **__: None)
+    row, _ = stream.next(state)
+    assert np.all(np.isnan(row.numpy()))
+
+
+@pytest.mark.parametrize("make_mechanism", [FEW["blt"]], ids=["blt"])
+def test_no_noise_is_zero(make_mechanism):
+    rows, _ = rows_of(streamed(make_mechanism(5), stddev=0.0), 5)
+    assert not rows.any()
+
+
+def test_kinds_from_outside_take_no_grid():
+    mechanism = geometric()
+    with pytest.raises(InputTypeError, match="grid=None"):
+        streamed(mechanism)
+    with pytest.raises(InputTypeError, match="grid=None"):
+        grids.charge(mechanism, 10, 1, noise_multiplier=1.0, grid=GRID, dimension=10)
+
+
+def test_a_dense_mechanism_is_for_small_models():
+    dense = tff_mf.Dense(matrix=np.eye(40))
+    with pytest.raises(InputValueError, match="dimension=10000000 is refused"):
+        streamed(dense, dimension=10**7)
+
+
+def test_an_unstable_mechanism_ends_before_its_integers_are_inexact():
+    stream = streamed(tff_mf.BandedToeplitz(column=[1.0, -1.5]), dimension=2)
+    last = stream._recursion.rounds
+    assert last < 60
+    rows, state = rows_of(stream, last)
+    assert np.abs(rows).max() <= stream._recursion.largest <= 2**52
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all of them have run"):
+        stream.next(state)
+
+
+# A wrong scale fails the oracle of exact fractions as well.
+@pytest.mark.long
+def test_scales_are_rounded_up(make_mechanism):
+    mechanism = make_mechanism(20)
+    stream = streamed(mechanism)
+    for t in range(20):
+        state = stream.init()._replace(round=tf.constant(t, tf.int64))
+        scale = float(stream.relative_scale(state))
+        exact = exact_scales(mechanism, 20)[t]
+        assert exact * (1 - 1e-15) <= scale <= exact * (1 + 1e-12)
+        assert math.isclose(scale, exact, rel_tol=1e-12)

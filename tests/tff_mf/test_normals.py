@@ -1,0 +1,307 @@
+"""The tables, arithmetic and bound of the normals whose error is proved, against exact probabilities."""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+import subprocess
+import sys
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpmath import mpf
+
+from tff_mf import normals
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.normals import _error
+
+from . import normal_law
+
+TABLE = normals.tables()
+LEVEL_ENDS = [end for end, _ in _error._DENSITY_ERRORS]
+
+
+def damaged(level, item, by):
+    """Tables in which `by` units of probability moved from one item to the one after it."""
+    sums = TABLE.cumulative[level].copy()
+    sums[item] -= by
+    return dataclasses.replace(TABLE, cumulative=(*TABLE.cumulative[:level], sums, *TABLE.cumulative[level + 1 :]))
+
+
+def with_layer(place, by):
+    """Tables with one layer, and the edge that belongs to it, moved."""
+    layers, edges = TABLE.layers.copy(), TABLE.edges[0].copy()
+    edges[edges == layers[place]] += by
+    layers[place] += by
+    return dataclasses.replace(TABLE, layers=layers, edges=(edges, *TABLE.edges[1:]))
+
+
+def is_proved(table, levels=None):
+    errors = normal_law.density_errors(table, levels)
+    bounds = [error for _, error in _error._DENSITY_ERRORS]
+    return all(
+        error <= bounds[level] * mpf(2) ** -40
+        for level, error in zip(levels or range(table.levels), errors, strict=True)
+    )
+
+
+def test_tables_have_the_form_that_the_proof_assumes():
+    assert [edges[-1] / normal_law.GRID for edges in TABLE.edges] == LEVEL_ENDS
+    assert [edges[0] for edges in TABLE.edges[1:]] == [edges[-1] for edges in TABLE.edges[:-1]]
+    assert TABLE.edges[0][0] == 0
+    for level, (edges, cumulative) in enumerate(zip(TABLE.edges, TABLE.cumulative, strict=True)):
+        assert len(cumulative) == 6 * (len(edges) - 1)
+        lengths = np.diff(edges)
+        # The product with 48 bits must fit into 63, and a step of 2⁻⁴⁸ of a piece must not exceed 2⁻⁵³.
+        assert lengths.min() > 0
+        assert lengths.max() < 2**15
+        assert min(TABLE.masses(level)) >= 0
+        assert sum(TABLE.masses(level)) == 2**64
+    assert np.all(np.diff(TABLE.layers.astype(np.int64)) < 0)
+    assert TABLE.layers[0] < 4 * normal_law.GRID
+    assert set(TABLE.layers.tolist()) <= set(TABLE.edges[0].tolist())
+    # All scales are exact, so that a product is rounded once.
+    assert [int(scale * 2.0**83) for scale in TABLE.scales] == [*TABLE.layers.tolist(), 0, 0, 0]
+
+
+@pytest.mark.long  # Nothing is assumed of the script: the tests of the tables are what proves them.
+def test_the_script_makes_these_tables(tmp_path):
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "normal_tables.py"
+    subprocess.run([sys.executable, script, "--out", tmp_path / "again.npz"], check=True, capture_output=True)
+    shipped = pathlib.Path(normals.__file__).with_name("tables.npz")
+    with np.load(tmp_path / "again.npz") as again, np.load(shipped) as found:
+        assert again.files == found.files
+        for name in found.files:
+            np.testing.assert_array_equal(again[name], found[name])
+
+
+@pytest.mark.once
+def test_the_density_of_every_piece_is_proved():
+    assert is_proved(TABLE)
+
+
+def test_the_probability_beyond_the_last_level():
+    with mpmath.workdps(40):
+        beyond = mpmath.erfc(mpf(LEVEL_ENDS[-1]) / mpmath.sqrt(2))
+        assert abs(normal_law.total(TABLE, TABLE.levels) / beyond - 1) < mpf(2) ** -40
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("table", "level"),
+    [
+        (damaged(0, 200, 2**32), 0),
+        (damaged(2, 500, 2**22), 2),
+        (with_layer(100, 1), 0),
+        (dataclasses.replace(TABLE, layers=np.delete(TABLE.layers, 7)), 0),
+    ],
+)
+def test_tables_with_one_damaged_number_are_not_proved(table, level):
+    try:
+        proved = is_proved(table, [level])
+    except normal_law.BrokenTablesError:
+        proved = False
+    assert not proved
+
+
+def density(x, table=TABLE):
+    """Density of |z| by the tables, in float64."""
+    found = np.empty_like(x)
+    for level, edges in enumerate(table.edges):
+        inside = (x * normal_law.GRID >= edges[0]) & (x * normal_law.GRID < edges[-1])
+        points = np.array([[float(p) for p in row] for _, _, row in normal_law.control_points(table, level)])
+        piece = np.searchsorted(edges, x[inside] * normal_law.GRID, side="right") - 1
+        t = (x[inside] * normal_law.GRID - edges[piece]) / np.diff(edges)[piece]
+        found[inside] = sum(math.comb(5, k) * t**k * (1 - t) ** (5 - k) * points[piece, k] for k in range(6))
+    return found
+
+
+def cell_errors(table, cells, width):
+    """log(P̂/P) for cells of random places and shifts, in both tails, from the continuous law of the tables."""
+    begin = np.random.default_rng(5).uniform(-13, 13 - width, cells)
+    nodes, weights = np.polynomial.legendre.leggauss(3)
+    total, normal = np.zeros(cells), np.zeros(cells)
+    # Cells in which a piece ends are divided there.
+    edges = np.unique(np.concatenate([np.concatenate([edges, -edges]) for edges in table.edges])) / normal_law.GRID
+    cut = edges[np.minimum(np.searchsorted(edges, begin, side="right"), len(edges) - 1)]
+    cut = np.minimum(cut, begin + width)
+    for left, right in ((begin, cut), (cut, begin + width)):
+        for node, weight in zip(nodes, weights, strict=True):
+            at = (left + right) / 2 + (right - left) / 2 * node
+            total += weight * (right - left) * density(np.abs(at), table)
+            normal += weight * (right - left) * math.sqrt(2 / math.pi) * np.exp(-at * at / 2)
+    return begin, np.log(total / normal)
+
+
+@pytest.mark.once
+def test_a_million_cells_have_the_probabilities_of_a_normal():
+    begin, errors = cell_errors(TABLE, 10**6, 2.0**-12)
+    bound = np.select([np.abs(begin) < 5.4, np.abs(begin) < 10.9], [2.0, 8.0], 16.0) * 2.0**-40
+    # Squares of places up to 13 round to 2⁻⁴⁵.
+    assert np.all(np.abs(errors) <= bound + 2.0**-44)
+    assert (begin < -8).sum() > 10**5
+    assert (begin > 8).sum() > 10**5
+
+
+@pytest.mark.once
+def test_the_cells_of_a_damaged_table_have_other_probabilities():
+    begin, errors = cell_errors(with_layer(100, 1), 5_000, 2.0**-12)
+    assert np.abs(errors[np.abs(begin) < 3]).max() > 2.0**-36
+
+
+def rounded(s, shift, below):
+    return lambda z: np.floor((s * z - shift) + 0.5) >= below
+
+
+def exact_cell(s, shift, k, table=TABLE):
+    """The exact probability of R(s·z − L) = k in float64, and that of a real normal."""
+    probability = normal_law.below(table, rounded(s, shift, k + 1)) - normal_law.below(table, rounded(s, shift, k))
+    low, high = ((mpf(shift) + k + offset) / mpf(s) / mpmath.sqrt(2) for offset in (mpf(-0.5), mpf(0.5)))
+    if low < 0:
+        low, high = -high, -low
+    return probability, (mpmath.erfc(low) - mpmath.erfc(high)) / 2
+
+
+def check_cell(s, shift, z):
+    k = round(s * z - shift)
+    with mpmath.workdps(60):
+        computed, real = exact_cell(s, shift, k)
+        # The difference with L, and the sum with ½, round |v| ≤ |k| + 1.
+        error = normals.rounding_error(
+            cell=1 / s,
+            limit=min(13.25, (abs(k + shift) + 2) / s),
+            later=2.0**-52 * (abs(k) + 2) / s,
+            later_relative=2.0**-53,
+        )
+        assert abs(mpmath.log(computed / real)) <= error.log_ratio
+
+
+CELLS = {
+    "s": st.floats(2.0**14 / 10, 2.0**22 * 100),
+    "shift": st.floats(-1e6, 1e6),
+    "z": st.one_of(st.floats(-13, 13), st.floats(-3.9, 3.9)),
+}
+
+
+@pytest.mark.once
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(**CELLS)
+def test_cells_of_the_computed_integers_have_exactly_the_proved_probabilities(s, shift, z):
+    check_cell(s, shift, z)
+
+
+@pytest.mark.long  # CI runs 15 of them.
+@settings(max_examples=1000, deadline=None)
+@given(**CELLS)
+def test_many_cells_of_the_computed_integers(s, shift, z):
+    check_cell(s, shift, z)
+
+
+def test_exact_probabilities_sum_to_one_and_are_symmetric():
+    with mpmath.workdps(60):
+        half = normal_law.below(TABLE, lambda z: z >= 1.0)
+        assert normal_law.below(TABLE, lambda z: z > 20.0) == 1
+        assert abs(half + normal_law.below(TABLE, lambda z: z > -1.0) - 1) < mpf(2) ** -50
+
+
+WORDS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), -1, 0, 1, 2**62 - 1, 2**62 + 512, 2**63 - 1])
+)
+
+
+@pytest.mark.once
+@settings(max_examples=60, deadline=None)
+@given(word=WORDS, more=st.lists(WORDS, min_size=7, max_size=7))
+def test_computed_positions_are_within_the_bound_of_the_proof(word, more):
+    found = normals.from_words(np.array([word]), lambda _, count: np.array(more).reshape(7, count))[0]
+    exact = mpmath.MPContext()
+    exact.prec = 300
+    layer, step = word % 512, word // 512
+    if layer < len(TABLE.layers):
+        width = exact.mpf(int(TABLE.layers[layer])) / normal_law.GRID
+        ends = [width * (step + end) / 2**54 for end in (0, 1)]
+    else:
+        item = next((i for i, sum_ in enumerate(TABLE.cumulative[0].tolist()) if sum_ > more[0]), None)
+        if item is None:
+            return
+        left, right = (exact.mpf(int(edge)) / normal_law.GRID for edge in TABLE.edges[0][item // 6 : item // 6 + 2])
+        statistic = (sorted(more[1:])[item % 6] + 2**63) // 2**16
+        sign = -1 if word < 0 else 1
+        ends = [sign * (left + (right - left) * (statistic + end) / 2**48) for end in (0, 1)]
+    for end in ends:
+        assert abs(exact.mpf(float(found)) - end) <= (4 + abs(end)) / 2**53
+
+
+def test_a_value_that_descends_at_every_level_is_the_end_of_the_last():
+    last = np.full([7, 2], 2**63 - 1)
+    assert normals.from_words(np.array([511, 511 - 2**63]), lambda *_: last).tolist() == [
+        LEVEL_ENDS[-1],
+        -LEVEL_ENDS[-1],
+    ]
+
+
+def test_levels_get_words_of_their_own(monkeypatch):
+    """Joint law: no two of the values are computed from the same output of the generator."""
+    used = []
+    monkeypatch.setattr(normals._philox, "PART", 2**10)
+
+    def recorded(key, block, count):
+        used.append((block, block + -(-count // 2)))
+        found = np.random.default_rng(block).integers(-(2**63), 2**63, count)
+        # Every value passes through all levels but the last.
+        found[: count // 7] = 2**63 - 1
+        return found
+
+    monkeypatch.setattr(normals._philox, "words", recorded)
+    normals.draw(np.array([1, 2]), 5_000)
+    assert len(used) > 5 * 3
+    assert max(end for _, end in used) < 2**64
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(sorted(used)))
+
+
+def test_coordinates_drawn_together_are_independent():
+    place = np.searchsorted([-1.5, -1, -0.6, -0.3, 0, 0.3, 0.6, 1, 1.5], normals.draw(np.array([3, 4]), 2**18))
+    for distance in (1, 2, 3):
+        counts = np.bincount(place[:-distance] * 10 + place[distance:], minlength=100).reshape(10, 10)
+        single = counts.sum(axis=1)
+        expected = np.outer(single, counts.sum(axis=0)) / counts.sum()
+        # χ² of 81 degrees of freedom: beyond 145 with probability 2e-5.
+        assert np.sum((counts - expected) ** 2 / expected) < 145
+
+
+def test_the_error_of_the_default_grid():
+    error = normals.rounding_error(
+        cell=1 / (7.379 * 2**16), values=2052 * 4_050_748, later_relative=2.0**-52, later=2.0**-52
+    )
+    assert error.limit < 12
+    assert error.tail * 2052 * 4_050_748 <= 1e-20
+    assert error.log_ratio < 5e-9
+
+
+def test_the_error_grows_with_what_makes_it_worse():
+    base = {"cell": 1e-6, "limit": 8.0}
+    error = normals.rounding_error(**base)
+    for change in ({"cell": 1e-7}, {"limit": 9.0}, {"later": 1e-15}, {"later_relative": 1e-15}):
+        assert normals.rounding_error(**{**base, **change}).log_ratio > error.log_ratio
+    # A long cell is a union of short ones, and never worse.
+    assert normals.rounding_error(cell=1.0, limit=8.0).log_ratio < 4e-11
+    assert normals.rounding_error(cell=1.0, limit=8.0).tail == pytest.approx(math.erfc(7 / math.sqrt(2)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cell": 0.0}, InputValueError, "cell"),
+        ({"cell": "wide"}, InputTypeError, "cell"),
+        ({"cell": 1e-17}, InputValueError, "too narrow"),
+        ({"cell": 1e-6, "limit": 14.0}, InputValueError, "at most 13.25"),
+        ({"cell": 1e-6, "delta_tail": 1e-60}, InputValueError, "too small"),
+        ({"cell": 1e-6, "values": 0}, InputValueError, "values"),
+    ],
+)
+def test_bad_arguments_of_the_error_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        normals.rounding_error(**arguments)

@@ -1,0 +1,11 @@
+"""Sums and noise in integers: the grid, the recursion of each mechanism on it, and what it costs in the guarantee."""
+
+from tff_mf.grids._charge import GridCharge as GridCharge
+from tff_mf.grids._charge import charge as charge
+from tff_mf.grids._grid import Grid as Grid
+from tff_mf.grids._grid import check as check
+from tff_mf.grids._recursion import Recursion as Recursion
+from tff_mf.grids._recursions import recursion as recursion
+from tff_mf.grids._rows import RowsRecursion as RowsRecursion
+from tff_mf.grids._sampler import LARGEST_NORMAL as LARGEST_NORMAL
+from tff_mf.grids._sampler import sampler as sampler

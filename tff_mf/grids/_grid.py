@@ -1,0 +1,114 @@
+"""`Grid`: the integers on which updates are summed and noised, so that the guarantee is about released numbers."""
+
+import dataclasses
+from typing import Self
+
+from tff_mf import validation
+from tff_mf.errors import InputValueError
+
+# With fewer bits, rounding moves an update by a noticeable part of the clip norm; with more, squared norms of integers
+# are not exact in float64.
+FEWEST_BITS, MOST_BITS = 8, 26
+# Noise and sums below this are exact in float64, and so is the sum of both.
+LARGEST = 2**52
+
+_INT32_LIMIT = 2**31
+_SPARE_BITS = 5
+_FEWEST_AUTO_BITS, _MOST_AUTO_BITS = 14, 22
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Updates, sums and noise are whole multiples of g = clip norm / 2^bits.
+
+    Formal guarantee: a client's record is a vector of integers, in units of g, of L2 norm at most 2^bits. The sum of at
+    most `max_clients` of them fits into the type `integers`, coordinate by coordinate and in every order; with noise of
+    at most 2^52 it is below 2^53, so that it is exact in int64 and in float64.
+
+    Attributes:
+        bits: log₂ of the clip norm in units of g, from 8 to 26. A bit more halves the error of rounding, and doubles
+            what floating point costs in the guarantee: see docs/floating-point.md.
+        max_clients: Largest number of records in one sum.
+
+    Example:
+        >>> grid = Grid(bits=16, max_clients=6500)
+        >>> grid.integers, grid.bits_per_coordinate
+        ('int32', 30)
+
+    Raises:
+        InputTypeError: If a field is not a whole number.
+        InputValueError: If a field is out of range, or a sum of so many records could be inexact.
+    """
+
+    bits: int
+    max_clients: int
+
+    def __post_init__(self) -> None:
+        bits = validation.whole("bits", self.bits)
+        if not FEWEST_BITS <= bits <= MOST_BITS:
+            raise InputValueError(f"bits={bits} must be at least {FEWEST_BITS} and at most {MOST_BITS}.")
+        clients = validation.whole("max_clients", self.max_clients)
+        if clients << bits > LARGEST:
+            raise InputValueError(
+                f"max_clients={clients} with bits={bits} exceeds the maximum of {LARGEST >> bits}, above which a sum "
+                "could be inexact: take fewer bits or fewer clients."
+            )
+        object.__setattr__(self, "bits", bits)
+        object.__setattr__(self, "max_clients", clients)
+
+    @classmethod
+    def auto(cls, *, dimension: int, max_clients: int) -> Self:
+        """Returns a grid of ⌈½ log₂ d⌉ + 5 bits, but at least 14 and at most 22.
+
+        Rounding to the nearest integers moves a record by at most √d/2 units, and on average by √(d/12): that is at
+        most 1/64 of the clip norm, almost at a right angle to it.
+
+        Args:
+            dimension: Number d of coordinates of a record.
+            max_clients: Largest number of records in one sum.
+
+        Example:
+            >>> Grid.auto(dimension=4_050_748, max_clients=100)
+            Grid(bits=16, max_clients=100)
+
+        Raises:
+            InputTypeError: If an argument is not a whole number.
+            InputValueError: If an argument is out of range.
+        """
+        # ⌈½ log₂ d⌉ is the smallest b with 4^b ≥ d.
+        half = ((validation.whole("dimension", dimension) - 1).bit_length() + 1) // 2
+        return cls(bits=min(max(half + _SPARE_BITS, _FEWEST_AUTO_BITS), _MOST_AUTO_BITS), max_clients=max_clients)
+
+    @property
+    def largest_norm(self) -> int:
+        """The clip norm in units of g: 2^bits."""
+        return 2**self.bits
+
+    @property
+    def largest_sum(self) -> int:
+        """Largest absolute value of a coordinate of a sum, in units of g."""
+        return self.max_clients << self.bits
+
+    @property
+    def integers(self) -> str:
+        """Type in which records are summed: "int32" if every sum fits, otherwise "int64"."""
+        return "int32" if self.largest_sum < _INT32_LIMIT else "int64"
+
+    @property
+    def bits_per_coordinate(self) -> int:
+        """Bits that a coordinate of a sum needs, with its sign: those of the modulus of a secure sum."""
+        return (2 * self.largest_sum).bit_length()
+
+
+def check(grid: Grid | None) -> Grid | None:
+    """Returns `grid` if it is a `Grid` or `None`.
+
+    Example:
+        >>> check(None)
+
+    Raises:
+        InputTypeError: If it is anything else.
+    """
+    if grid is not None:
+        validation.instance("grid", grid, Grid, "pass tff_mf.Grid(bits=..., max_clients=...), or None")
+    return grid

@@ -1,0 +1,149 @@
+"""The recursion of each kind of mechanism, with bounds that are proven in docs/floating-point.md."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tff_mf.errors import InputTypeError
+from tff_mf.grids._recursion import MOST_ROUNDS, ROUNDING, SLACK, Recursion, allowed
+from tff_mf.grids._rows import RowsRecursion
+from tff_mf.grids._trees import TreeRecursion
+from tff_mf.mechanisms import (
+    BLT,
+    Banded,
+    BandedInverse,
+    BandedPlusLowRank,
+    BandedToeplitz,
+    Dense,
+    Identity,
+    Mechanism,
+    Tree,
+)
+
+
+class _IdentityRecursion(Recursion[Identity]):
+    """L_t = 0."""
+
+    @property
+    def rounds(self) -> int:
+        return allowed("identity", np.full(MOST_ROUNDS, self.largest))
+
+    @property
+    def largest(self) -> float:
+        return (self.deviation * self.largest_normal + 1) * SLACK
+
+    def error(self, rounds: int) -> float:
+        return 0.0
+
+
+class _BLTRecursion(Recursion[BLT]):
+    """L_t = Σ_j ω_j S_j, then S_j ← θ_j S_j + n_t.
+
+    In exact arithmetic S_j is a sum of past s·z + r, |r| ≤ 1, with the coefficients of x/(1 − θ_j x) times those of
+    C⁻¹: a bound B_j. Each step rounds twice, and an error decays as the buffer does; with θ_j = 1 the buffer is a sum
+    of integers, which is exact.
+    """
+
+    def __init__(self, mechanism: BLT, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        # Imported here: it takes a good part of the import time of the package.
+        from scipy.signal import lfilter
+
+        unit = (deviation * largest_normal + 1) * SLACK
+        with np.errstate(over="ignore", invalid="ignore"):
+            inverse = mechanism.inverse_coefficients(MOST_ROUNDS)
+            largest = np.cumsum(np.abs(inverse)) * unit
+            buffers = [
+                np.cumsum(np.abs(lfilter([0.0, 1.0], [1.0, -decay], inverse))) * unit for decay in mechanism.theta
+            ]
+        self._buffers = np.stack(buffers)
+        self._rounds = allowed("blt", np.maximum(largest, self._buffers.max(axis=0)))
+        self._largest = float(largest[self._rounds - 1])
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    @property
+    def largest(self) -> float:
+        return self._largest
+
+    def error(self, rounds: int) -> float:
+        bounds = self._buffers[:, min(rounds, self._rounds) - 1]
+        total = sum(omega * bound for omega, bound in zip(self.mechanism.omega, bounds, strict=True))
+        error = (len(bounds) + 3) * ROUNDING * (total + 1)
+        for decay, omega, bound in zip(self.mechanism.theta, self.mechanism.omega, bounds, strict=True):
+            if decay < 1:
+                error += omega * 2 * ROUNDING * bound * min(rounds, 1 / (1 - decay))
+        return error * SLACK
+
+
+class _InverseRecursion(Recursion[BandedInverse]):
+    """q_t = n_t + L_t with L_t = −Σ_{j>0} (d_j/d_0) q_{t−j}: q is C·n divided by the diagonal of C.
+
+    As n_t = R(s_t·z_t − L_t), |q_t| is at most T·s_t + 1, whatever the error of L_t. What a step adds to that error
+    goes through the same recursion as z, whose response is C.
+    """
+
+    def __init__(self, mechanism: BandedInverse, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        first = mechanism.inverse_column[0]
+        self.smallest_diagonal = self.largest_diagonal = 1 / first
+        weight = sum(abs(each) for each in mechanism.inverse_column[1:]) / first
+        bound = (deviation * first * largest_normal + 1) * SLACK
+        self._largest = (1 + weight) * bound
+        with np.errstate(over="ignore", invalid="ignore"):
+            response = np.cumsum(np.abs(mechanism.coefficients(MOST_ROUNDS))) * first
+        step = ((mechanism.bands + 3) * weight + 2) * ROUNDING * bound
+        self._errors = (response * step + ROUNDING * (self._largest + 1)) * SLACK
+        self._rounds = allowed("banded_inverse", np.full(MOST_ROUNDS, self._largest), self._errors)
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    @property
+    def largest(self) -> float:
+        return self._largest
+
+    def error(self, rounds: int) -> float:
+        return float(self._errors[min(rounds, self._rounds) - 1])
+
+
+_RECURSIONS: dict[type[Mechanism], Callable[..., Recursion]] = {
+    Identity: _IdentityRecursion,
+    BLT: _BLTRecursion,
+    BandedInverse: _InverseRecursion,
+    Tree: TreeRecursion,
+    Banded: RowsRecursion,
+    BandedToeplitz: RowsRecursion,
+    Dense: RowsRecursion,
+    BandedPlusLowRank: RowsRecursion,
+}
+
+
+def recursion(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> Recursion:
+    """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
+
+    Args:
+        mechanism: The mechanism; its parameters are cast to float32.
+        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
+        largest_normal: T, largest absolute value of a standard normal that is drawn.
+
+    Example:
+        >>> from tff_mf import BLT
+        >>> found = recursion(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
+        >>> found.error(2052) < 1e-6, found.largest < 2**31
+        (True, True)
+
+    Raises:
+        InputTypeError: If the mechanism is of a kind from outside of this package.
+        InputValueError: If its integers would be too large.
+    """
+    if type(mechanism) not in _RECURSIONS:
+        raise InputTypeError(
+            f"mechanism of kind {mechanism.kind!r} has no integer recursion: kinds from outside of tff_mf take no "
+            "grid; pass grid=None, whose noise in floating point is not covered by the guarantee."
+        )
+    kind = _RECURSIONS[type(mechanism)]
+    return kind(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)

@@ -1,0 +1,21 @@
+"""Independent integer noise, without memory."""
+
+import tensorflow as tf
+
+from tff_mf.mechanisms import Identity
+from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._keyed import NoiseState
+
+
+class IdentityGridStream(GridStream[Identity]):
+    """n_t = R(s·z_t)."""
+
+    @property
+    def row_count(self) -> int:
+        return 0
+
+    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+        return tf.zeros([], tf.float64), ()
+
+    def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
+        return ()
