@@ -2,8 +2,9 @@
 
 import copy
 import dataclasses
+import math
 import os
-from typing import Self
+from typing import Literal, Self
 
 import dp_accounting
 import numpy as np
@@ -14,7 +15,6 @@ import tensorflow_privacy as tfp
 import tff_mf
 from tff_mf import noise, queries, validation
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.queries import clipping
 
 from ..computations import transfers
 from ..workers.processes import end_with_program
@@ -22,6 +22,8 @@ from . import _dividing, record_sums
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
+_AUTO = "auto"
+_FEWEST_CLIENTS = 1000
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -51,6 +53,10 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             thresholds. Other sums may enlarge a clipped value.
         rounds: Number of rounds of the run: the graph fails in any later round, whatever the mechanism. `None` for as
             many as the mechanism, with its restarts, is defined for.
+        grid: The integers that values are rounded to, summed in and noised in (`tff_mf.Grid`), or "auto" for the one
+            that `grid_for` returns: the guarantee then covers the numbers that are released, and sums do not depend on
+            the order of clients or on how they are split over workers. `None` for floating point, which an adversary
+            who knows all other values can tell from the guarantee's real numbers; see docs/floating-point.md.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -67,6 +73,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     insecure_seed: int | None = None
     record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None
     rounds: int | None = None
+    grid: tff_mf.Grid | Literal["auto"] | None = None
 
     _repeated_keys = None
 
@@ -75,6 +82,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             record_sums.check(self.record_aggregation_factory)
         divisor = validation.positive("clients_per_round", self.clients_per_round)
         object.__setattr__(self, "clients_per_round", divisor)
+        if self.grid is not None and self.grid != _AUTO:
+            validation.instance("grid", self.grid, tff_mf.Grid, 'pass tff_mf.Grid(...), "auto" or None')
         if self.adaptive_clipping is not None and self.restart_every is None:
             raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes only at restarts.")
         # Built once for a single number, so that a bad argument is refused here and not when the model is known.
@@ -101,20 +110,56 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         repeating._query(_ONE_NUMBER)
         return repeating
 
-    def dp_event(self, rounds: int, participation: tff_mf.Participation) -> dp_accounting.DpEvent:
-        """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
+    def grid_for(self, dimension: int) -> tff_mf.Grid | None:
+        """Returns the grid for values of `dimension` coordinates, `None` without one.
+
+        That of "auto" is `Grid.auto` for twice `clients_per_round` clients, and for 1000 at least.
 
         Raises:
-            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+            InputTypeError: If `dimension` is not a whole number.
+            InputValueError: If it is below 1, or a sum of so many clients could be inexact.
+
+        Example:
+            >>> factory = build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0,
+            ...                               clients_per_round=6500, grid="auto")
+            >>> factory.grid_for(4_050_748)
+            Grid(bits=16, max_clients=13000)
         """
-        return self._query(_ONE_NUMBER).dp_event(rounds, participation)
+        if self.grid != _AUTO:
+            return self.grid
+        clients = max(_FEWEST_CLIENTS, 2 * math.ceil(self.clients_per_round))
+        return tff_mf.Grid.auto(dimension=dimension, max_clients=clients)
+
+    def dp_event(
+        self, rounds: int, participation: tff_mf.Participation, *, dimension: int | None = None
+    ) -> dp_accounting.DpEvent:
+        """Returns the event of a whole run of `rounds` rounds; see `tff_mf.queries` for what it covers.
+
+        Args:
+            rounds: Number of rounds.
+            participation: The participation schema.
+            dimension: Number of coordinates of the values, over all their tensors together: with a grid, the guarantee
+                depends on it.
+
+        Raises:
+            InputValueError: If the noise is repeatable, the participation does not fit the rounds, or there is a grid
+                and no dimension.
+        """
+        if self.grid is not None and dimension is None:
+            raise InputValueError("dimension=None: with a grid, pass the number of coordinates of the clients' values.")
+        return self._query(_flat(dimension or 1)).dp_event(rounds, participation)
 
     @property
     def fingerprint(self) -> str:
         """Digest of everything that determines the noise except its keys: mechanism, clip norm, σ, restarts and so on.
 
         The server's state contains it as well, and the graph of a round refuses a state with a different one.
+
+        Raises:
+            InputValueError: If the grid is "auto", which depends on the values.
         """
+        if self.grid == _AUTO:
+            raise InputValueError('grid="auto" depends on the values: pass grid=factory.grid_for(dimension) instead.')
         return self._query(_ONE_NUMBER).fingerprint.hex()
 
     def replay(self, keys: np.ndarray, *, dimension: int) -> noise.NoiseState:
@@ -150,7 +195,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             'float32[3]'
         """
         # The keys are those since the last restart; nothing of the noise before it is left.
-        query = self._query(tf.TensorSpec([validation.whole("dimension", dimension)], tf.float32))
+        query = self._query(_flat(dimension))
         return tff.tensorflow.computation(query.replay, tff.TensorType(np.int64, [None, 2]))
 
     def create(self, value_type: tff.Type, weight_type: tff.Type | None = None) -> tff.templates.AggregationProcess:
@@ -172,25 +217,29 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
                 "weights and counts each client equally."
             )
         _dividing.refuse()
-        query = tfp.NormalizedQuery(
-            self._query(tff.types.type_to_tf_tensor_specs(value_type)), denominator=self.clients_per_round
-        )
-        process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum()).create(value_type)
+        one_stream = self._query_of_a_stream(tff.types.type_to_tf_tensor_specs(value_type))
+        query = tfp.NormalizedQuery(self._whole(one_stream), denominator=self.clients_per_round)
+        process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum(one_stream)).create(value_type)
         transfers.watch(process.initialize.type_signature.result)
         end_with_program()
         return process
 
-    def _record_sum(self) -> tff.aggregators.UnweightedAggregationFactory:
-        """Returns the sum of the clients' clipped values, one that clips again where the server knows the clip norm."""
+    def _record_sum(self, query: queries.MatrixFactorizationQuery) -> tff.aggregators.UnweightedAggregationFactory:
+        """Returns the sum of the clients' clipped values, one that clips again where the server knows the bound."""
         if self.record_aggregation_factory is not None:
+            if query.grid is not None:
+                record_sums.check_integers(self.record_aggregation_factory, query.grid)
             return record_sums.UnmeasuredSum(self.record_aggregation_factory)
-        if self.adaptive_clipping is not None:
-            # The adaptive clip norm is in the state, to which a sum has no access.
+        if self.adaptive_clipping is not None and query.grid is None:
+            # The adaptive clip norm is in the state, to which a sum has no access. On a grid, the bound is constant.
             return tff.aggregators.SumFactory()
-        return record_sums.ClippingSum(clipping.checked_clip_norm(self.clip_norm))
+        return record_sums.ClippingSum(query.clip_again)
 
     def _query(self, record_specs: object) -> _Query:
-        query = self._query_of_a_stream(record_specs)
+        return self._whole(self._query_of_a_stream(record_specs))
+
+    def _whole(self, query: queries.MatrixFactorizationQuery) -> _Query:
+        """Returns the query of the whole run, with its restarts and rounds."""
         if self._repeated_keys is not None:
             query = query.repeating(self._repeated_keys)
         if self.restart_every is not None:
@@ -203,6 +252,9 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             "clip_norm": self.clip_norm,
             "noise_multiplier": self.noise_multiplier,
             "insecure_seed": self.insecure_seed,
+            "grid": self.grid_for(
+                max(1, sum(spec.shape.num_elements() or 0 for spec in tf.nest.flatten(record_specs)))
+            ),
         }
         if self.adaptive_clipping is None:
             return queries.build_query(self.mechanism, **arguments)
@@ -225,6 +277,7 @@ def build_mf_aggregator(
     insecure_seed: int | None = None,
     record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
     rounds: int | None = None,
+    grid: tff_mf.Grid | Literal["auto"] | None = None,
 ) -> MFAggregationFactory:
     """Returns the aggregator of a mechanism or artifact, for `model_aggregator=` of TFF's learning algorithms.
 
@@ -255,4 +308,9 @@ def build_mf_aggregator(
         insecure_seed=insecure_seed,
         record_aggregation_factory=record_aggregation_factory,
         rounds=rounds,
+        grid=grid,
     )
+
+
+def _flat(dimension: int) -> tf.TensorSpec:
+    return tf.TensorSpec([validation.whole("dimension", dimension)], tf.float32)

@@ -1,11 +1,14 @@
 """Sums of clipped values inside the aggregator, which are released only with noise."""
 
 import collections
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
@@ -22,12 +25,35 @@ def check(factory: object) -> None:
     """Raises unless a factory is one of the sums that never enlarge a clipped value.
 
     Raises:
-        InputTypeError: If it is any other factory, including a subclass of one of them.
+        InputTypeError: If it is any other factory, including a subclass of one of them and TFF's modular sum.
     """
+    if isinstance(factory, tff.aggregators.SecureModularSumFactory):
+        raise InputTypeError(
+            "record_aggregation_factory=SecureModularSumFactory is not exact: in TFF, a sum of int32 values with a "
+            "modulus of 2^30 wraps around before the modulus is taken. Pass tff.aggregators.SecureSumFactory with "
+            "thresholds of ±2^bits of the grid."
+        )
     if type(factory) not in _SUMS:
         raise InputTypeError(
             f"record_aggregation_factory={factory!r} must be tff.aggregators.SumFactory or SecureSumFactory: other "
             "sums may enlarge a clipped value, which the guarantee does not cover."
+        )
+
+
+def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: tff_mf.Grid) -> None:
+    """Raises unless a sum is exact for the integers of a grid.
+
+    Raises:
+        InputValueError: If it is a secure sum with other thresholds than ±2^bits.
+    """
+    if not isinstance(factory, tff.aggregators.SecureSumFactory):
+        return
+    # TFF offers no other way to read them.
+    upper, lower = factory._upper_bound_threshold, factory._lower_bound_threshold
+    if type(upper) is not int or upper != grid.largest_norm or lower not in (None, -grid.largest_norm):
+        raise InputValueError(
+            f"record_aggregation_factory has other thresholds than ±2^bits of grid={grid!r}: pass "
+            f"tff.aggregators.SecureSumFactory({grid.largest_norm})."
         )
 
 
@@ -39,19 +65,19 @@ class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
     (`zeroed`). These counts are exact and describe single clients: `report` drops them, so that no state, measurement
     or metric contains them. Operators who run `accumulate` and `merge` as stages of an export can read them.
 
-    Formal guarantee: that of `clip_record` for every value that is added, whatever value of the right type a client
-    sends.
+    Formal guarantee: that of the query's `clip_again` for every value that is added, whatever value of the right type a
+    client sends.
 
     Args:
-        clip_norm: Bound on the norm of a value, as `checked_clip_norm` returns it.
+        clip_again: Returns a value within the bound, and how it was clipped: that of the query.
     """
 
-    def __init__(self, clip_norm: np.float32) -> None:
-        self._clip_norm = clip_norm
+    def __init__(self, clip_again: Callable[[Any], tuple[Any, clipping.Clipped]]) -> None:
+        self._clip_again = clip_again
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Returns the process that sums values of `value_type`, in the types that `clip_record` returns."""
-        specs, clip_norm = tff.types.type_to_tf_tensor_specs(value_type), self._clip_norm
+        """Returns the process that sums values of `value_type`, those that the query's `preprocess_record` returns."""
+        specs, clip_again = tff.types.type_to_tf_tensor_specs(value_type), self._clip_again
 
         @tff.tensorflow.computation
         def zero() -> object:
@@ -62,11 +88,9 @@ class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(sum_type, value_type)
         def accumulate(accumulator: object, value: object) -> object:
-            clipped = clipping.clip_again(tf.nest.flatten(value), tf.constant(clip_norm))
+            bounded, clipped = clip_again(value)
             counts = (tf.cast(happened, tf.int32) for happened in (clipped.scaled, clipped.zeroed))
-            one = collections.OrderedDict(
-                total=tf.nest.pack_sequence_as(value, clipped.leaves), **dict(zip(COUNTS, counts, strict=True))
-            )
+            one = collections.OrderedDict(total=bounded, **dict(zip(COUNTS, counts, strict=True)))
             return tf.nest.map_structure(tf.add, accumulator, one)
 
         @tff.tensorflow.computation(sum_type, sum_type)

@@ -1,8 +1,9 @@
 """The check: runs rounds of a process, and judges their results one property at a time."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow_federated as tff
@@ -10,10 +11,11 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.queries import clipping
 
-from ..factories.factory import build_mf_aggregator
+from ..factories.factory import MFAggregationFactory, build_mf_aggregator
 from ..workers.processes import end_with_program
-from . import _bound, _cohorts, _leaves, _noise
+from . import _bound, _cohorts, _digits, _leaves, _noise
 from ._probe import Probe
 from ._result import Findings, ProcessCheck
 
@@ -37,6 +39,7 @@ def check_process(
     restart_every: int | None = None,
     server_learning_rate: float | None = None,
     hostile: Any = None,
+    grid: tff_mf.Grid | Literal["auto"] | None = None,
 ) -> ProcessCheck:
     """Runs a learning process on made-up cohorts, and checks whether its releases are those that the guarantee covers.
 
@@ -46,12 +49,17 @@ def check_process(
     - `metrics`, `state`: only the trainable weights change if one client's data or number of examples changes, or the
       client is absent. The state contains one stream of noise, and no adaptive bound of clipping or zeroing.
     - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
-      state has the fingerprint of that noise, which covers later rounds too.
+      state has the fingerprint of that noise, which covers later rounds too. With `grid`, the first round is on it,
+      digit by digit.
     - `fresh_noise`: a state that is stepped twice draws different noise, and so do two initial states.
     - `clipping`: clients with the longest updates that can be made up move the model by `clip_norm` each at most; NaN
       does not move it at all.
     - `divisor`, `weights`: twice as many clients move the model twice as far; clients with more examples move it no
       further.
+
+    The attack on pairs of float32 normals is tried as well, on models of some 10,000 weights or more:
+    `measured["pairs_of_float32_normals"]` is near 1 if an adversary who knows all other updates can recognize clients,
+    as in floating point, and near 0 on a grid (docs/floating-point.md). Without `grid` this is measured, not judged.
 
     A property that could not be measured is `not judged`, and never passes. The server optimizer is only observed in
     its first step from its initial state. For SGD with any momentum this step is proportional to the aggregate; for
@@ -79,6 +87,7 @@ def check_process(
         server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`, or
             otherwise an estimate from how far clients move the model.
         hostile: Data of a client with an update longer than `clip_norm`, if none can be made from `clients`.
+        grid: The grid, "auto" or `None`, as passed to `build_mf_aggregator`.
 
     Returns:
         Status of each check, and findings; `str` of it is a summary to read.
@@ -113,11 +122,13 @@ def check_process(
         noise_multiplier=sigma,
         clients_per_round=clients_per_round,
         restart_every=restart_every,
+        grid=grid,
     )
     end_with_program()
     probe, findings = Probe(process, server_learning_rate), Findings()
+    claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
     _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
-    _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, sigma=sigma, findings=findings)
+    _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, claim=claim, findings=findings)
     return findings.result()
 
 
@@ -128,10 +139,11 @@ def _aggregate(
     *,
     encoder: np.ndarray,
     claimed: float,
-    sigma: float,
+    claim: MFAggregationFactory,
     findings: Findings,
 ) -> None:
     """Makes the checks of what rounds add to the model."""
+    grid = claim.grid_for(probe.dimension)
     runs = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
     rows = _noise.rows_of(runs)
     noisy = _noise.is_seen(rows, findings)
@@ -139,25 +151,29 @@ def _aggregate(
         text = "The server's step is not proportional to the aggregate, or the noise is not normal."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, _SGD)
         return
-    count = _bound.count_for(sigma / float(encoder[0, 0]), probe.dimension)
-    if count > _MOST_CLIENTS:
+    scale, first = None if probe.rate is None else probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
+    if noisy and probe.rate is not None:
+        exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
+        _digits.check(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
+    count = _bound.count_for(first, probe.dimension)
+    if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
         text = f"{count} clients a round would be needed to stand out from the noise."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, "Check a smaller model, or one with less noise.")
         return
-    scale = None if probe.rate is None else probe.rate * claimed
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
     if noisy:
         _noise.fresh(probe, runs, findings)
-        _covariance(rows, encoder, sigma, unit if scale is None else _bound.Unit(size=scale, error=0.0), findings)
+        unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
+        _covariance(rows, encoder, claim, unit, findings)
 
 
 def _covariance(
-    rows: np.ndarray, encoder: np.ndarray, sigma: float, unit: _bound.Unit | None, findings: Findings
+    rows: np.ndarray, encoder: np.ndarray, claim: MFAggregationFactory, unit: _bound.Unit | None, findings: Findings
 ) -> None:
     if unit is None:
         text = "The server's learning rate is not known."
         findings.unjudged(("noise",), text, "Pass server_learning_rate=, that of the first round.")
         return
-    whitened = rows / (unit.size * sigma)
-    _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, findings=findings)
+    whitened, on_grid = rows / (unit.size * claim.noise_multiplier), claim.grid is not None
+    _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, on_grid=on_grid, findings=findings)

@@ -62,17 +62,20 @@ def is_normal(rows: np.ndarray) -> bool:
     return bool(stats.kstest(first, "norm").pvalue > CHANCE)
 
 
-def covariance(rows: np.ndarray, *, encoder: np.ndarray, relative_error: float, findings: Findings) -> None:
+def covariance(
+    rows: np.ndarray, *, encoder: np.ndarray, relative_error: float, on_grid: bool, findings: Findings
+) -> None:
     """Tests that C·rows are independent standard normals: by χ² tests of each round and of the correlations.
 
     Args:
         rows: Noise divided by the claimed standard deviation of a coordinate of z.
         encoder: The claimed C.
         relative_error: Relative error of that standard deviation.
+        on_grid: Whether the noise is made of integers, of which many are equal by chance in one round.
         findings: Receives the findings.
     """
-    some = np.abs(rows[0, :_COMPARED])
-    if np.unique(some).size < _DISTINCT * some.size:
+    some = np.abs(rows[: len(rows) if on_grid else 1, :_COMPARED])
+    if np.unique(some, axis=1).shape[1] < _DISTINCT * some.shape[1]:
         findings.failed("noise", "Coordinates of the model, or several runs, have the same noise.", _WHOLE)
         return
     white = encoder @ rows

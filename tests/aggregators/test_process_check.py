@@ -10,7 +10,7 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.process_check import _cohorts, _leaves, _probe, _releases, _result
+from tff_mf.aggregators.process_check import _cohorts, _digits, _leaves, _probe, _releases, _result
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
 BLT = tff_mf.BLT.production("b400")
@@ -165,6 +165,38 @@ def test_constant_zeroing_and_constant_weights_pass(normalized_process):
     result = beside_the_model(normalized_process, ours())
     assert result.statuses["metrics"] == result.statuses["state"] == "passed", str(result)
     assert told(result, "noise")[0].text == "Not made, because another check failed."
+
+
+@pytest.mark.long  # Seconds: the next test covers what a grid changes.
+def test_a_process_on_a_grid_passes_and_is_not_on_another():
+    process = fed_avg(ours(grid="auto"))
+    result = check(process, grid="auto")
+    assert result.passed, str(result)
+    assert told(check(process, grid=tff_mf.Grid(bits=15, max_clients=1000)), "noise")
+
+
+@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=4)])
+def test_the_attack_on_pairs_recognizes_floating_point(grid):
+    query = queries.build_query(
+        tff_mf.Identity(), record_specs=tf.TensorSpec([40_000]), clip_norm=0.3, noise_multiplier=7.379, grid=grid
+    )
+    sample = query.initial_sample_state()
+    row, _, _ = query.get_noised_result(sample, query.initial_global_state())
+    # As a model of weights 0 changes.
+    change = (row.numpy() / np.float32(7)) * np.float32(0.1)
+    unit = float(query.derive_sample_params(None)) / 7 * float(np.float32(0.1))
+    findings = _result.Findings()
+    _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
+    assert findings.result().findings[0].severity != "critical"
+    produced = findings.measured["pairs_of_float32_normals"]
+    # Not all: rounding of the model moves some beyond what is compared.
+    assert (produced > 0.6) if grid is None else (produced < 0.2)
+    for wrong in (tff_mf.Grid(bits=17, max_clients=4), tff_mf.Grid(bits=15, max_clients=4)):
+        findings = _result.Findings()
+        _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
+        criticals = [each for each in findings.result().findings if each.severity == "critical"]
+        # Multiples of 2⁻¹⁶ are multiples of 2⁻¹⁷.
+        assert bool(criticals) == (grid is None or wrong.bits < grid.bits)
 
 
 def test_an_unknown_server_rate_is_estimated():

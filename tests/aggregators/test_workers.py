@@ -30,14 +30,30 @@ def rounds(process, cohorts):
 
 
 def test_one_and_two_workers_give_the_same(regression, two_workers):
-    process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
+    """On a grid bit for bit: there, sums are exact in any order."""
+    value_type = tff.TensorType(np.float32, [DIMENSION])
+    processes = [regression.aggregator(grid=grid).create(value_type) for grid in (None, "auto")]
     cohorts = [5, 2, 1, 0, 8]
     with aggregators.resident_context():
-        expected = rounds(process, cohorts)
+        expected = [rounds(process, cohorts) for process in processes]
     with aggregators.resident_context(workers=tuple(worker.address for worker in two_workers)):
-        found = rounds(process, cohorts)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        found = [rounds(process, cohorts) for process in processes]
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.long  # Another process is traced: the test above compares the aggregator alone.
+def test_two_workers_train_the_model_of_one_bit_for_bit_on_a_grid(regression, two_workers):
+    process, models = regression.process(regression.aggregator(grid="auto")), []
+    for workers in ((), tuple(worker.address for worker in two_workers)):
+        # Also in another order.
+        clients = regression.clients[::-1] if workers else regression.clients
+        with aggregators.resident_context(workers=workers):
+            state = process.set_model_weights(process.initialize(), regression.weights)
+            for _ in range(3):
+                state = process.next(state, clients).state
+            models.append([np.asarray(weight).tobytes() for weight in process.get_model_weights(state).trainable])
+    assert models[0] == models[1]
 
 
 def test_a_learning_process_over_two_workers(regression, two_workers):

@@ -31,13 +31,26 @@ MECHANISMS = {
     "PseudoInverseTreeQuery": tff_mf.Tree(ROUNDS, variant="full"),
     "VanillaTreeQuery": tff_mf.Tree(ROUNDS, variant="vanilla"),
 }
-KINDS = [*MECHANISMS, "RestartedQuery", "AdaptiveClippingQuery", "RestartedQuery of AdaptiveClippingQuery"]
+# Sums of integers: the same for all mechanisms, so that few stand for them.
+GRID = tff_mf.Grid(bits=20, max_clients=10)
+ON_A_GRID = " on a grid"
+KINDS = [
+    *MECHANISMS,
+    "RestartedQuery",
+    "AdaptiveClippingQuery",
+    "RestartedQuery of AdaptiveClippingQuery",
+    f"IdentityQuery{ON_A_GRID}",
+]
+# Seconds each: tests/tff_mf/test_grid_queries.py has the same query.
+LONG_KINDS = [pytest.param(f"RestartedQuery of AdaptiveClippingQuery{ON_A_GRID}", marks=pytest.mark.long)]
 
 
 def build(kind, template, *, clip_norm=10.0, noise_multiplier=0.0, insecure_seed=None):
     """Returns a query of that kind for records like the template."""
     specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec(np.shape(leaf), tf.float32), template)
     arguments = {"record_specs": specs, "noise_multiplier": noise_multiplier, "insecure_seed": insecure_seed}
+    if kind.endswith(ON_A_GRID):
+        arguments["grid"], kind = GRID, kind.removesuffix(ON_A_GRID)
     if kind.endswith("AdaptiveClippingQuery"):
         clipping = queries.AdaptiveClipping(count_stddev=0.0)
         query = queries.AdaptiveClippingQuery(
@@ -50,9 +63,13 @@ def build(kind, template, *, clip_norm=10.0, noise_multiplier=0.0, insecure_seed
     return queries.RestartedQuery(query, restart_every=2) if kind.startswith("Restarted") else query
 
 
-def of_record(kind, sample_state):
-    """Returns the part of a sample state that is the sum of the records."""
-    return sample_state[0] if "Adaptive" in kind else sample_state
+def of_record(kind, sample_state, clip_norm=10.0):
+    """Returns the part of a sample state that is the sum of the records, in the units of records."""
+    records = sample_state[0] if "Adaptive" in kind else sample_state
+    if not kind.endswith(ON_A_GRID):
+        return records
+    unit = clip_norm / GRID.largest_norm
+    return tf.nest.map_structure(lambda leaf: tf.cast(leaf, tf.float32) * unit, records[0])
 
 
 def assert_close(found, expected):
@@ -61,7 +78,7 @@ def assert_close(found, expected):
         np.testing.assert_allclose(left, right, atol=1e-4)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *LONG_KINDS])
 def kind(request):
     return request.param
 
@@ -151,7 +168,7 @@ def test_noise_of_the_first_round_has_its_standard_deviation(kind):
     record = tf.zeros([2000])
     query = build(kind, record, clip_norm=2.0, noise_multiplier=1.5)
     result, _ = test_utils.run_query(query, [record, record])
-    mechanism = MECHANISMS.get(kind, tff_mf.Tree(ROUNDS))
+    mechanism = MECHANISMS.get(kind.removesuffix(ON_A_GRID), tff_mf.Tree(ROUNDS))
     assert np.std(result) == pytest.approx(3.0 * mechanism.inverse(ROUNDS)[0, 0], rel=0.1)
 
 
@@ -167,7 +184,7 @@ def test_merged_samples_are_those_of_all_records(kind):
         return state
 
     merged = query.merge_sample_states(sample(records[:2]), sample(records[2:]))
-    np.testing.assert_allclose(of_record(kind, merged), [3.0, 10.0])
+    np.testing.assert_allclose(of_record(kind, merged), [3.0, 10.0], rtol=1e-5)
     assert_close(merged, tf.nest.map_structure(lambda leaf: leaf.numpy(), sample(records)))
     result, _, _ = query.get_noised_result(merged, query.initial_global_state())
     np.testing.assert_allclose(result, [3.0, 10.0], atol=1e-4)
@@ -193,7 +210,7 @@ def test_records_are_preprocessed_in_another_graph(kind):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         fed = tf.compat.v1.placeholder(tf.float32, params.shape)
         record = query.preprocess_record(fed, tf.constant([-6.0, 8.0]))
-        clipped = session.run(of_record(kind, record), {fed: params})
+        clipped = session.run(of_record(kind, record, 5.0), {fed: params})
     np.testing.assert_allclose(clipped, [-3.0, 4.0], atol=1e-4)
 
 

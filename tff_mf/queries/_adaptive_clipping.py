@@ -5,14 +5,19 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 
 from tff_mf import guarantees, validation
+from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries._base import MatrixFactorizationQuery
-from tff_mf.queries.clipping import checked_clip_norm, passes
+from tff_mf.queries.clipping import Clipped, checked_clip_norm, passes
+
+_REPORT = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,10 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
     so zeroing it out changes a count by up to 1. `guarantee` and `dp_event` compose both. Clip norms are
     post-processing of the counts.
 
+    With a grid, units are 2^-bits of the clip norm since the last restart, so that records have a norm of at most
+    2^bits units under every clip norm. A count is a sum of ±2^(bits − 1), in units of 2^-bits, with integer noise of
+    its own, and its charge is in `guarantee` too.
+
     Args:
         mechanism: The mechanism.
         record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
@@ -76,6 +85,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         clipping: How the clip norm adapts to the records.
         clients_per_round: Expected number of records in a round, by which counts are divided.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+        grid: The integers that records and counts are summed in, or `None` for floating point.
 
     Source: Andrew et al. (2021), section 2, with the geometric update; across restarts as in TensorFlow Privacy's
     `QAdaClipTreeResSumQuery`, but with independent noise of the counts.
@@ -105,6 +115,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         clipping: AdaptiveClipping,
         clients_per_round: float,
         insecure_seed: int | None = None,
+        grid: Grid | None = None,
     ) -> None:
         super().__init__(
             mechanism,
@@ -112,19 +123,28 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
             clip_norm=1.0,
             noise_multiplier=noise_multiplier,
             insecure_seed=insecure_seed,
+            grid=grid,
         )
         self._first_clip_norm = checked_clip_norm(clip_norm)
         validation.instance("clipping", clipping, AdaptiveClipping, "pass queries.AdaptiveClipping(count_stddev=...)")
         self._clipping = clipping
         self._clients_per_round = validation.positive("clients_per_round", clients_per_round)
-        self._counts = build_stream(Identity(), dimension=1, stddev=clipping.count_stddev, insecure_seed=insecure_seed)
+        self._counts = build_stream(
+            Identity(), dimension=1, stddev=clipping.count_stddev, insecure_seed=insecure_seed, grid=grid
+        )
         self._stream = self._stream.bound_to(repr((float(self._first_clip_norm), clipping, self._clients_per_round)))
 
     def guarantee(
         self, rounds: int, participation: Participation, *, restart_every: int | None = None
     ) -> guarantees.Guarantee:
         sums = super().guarantee(rounds, participation, restart_every=restart_every)
-        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=self._clipping.count_stddev)
+        stddev = self._clipping.count_stddev
+        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=stddev)
+        if self.grid is not None:
+            # The same release, with what its arithmetic costs: one coordinate, which a client changes by 1.
+            counts = guarantees.guarantee(
+                Identity(), rounds, participation, noise_multiplier=stddev, grid=self.grid, dimension=1
+            )
         return guarantees.compose_guarantees(sums, counts)
 
     def initial_global_state(self) -> AdaptiveClippingState:
@@ -137,12 +157,30 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
 
     def initial_sample_state(self, template: Any = None) -> tuple[Any, tf.Tensor]:
         """Returns an empty sum and an empty count; `template` is that of a record."""
-        return super().initial_sample_state(template), tf.zeros([], tf.float32)
+        return super().initial_sample_state(template), tf.zeros([], self._summands.summed_type(tf.float32))
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
-        """Returns the clipped record, and ½ if it was below the clip norm or −½ otherwise."""
-        below = tf.where(passes(self._checked("record", record), params), 0.5, -0.5)
-        return super().preprocess_record(params, record), below
+        """Returns the clipped record, and ½ if it was below the clip norm or −½ otherwise; on a grid, in its units."""
+        below = passes(self._checked("record", record), params)
+        return super().preprocess_record(params, record), self._report(below)
+
+    def _report(self, below: tf.Tensor) -> tf.Tensor:
+        if self.grid is None:
+            return tf.where(below, _REPORT, -_REPORT)
+        half = tf.constant(self.grid.largest_norm // 2, self._summands.summed_type(tf.float32))
+        return tf.where(below, half, -half)
+
+    def clip_again(self, record: tuple[Any, tf.Tensor]) -> tuple[Any, Clipped]:
+        """Returns what a client sent after it was clipped on the server as well, and how it was clipped.
+
+        Raises:
+            InputValueError: Without a grid: the clip norm is in the state, to which a server that adds has no access.
+        """
+        if self.grid is None:
+            raise InputValueError("grid=None: only clients can enforce an adaptive clip norm in floating point.")
+        records, report = record
+        bounded, clipped = super().clip_again(records)
+        return (bounded, self._report(report > 0)), clipped
 
     def get_noised_result(
         self, sample_state: tuple[Any, tf.Tensor], global_state: AdaptiveClippingState
@@ -151,10 +189,13 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         total, count = sample_state
         row, noise = self._stream.next(global_state.noise)
         count_row, count_noise = self._counts.next(global_state.count_noise)
-        state = global_state._replace(
-            noise=noise, count_noise=count_noise, count=global_state.count + (count + count_row[0])
-        )
-        return self._add(total, global_state.clip_norm * row), state, dp_accounting.NoOpDpEvent()
+        if self.grid is None:
+            row, noised_count = global_state.clip_norm * row, count + count_row[0]
+        else:
+            _, unit = self._summands.opened(total, np.float32(1))
+            noised_count = self._summands.noised(count, count_row[0], unit, tf.float32)
+        state = global_state._replace(noise=noise, count_noise=count_noise, count=global_state.count + noised_count)
+        return self._noised(total, row, global_state.clip_norm), state, dp_accounting.NoOpDpEvent()
 
     def reset_state(self, noised_results: Any, global_state: AdaptiveClippingState) -> AdaptiveClippingState:
         """Returns the state before round 0, with the clip norm that follows from the counts so far."""

@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from tff_mf import guarantees, registry, validation
 from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries import clipping
+from tff_mf.queries._summands import summands
 
 
 class QueryState(NamedTuple):
@@ -36,8 +39,13 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     `participation`, zeroing out its records moves CG by at most ζ·sens_Π(C). The whole run, all rounds together, is
     therefore one Gaussian mechanism with noise multiplier σ / sens_Π(C), which `dp_event` returns. Sensitivity is that
     of the parameters cast to float32. A state of a query with another mechanism, clip norm, noise multiplier or restart
-    is refused in the graph, however it was loaded. Arithmetic in float32 and the use of Philox, which is not a
-    cryptographic generator, are not covered by the guarantee.
+    is refused in the graph, however it was loaded. That Philox, which is not a cryptographic generator, gives random
+    bits is an assumption.
+
+    Without `grid`, arithmetic in float32 is not covered by the guarantee: an adversary who knows all other records can
+    prove from one release that a client took part. With `grid`, records are integers, their sum and its noise are
+    exact, and the guarantee is that of the numbers that are released; what the finite precision of the noise costs is
+    included in `guarantee` and `dp_event`. See docs/floating-point.md.
 
     The event of a single round, returned by `get_noised_result`, is `NoOpDpEvent`. Rounds must not be composed: their
     noise is correlated on purpose, and later rounds subtract noise that earlier rounds added. A single round has no
@@ -50,6 +58,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`. 0 means no noise and no
             privacy.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+        grid: The integers that records are rounded to and summed in, or `None` for sums and noise in floating point.
 
     Raises:
         InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
@@ -79,6 +88,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         clip_norm: float,
         noise_multiplier: float,
         insecure_seed: int | None = None,
+        grid: Grid | None = None,
     ) -> None:
         validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
         if not self.takes(mechanism):
@@ -93,11 +103,15 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         self._clip_norm = clipping.checked_clip_norm(clip_norm)
         self._noise_multiplier = validation.nonnegative("noise_multiplier", noise_multiplier)
         self._insecure = insecure_seed is not None
+        self._grid = grid
+        self._summands = summands(grid)
         self._stream = build_stream(
             mechanism,
             dimension=sum(leaf.shape.num_elements() for leaf in self._leaves),
-            stddev=self._noise_multiplier * float(self._clip_norm),
+            # On a grid, in units of the clip norm.
+            stddev=self._noise_multiplier * (float(self._clip_norm) if grid is None else 1.0),
             insecure_seed=insecure_seed,
+            grid=grid,
         ).bound_to(repr((float(self._clip_norm), self._noise_multiplier)))
 
     def bound_to(self, setting: str) -> Self:
@@ -138,6 +152,11 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return self._noise_multiplier
 
     @property
+    def grid(self) -> Grid | None:
+        """The integers that records are summed in, or `None` for floating point."""
+        return self._grid
+
+    @property
     def insecure(self) -> bool:
         """Whether the noise is repeatable, and the query therefore for tests only."""
         return self._insecure
@@ -169,6 +188,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             participation,
             noise_multiplier=self._noise_multiplier,
             restart_every=restart_every,
+            grid=self._grid,
+            dimension=None if self._grid is None else self._stream.dimension,
         )
 
     def initial_global_state(self) -> Any:
@@ -195,16 +216,27 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         # TensorSpecs or a record; like TensorFlow Privacy's queries, this takes Python numbers too.
         like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]
         self._check_shapes("template", like)
-        zeros = [tf.zeros(leaf.shape, clipping.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
-        return tf.nest.pack_sequence_as(template, zeros)
+        zeros = [tf.zeros(leaf.shape, self._summands.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
+        return self._summands.of(tf.nest.pack_sequence_as(template, zeros), 0)
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
-        """Returns the record clipped to the norm `params`, in float32 or wider; one that is not finite becomes zero.
+        """Returns the record clipped to the norm `params`; one that is not finite becomes zero.
+
+        It is in float32 or wider; with a grid, it is a tuple of the record in integers, and 1, the number of clients.
 
         Raises:
             InputValueError: If the shapes of the record are not those of `record_specs`.
         """
-        return tf.nest.pack_sequence_as(record, clipping.clip_record(self._checked("record", record), params))
+        clipped = self._summands.clipped(self._checked("record", record), params)
+        return self._summands.of(tf.nest.pack_sequence_as(record, clipped), 1)
+
+    def clip_again(self, record: Any) -> tuple[Any, clipping.Clipped]:
+        """Returns what a client sent after it was clipped on the server as well, and how it was clipped.
+
+        Formal guarantee: the result is within the bound that `preprocess_record` keeps, whatever the client sent, and
+        what came from `preprocess_record` is unchanged, bit for bit.
+        """
+        return self._summands.clipped_again(record, tf.constant(self._clip_norm))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
         """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class.
@@ -213,16 +245,20 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             InputValueError: If the shapes of the sum are not those of `record_specs`.
         """
         row, noise = self._stream.next(global_state.noise)
-        return self._add(sample_state, row), QueryState(noise=noise), dp_accounting.NoOpDpEvent()
+        result = self._noised(sample_state, row, self._clip_norm)
+        return result, QueryState(noise=noise), dp_accounting.NoOpDpEvent()
 
-    def _add(self, total: Any, row: tf.Tensor) -> Any:
-        """Returns the structure `total` plus the flat row of noise."""
+    def _noised(self, total: Any, row: tf.Tensor, clip_norm: np.float32 | tf.Tensor) -> Any:
+        """Returns the sum of the records plus the flat row of noise."""
+        records, unit = self._summands.opened(total, clip_norm)
         parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
         noised = [
-            clipping.add(part_of_total, tf.reshape(part, leaf.shape), leaf.dtype)
-            for part_of_total, part, leaf in zip(self._checked("sample_state", total), parts, self._leaves, strict=True)
+            self._summands.noised(part_of_total, tf.reshape(part, leaf.shape), unit, leaf.dtype)
+            for part_of_total, part, leaf in zip(
+                self._checked("sample_state", records), parts, self._leaves, strict=True
+            )
         ]
-        return tf.nest.pack_sequence_as(total, noised)
+        return tf.nest.pack_sequence_as(records, noised)
 
     def _checked(self, name: str, value: Any) -> list[tf.Tensor]:
         """Returns the leaves of a record or a sum, after checking their shapes; a graph checks them when it runs.
@@ -260,9 +296,11 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         `round` is the number of rounds since the start or the last restart, `noise_stddev` the standard deviation σζ of
         each coordinate of Z, and `rows_in_use` the number of noise rows in memory.
         """
-        step = global_state.noise.round
+        step, stddev = global_state.noise.round, self._stream.stddev
+        if self._grid is not None:
+            stddev = np.float32(float(stddev) * 2.0**-self._grid.bits * float(self._clip_norm))
         return collections.OrderedDict(
-            round=step, noise_stddev=tf.constant(self._stream.stddev), rows_in_use=self._stream.rows_in_use(step)
+            round=step, noise_stddev=tf.constant(stddev), rows_in_use=self._stream.rows_in_use(step)
         )
 
 

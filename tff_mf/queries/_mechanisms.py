@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.queries._base import MatrixFactorizationQuery
 
@@ -62,6 +63,7 @@ def build_query(
     clip_norm: float,
     noise_multiplier: float,
     insecure_seed: int | None = None,
+    grid: Grid | None = None,
 ) -> MatrixFactorizationQuery:
     """Returns the query of a mechanism: `BLTQuery` for a BLT, and so on; arguments as of `MatrixFactorizationQuery`.
 
@@ -89,4 +91,5 @@ def build_query(
         clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
         insecure_seed=insecure_seed,
+        grid=grid,
     )

@@ -1,0 +1,172 @@
+"""Sums of integers on a grid: the same bits for every kind of sum and every order, and limits that the graph keeps."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators, queries
+from tff_mf.aggregators.factories import record_sums
+
+GRID = tff_mf.Grid(bits=12, max_clients=40)
+SECURE = tff.aggregators.SecureSumFactory(2**12)
+VALUE_TYPE = tff.to_type(collections.OrderedDict(a=(np.float32, [40]), b=(np.float64, [3]), c=(np.float16, [2, 2])))
+SUMS = {"clipping": None, "plain": tff.aggregators.SumFactory(), "secure": SECURE}
+
+
+def factory(**changes):
+    arguments = {
+        "clip_norm": 0.7,
+        "noise_multiplier": 0.1,
+        "clients_per_round": 3,
+        "insecure_seed": 1,
+        "grid": GRID,
+        **changes,
+    }
+    return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    return {name: factory(record_aggregation_factory=each).create(VALUE_TYPE) for name, each in SUMS.items()}
+
+
+def values(count):
+    """Values below, at and above the clip norm, and one that is not finite."""
+    generator = np.random.default_rng(count)
+    made = []
+    for index in range(count):
+        parts = [generator.normal(size=shape) for shape in ((40,), (3,), (2, 2))]
+        scale = 0.7 / np.sqrt(sum(np.sum(part**2) for part in parts)) * (1, 0.1, 1 - 1e-7, 30)[index % 4]
+        cast = zip(parts, (np.float32, np.float64, np.float16), strict=True)
+        made.append(
+            collections.OrderedDict(zip("abc", ((part * scale).astype(kind) for part, kind in cast), strict=True))
+        )
+    made[-1]["b"][1] = np.nan
+    return made
+
+
+def released(process, clients):
+    """The bits of two rounds."""
+    first = process.next(process.initialize(), clients)
+    second = process.next(first.state, clients[:1])
+    return [np.asarray(output.result[name]).tobytes() for output in (first, second) for name in "abc"]
+
+
+def one_round(made):
+    @tff.federated_computation(*made.next.type_signature.parameter)
+    def computation(state, value):
+        output = made.next(state, value)
+        return output.state, tff.federated_zip((output.result, output.measurements))
+
+    return computation
+
+
+def test_sums_of_every_kind_and_order_are_bit_identical(processes):
+    clients = values(33)
+    expected = released(processes["clipping"], clients)
+    assert expected == released(processes["plain"], clients)
+    assert expected == released(processes["secure"], clients)
+    assert expected == released(processes["clipping"], [clients[0], *clients[:0:-1]])
+    assert expected != released(processes["clipping"], clients[:-2])
+
+
+def test_the_modular_sum_that_is_refused_is_wrong():
+    process = tff.aggregators.SecureModularSumFactory(2**30, symmetric_range=True).create(tff.TensorType(np.int32))
+    assert int(process.next(process.initialize(), [-(2**20)] * 3).result) != -3 * 2**20
+
+
+@pytest.mark.long  # Two more processes are traced: sums in 32 bits are compared above.
+def test_sums_in_64_bits_are_bit_identical():
+    grid = tff_mf.Grid(bits=26, max_clients=40)
+    value_type, clients = tff.TensorType(np.float32, [3]), [np.array([1e9, -2.0, 0.3], np.float32)] * 40
+    sums = (None, tff.aggregators.SecureSumFactory(2**26))
+    found = [
+        each.next(each.initialize(), clients).result.tobytes()
+        for each in (factory(grid=grid, record_aggregation_factory=one).create(value_type) for one in sums)
+    ]
+    assert grid.integers == "int64"
+    assert found[0] == found[1]
+    assert np.frombuffer(found[0], np.float32)[0] > 8
+
+
+def test_types_are_those_of_an_aggregator_in_floating_point(processes):
+    for process in processes.values():
+        initialize, advance = process.initialize.type_signature, process.next.type_signature
+        state = str(initialize.result)
+        assert advance.parameter[1].is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.CLIENTS))
+        assert advance.result.result.is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.SERVER))
+        assert advance.result.state.is_equivalent_to(initialize.result)
+        assert not any(name in state + str(advance.result.measurements) for name in record_sums.COUNTS)
+    measured = processes["clipping"].next.type_signature.result.measurements
+    assert str(measured) == ("<dp_query_metrics=<round=int64,noise_stddev=float32,rows_in_use=int64>,dp=<>>@SERVER")
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_more_clients_than_the_grid_has_room_for_are_refused(processes, kind):
+    process, clients = processes[kind], values(4)
+    most = [clients[0]] * GRID.max_clients
+    assert np.all(np.isfinite(process.next(process.initialize(), most).result["a"]))
+    with pytest.raises(Exception, match="max_clients=40"):
+        process.next(process.initialize(), [*most, clients[1]])
+
+
+def test_accumulate_clips_any_integers(processes):
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(processes["clipping"]))
+    total = form.zero()
+    hostile = ((1, 1), (5000, 1), (-(2**31), 1), (1, -(10**6)))
+    for value, clients in hostile:
+        leaves = (np.full(shape, value, np.int32) for shape in ([40], [3], [2, 2]))
+        total = form.accumulate(total, [(collections.OrderedDict(zip("abc", leaves, strict=True)), np.int32(clients))])
+    (found,) = total
+    sums, clients = found["total"]
+    assert (int(found["clipped"]), int(found["zeroed"]), int(clients)) == (2, 0, len(hostile))
+    one = np.concatenate([np.ravel(sums[name]) for name in "abc"]) - 2
+    # Two of the four were shortened to the clip norm; they point in opposite directions.
+    assert np.max(np.abs(one)) <= 1
+    assert not any(name in str(form.update.type_signature) for name in record_sums.COUNTS)
+
+
+def test_the_distribute_aggregate_form_sums_integers(processes):
+    form = aggregators.distribute_aggregate_form(one_round(processes["clipping"]))
+    assert "int32[40]" in str(form.client_work.type_signature.result)
+    assert "float32[40]" not in str(form.client_work.type_signature.result)
+
+
+def test_the_server_enforces_an_adaptive_clip_norm_on_a_grid():
+    adaptive = queries.AdaptiveClipping(count_stddev=1.0)
+    process = factory(restart_every=2, adaptive_clipping=adaptive).create(tff.TensorType(np.float32, [3]))
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(process))
+    total = form.zero()
+    for sent in (10**9, 7):
+        record = (np.full(3, sent, np.int32), np.int32(1)), np.int32(-(10**9))
+        total = form.accumulate(total, [record])
+    (found,) = total
+    (sums, clients), count = found["total"]
+    assert int(count) == -GRID.largest_norm
+    assert int(clients) == 2
+    assert int(np.sum((np.asarray(sums, np.int64) - 7) ** 2)) <= 4**GRID.bits
+    assert (int(found["clipped"]), int(found["zeroed"])) == (1, 0)
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="grid=17 must be a Grid"):
+        factory(grid=17)
+    for thresholds in ((1.0,), (2**11,), (2**12, -5)):
+        with pytest.raises(ValueError, match=r"SecureSumFactory\(4096\)"):
+            factory(record_aggregation_factory=tff.aggregators.SecureSumFactory(*thresholds)).create(VALUE_TYPE)
+    with pytest.raises(TypeError, match="wraps around before the modulus is taken"):
+        factory(record_aggregation_factory=tff.aggregators.SecureModularSumFactory(2**30, symmetric_range=True))
+    automatic = factory(grid="auto", insecure_seed=None)
+    assert automatic.grid_for(10) == tff_mf.Grid(bits=14, max_clients=1000)
+    with pytest.raises(ValueError, match='grid="auto" depends on the values'):
+        _ = automatic.fingerprint
+    participation = tff_mf.SingleParticipation()
+    with pytest.raises(ValueError, match="pass the number of coordinates"):
+        automatic.dp_event(10, participation)
+    assert factory(insecure_seed=None).fingerprint != factory(insecure_seed=None, grid=None).fingerprint
+    charged = automatic.dp_event(10, participation, dimension=10**6)
+    plain = factory(insecure_seed=None, grid=None).dp_event(10, participation)
+    assert 0.99 * plain.noise_multiplier < charged.noise_multiplier < plain.noise_multiplier

@@ -1,0 +1,166 @@
+"""Attacks on floating point, by an adversary who knows all other records: they succeed without a grid, and not on one.
+
+Each attack is a statement about a released number that no run without the victim could give.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+tf = pytest.importorskip("tensorflow")
+
+from tff_mf import normals, queries  # noqa: E402
+
+GRID = tff_mf.Grid(bits=16, max_clients=10_000)
+SIZES = (1.0, 0.1, 0.001)
+
+
+def query(grid, dimension, *, dtype=tf.float32, noise_multiplier=0.0, mechanism=None):
+    return queries.build_query(
+        mechanism or tff_mf.Identity(),
+        record_specs=tf.TensorSpec([dimension], dtype),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        grid=grid,
+    )
+
+
+def sum_of(made, records, counts):
+    """The sum of records, each of which is added as often as `counts` says, one after another."""
+    params = made.derive_sample_params(made.initial_global_state())
+    sample = made.initial_sample_state()
+
+    @tf.function(autograph=False)
+    def repeated(sample, record, count):
+        def add(index, sample):
+            return index + 1, made.accumulate_preprocessed_record(sample, record)
+
+        return tf.while_loop(lambda index, _: index < count, add, (0, sample), parallel_iterations=1)[1]
+
+    for record, count in zip(records, counts, strict=True):
+        sample = repeated(sample, made.preprocess_record(params, tf.constant(record)), count)
+    result, _, _ = made.get_noised_result(sample, made.initial_global_state())
+    return result.numpy().astype(np.float64)
+
+
+def test_one_record_moves_a_sum_of_6500_by_more_than_the_clip_norm():
+    """Others bring the sum to just below 2¹⁰. With the victim, it is above, where float32 has half the precision.
+
+    All that is then subtracted, 0.9 units of the precision below at a time, is lost above and rounded up below.
+    """
+    dimension, clients, unit = 16, 6500, 2.0**-14
+    large = np.full(dimension, 0.2499, np.float32)
+    build_up = int(2**10 / large[0])
+    rest = np.full(dimension, 2**10 - 4 * unit - build_up * float(large[0]), np.float32)
+    victim, later = large, np.full(dimension, -0.9 * unit, np.float32)
+    moved = {}
+    for grid in (None, GRID):
+        made = query(grid, dimension)
+        subtracting = clients - build_up - 2
+        # Running sums of float32 are not exact: `rest` is chosen for what the sum is by then.
+        before = sum_of(made, [large], [build_up])
+        rest = (2**10 - 4 * unit - before).astype(np.float32)
+        with_victim, without = (
+            sum_of(made, [large, rest, one, later], [build_up, 1, 1, subtracting])
+            for one in (victim, np.zeros_like(victim))
+        )
+        moved[grid] = np.linalg.norm(with_victim - without)
+    assert moved[None] > 1.5
+    assert moved[GRID] <= 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bits_of_float64_that_noise_does_not_have(size):
+    """Noise of 24 bits leaves the low bits of a sum in float64 as they are: the victim's record is in them."""
+    dimension, generator = 200_000, np.random.default_rng(0)
+    others, victim = (generator.normal(size=dimension) for _ in range(2))
+    others, victim = 0.9 * others / np.linalg.norm(others), size * 0.9 * victim / np.linalg.norm(victim)
+    found = {}
+    for grid in (None, tff_mf.Grid(bits=24, max_clients=10)):
+        made = query(grid, dimension, dtype=tf.float64, noise_multiplier=3.0)
+        known = sum_of(query(grid, dimension, dtype=tf.float64), [others], [1])
+        noise = [sum_of(made, [others, one], [1, 1]) - known for one in (np.zeros(dimension), victim)]
+        # The subtraction is exact in most coordinates, and rounds in the others to a bit of 2⁻⁵³.
+        found[grid] = [float(np.mean(np.abs(each - each.astype(np.float32)) < 2.0**-50)) for each in noise]
+        without, with_victim = found[grid]
+        if grid is None:
+            assert without > 0.99
+            assert with_victim < 0.01
+        else:
+            deviation = math.sqrt(2 * max(without * (1 - without), 1e-6) / dimension)
+            assert 0.01 < without < 0.99
+            assert abs(with_victim - without) < 5 * deviation
+
+
+def released(made, others, victim):
+    """What an adversary sees beyond the sum of the others: one release, in the precision of the model."""
+    params = made.derive_sample_params(made.initial_global_state())
+    sample = made.initial_sample_state()
+    for record in (others, victim):
+        sample = made.accumulate_record(params, sample, tf.constant(record))
+    result, _, _ = made.get_noised_result(sample, made.initial_global_state())
+    return result.numpy().astype(np.float64)
+
+
+def impossible(made, others, victim, *, known, cell, stddev, least):
+    """Fraction of pairs of a release, among those far out, that float32 noise cannot give without the victim."""
+    seen = released(made, others, victim)
+    noise = (seen - known).reshape(-1, 2)
+    error = (np.spacing(np.abs(seen).astype(np.float32)) / 2 + cell / 2).reshape(-1, 2)
+    far = np.linalg.norm(noise, axis=1) > least * stddev
+    noise, error = noise[far], error[far]
+    return 1 - np.mean(normals.producible_pairs(noise - error, noise + error, stddev=stddev)), int(np.sum(far))
+
+
+def test_pairs_of_float32_normals():
+    """Where noise is far out, a pair of its values is one of few, and the sum of it and a record is none of them."""
+    dimension, stddev = 200_000, 7.379
+    generator = np.random.default_rng(0)
+    others, direction = (generator.normal(size=dimension) for _ in range(2))
+    others, direction = 0.9 * others / np.linalg.norm(others), direction / np.linalg.norm(direction)
+    grid = tff_mf.Grid(bits=20, max_clients=10)
+    for used, cell in ((None, 0.0), (grid, 2.0**-grid.bits)):
+        made = query(used, dimension, noise_multiplier=stddev)
+        known = sum_of(query(used, dimension), [others.astype(np.float32)], [1])
+        arguments = {"known": known, "cell": cell, "stddev": stddev, "least": 2.5}
+        rates = {}
+        for size in (0.0, *SIZES):
+            victim = (0.99 * size * direction).astype(np.float32)
+            rates[size], pairs = impossible(made, others.astype(np.float32), victim, **arguments)
+        assert pairs > 3000
+        if used is None:
+            assert rates[0.0] < 1e-3
+            assert min(rates[size] for size in SIZES) > 0.9
+        else:
+            deviation = math.sqrt(2 * rates[0.0] * (1 - rates[0.0]) / pairs)
+            assert rates[0.0] > 0.5
+            assert max(abs(rates[size] - rates[0.0]) for size in SIZES) < 5 * deviation
+
+
+def test_the_tail_that_float32_normals_do_not_have():
+    """A value beyond 5.68 standard deviations proves that something was added, where noise ends there."""
+    last, stddev, trials = 5.6778, 0.15, 40
+    largest = np.abs(normals.box_muller(np.zeros(2**10, np.int64), np.arange(2**10) << 13)).max()
+    assert 5.6 < largest < last
+    made = query(None, 1, noise_multiplier=stddev)
+    seen = [abs(released(made, np.zeros(1, np.float32), np.full(1, 0.999, np.float32))[0]) for _ in range(trials)]
+    # Each time with probability Φ(6.66 − 5.68) = 0.84.
+    assert sum(value > last * stddev for value in seen) > trials / 2
+
+    # Noise on a grid goes on: no value up to 13 standard deviations is impossible without the victim.
+    def descending(levels):
+        return lambda level, count: np.full([7, count], 2**63 - 1 if level < levels else -(2**63) + 1, np.int64)
+
+    outer = np.array([2**62 + 2**normals.INDEX_BITS - 1])
+    found = [normals.from_words(outer, descending(levels))[0] for levels in range(normals.tables().levels + 1)]
+    assert found == sorted(found)
+    assert found[-1] > 13
+    assert sum(value > last for value in found) > 3
+    made = query(GRID, 1, noise_multiplier=stddev)
+    for row in found:
+        # What the recursion makes of such a normal is a release like any other.
+        total = made.initial_sample_state()
+        assert np.isfinite(made._noised(total, tf.constant([np.floor(row * stddev * 2**16)]), np.float32(1)).numpy()[0])

@@ -1,0 +1,155 @@
+"""Records as integers of a grid, in exact arithmetic: the bound holds for every input, and is tight."""
+
+import fractions
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+tf = pytest.importorskip("tensorflow")
+
+from tff_mf.queries import clipping, grid_clipping  # noqa: E402
+
+BITS = st.integers(1, grid_clipping.LARGEST_BITS)
+CLIP_NORMS = st.sampled_from([1.0, 0.3, 1e-20, 1e20, 7.25])
+
+
+def exact_square(leaves):
+    return sum(int(value) ** 2 for leaf in leaves for value in np.ravel(leaf))
+
+
+def on_grid(leaves, clip_norm, bits, dtype=tf.int32):
+    found = grid_clipping.clip_to_grid(leaves, tf.constant(clip_norm, tf.float32), bits=bits, dtype=dtype)
+    assert all(leaf.dtype == dtype for leaf in found)
+    return [leaf.numpy() for leaf in found]
+
+
+def again(leaves, bits):
+    found = grid_clipping.clip_integers_again([tf.constant(leaf) for leaf in leaves], bits=bits)
+    assert exact_square(leaf.numpy() for leaf in found.leaves) <= 4**bits
+    return [leaf.numpy() for leaf in found.leaves], bool(found.scaled), bool(found.zeroed)
+
+
+def check(leaves, clip_norm, bits, dtype=tf.int32):
+    """The guarantees on the client and on the server; returns what the client sends."""
+    sent = on_grid(leaves, clip_norm, bits, dtype)
+    assert exact_square(sent) <= 4**bits
+    added, *what = again(sent, bits)
+    assert [leaf.tobytes() for leaf in added] == [leaf.tobytes() for leaf in sent]
+    assert what == [False, False]
+    return sent
+
+
+@given(
+    record=st.lists(
+        st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([3.4e38, 1e-45, -1e-20, 1e20, -1.0]),
+        min_size=1,
+        max_size=8,
+    ),
+    clip_norm=CLIP_NORMS,
+    bits=BITS,
+    dtype=st.sampled_from([tf.int32, tf.int64]),
+)
+def test_any_record_of_a_client(record, clip_norm, bits, dtype):
+    values = np.array(record, np.float32)
+    sent = check([tf.constant(values)], clip_norm, bits, dtype)
+    if not np.all(np.isfinite(values)):
+        assert not sent[0].any()
+
+
+@given(
+    record=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**27), 2**27), min_size=1, max_size=8),
+    bits=BITS,
+    wide=st.booleans(),
+)
+def test_any_integers_at_the_server(record, bits, wide):
+    dtype = np.int64 if wide else np.int32
+    values = np.array(record, np.int64).astype(dtype)
+    added, scaled, zeroed = again([values[:1], values[1:]], bits)
+    passes = exact_square([values]) <= 4**bits
+    assert (scaled or zeroed) == (not passes)
+    assert not (scaled and zeroed)
+    if passes:
+        np.testing.assert_array_equal(np.concatenate(added), values)
+    if zeroed:
+        assert not np.concatenate(added).any()
+
+
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 60), bits=BITS, factor=st.floats(0.9, 1.1), flat=st.booleans())
+def test_near_the_bound(seed, size, bits, factor, flat):
+    values = np.ones(size) if flat else np.random.default_rng(seed).normal(size=size)
+    values *= factor / np.linalg.norm(values)
+    for dtype in (tf.float32, tf.float64):
+        check([tf.cast(values, dtype)], 1.0, bits)
+
+
+@given(seed=st.integers(0, 2**32), bits=st.integers(8, 20), clip_norm=st.sampled_from([1.0, 0.3]))
+def test_shorter_records_are_rounded_to_nearest(seed, bits, clip_norm):
+    values = np.random.default_rng(seed).normal(size=20).astype(np.float32)
+    values *= np.float32(0.8 * clip_norm / np.linalg.norm(values))
+    (sent,) = check([tf.constant(values)], clip_norm, bits)
+    unit = fractions.Fraction(float(np.float32(clip_norm))) / 2**bits
+    for value, integer in zip(values, sent, strict=True):
+        distance = abs(fractions.Fraction(float(value)) / unit - int(integer))
+        assert distance <= fractions.Fraction(1, 2) + fractions.Fraction(1, 2**20)
+
+
+def test_the_comparison_is_exact_where_integers_of_64_bits_wrap_around():
+    bits = grid_clipping.LARGEST_BITS
+    largest = np.full(2**12, 2**bits, np.int64)
+    # The sum of the squares is 2^64, which is 0 for int64: a sum of integers would pass.
+    assert int(np.sum(largest**2)) == 0
+    assert not grid_clipping.within([tf.constant(largest, tf.float64)], bits)
+    tail = [1.0] * 100
+    for values in ([2.0**bits - 1, 11585.0], [11585.0, 2.0**bits - 1], [*tail, 2.0**bits], [2.0**bits, 0.0]):
+        expected = sum(int(value) ** 2 for value in values) <= 4**bits
+        assert bool(grid_clipping.within([tf.constant(values, tf.float64)], bits)) is expected
+    # Each one that is added to 2⁵³ is lost, and none makes the sum smaller than that.
+    assert not grid_clipping.within([tf.constant([2.0**27, *tail], tf.float64)], bits)
+    assert not grid_clipping.within([tf.constant([math.nan, 0.0], tf.float64)], bits)
+    assert not grid_clipping.within([tf.constant([-(2.0**1000), 0.0], tf.float64)], bits)
+
+
+def test_what_rounding_costs_a_long_record():
+    """2⁻¹⁵ of the norm at 2¹⁶, where rounding toward zero costs more than hundred times as much."""
+    size, bits = 400_000, 16
+    # Coordinates of the size that those of 4 million have at this clip norm.
+    values = np.random.default_rng(0).normal(size=size).astype(np.float32)
+    values *= np.float32(10 / np.linalg.norm(values))
+    (sent,) = check([tf.constant(values)], 1.0, bits)
+    assert 1 - math.sqrt(exact_square([sent])) / 2**bits == pytest.approx(2.0 ** (1 - bits), rel=0.05)
+    cosine = float(sent @ values.astype(np.float64)) / math.sqrt(exact_square([sent])) / np.linalg.norm(values)
+    assert 1 - cosine < 1e-5
+
+
+def test_values_that_all_round_up_are_rounded_toward_zero():
+    size, bits = 2**14 + 100, 10
+    (sent,) = check([tf.ones([size])], 1.0, bits)
+    exact = 2**bits / math.sqrt(size)
+    assert 7.9 < exact * (1 - 2.0 ** (1 - bits)) < exact < 8
+    assert exact_square([np.full(size, 8)]) > 4**bits
+    np.testing.assert_array_equal(sent, 7)
+
+
+def test_counts_of_scaled_and_zeroed_records():
+    bits = 4
+    for values, expected in (([10, -12], (False, False)), ([16, 1], (True, False)), ([1] * 257, (False, True))):
+        assert again([np.array(values, np.int32)], bits)[1:] == expected
+
+
+def test_records_of_all_float_types_are_those_of_clip_record():
+    values = [[0.25, -0.5], [0.125, 0.75]]
+    for dtype in clipping.LEAF_TYPES:
+        (sent,) = check([tf.constant(values, dtype)], 1.0, 12)
+        clipped = clipping.clip_record([tf.constant(values, dtype)], tf.constant(1.0))[0].numpy().astype(np.float64)
+        np.testing.assert_array_equal(sent, np.rint(clipped * 2**12))
+
+
+def test_a_traced_function_gives_the_same_integers():
+    traced = tf.function(lambda leaf: grid_clipping.clip_to_grid([leaf], tf.constant(1.0), bits=12, dtype=tf.int32))
+    generator = np.random.default_rng(1)
+    for scale in (1e-3, 1.0, 100.0):
+        values = (scale * generator.normal(size=50)).astype(np.float32)
+        np.testing.assert_array_equal(traced(tf.constant(values))[0], on_grid([tf.constant(values)], 1.0, 12)[0])
