@@ -285,3 +285,21 @@ def test_one_round_each_is_less_than_poisson_sampling_of_one_round_in_b():
         tff_mf.Identity(), 30, population=30, clients_per_round=1, noise_multiplier=0.8, delta=1e-6
     )
     assert found.remove.estimate < poisson
+
+
+def test_errors_of_moments_include_those_of_the_covariance():
+    root = np.random.default_rng(0).standard_normal((4, 4)) / 3
+    matrix = root @ root.T
+    values, errors = central_moments(matrix, rounding=1e-6)
+    for sign in (1, -1):
+        moved, _ = central_moments(matrix + sign * 1e-6)
+        assert np.all(np.abs(moved - values) <= errors)
+    assert np.all(errors < 1e-3)
+
+
+def test_estimates_of_zero_are_certified_as_well():
+    """With so much noise δ(0) is below δ."""
+    found = balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=1e4, delta=1e-3, samples=2000)
+    assert found.epsilon == 0.0
+    found = balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=900.0, delta=1e-3, samples=2000)
+    assert 0 <= found.epsilon < 0.01

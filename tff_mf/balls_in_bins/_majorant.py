@@ -34,7 +34,7 @@ class Moments:
         if np.max(pair.variances) > _LARGEST_VARIANCE:
             return None
         degree = _DEGREE if pair.bins <= _MOST_BINS else _LESS
-        values, errors = central_moments(pair.covariance, highest=degree)
+        values, errors = central_moments(pair.covariance, rounding=pair.rounding, highest=degree)
         if not values[2] > 1e-14:
             return None
         scale = math.sqrt(values[2])
