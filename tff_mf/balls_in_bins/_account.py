@@ -152,7 +152,7 @@ def calibrate_balls_in_bins(
     samples: int = 200_000,
     seed: int | None = None,
 ) -> BallsInBinsGuarantee:
-    """Returns a σ, within about 1 % of the smallest, for which a run with balls-in-bins sampling is certified.
+    """Returns a σ near the smallest for which a run with balls-in-bins sampling is certified.
 
     Formal guarantee: that of `balls_in_bins_epsilon`, for `noise_multiplier` of the result, whose `epsilon` is at most
     the requested one. Attempt t for one σ may fail with probability δ/1000·2^(−t), so that all of them together fail
