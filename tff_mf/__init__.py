@@ -17,6 +17,9 @@ from tff_mf.amplification import amplified_epsilon as amplified_epsilon
 from tff_mf.amplification import calibrate_amplified_noise_multiplier as calibrate_amplified_noise_multiplier
 from tff_mf.artifacts import load as load
 from tff_mf.artifacts import save as save
+from tff_mf.balls_in_bins import BallsInBinsEstimator as BallsInBinsEstimator
+from tff_mf.balls_in_bins import EstimatedEpsilon as EstimatedEpsilon
+from tff_mf.balls_in_bins import balls_in_bins_gram as balls_in_bins_gram
 from tff_mf.bands import AmplifiedBands as AmplifiedBands
 from tff_mf.bands import amplified_bands as amplified_bands
 from tff_mf.errors import ArtifactError as ArtifactError
