@@ -1,9 +1,9 @@
 """Search for Toeplitz matrices with the least error at (ε, δ) with balls in bins.
 
-σ·error is minimized, where σ(C) is what (ε, δ) needs. σ² is estimated by sampling, and its derivative by the Gram matrix
-G of C is a matrix W: it says which inner products of columns cost privacy. For a fixed W, ⟨W, G(C)⟩·error² is smooth and
-exact, and minimized in milliseconds. So C and W take turns: C is best against the mean of all W so far, and each C adds
-its own W (fictitious play). The mean keeps C from running back and forth, and averages the samples.
+σ·error is minimized, where σ(C) is what (ε, δ) needs. σ² is estimated by sampling, and its derivative by the Gram
+matrix G of C is a matrix W: it says which inner products of columns cost privacy. For a fixed W, ⟨W, G(C)⟩·error² is
+smooth and exact, and minimized in milliseconds. So C and W take turns: C is best against the mean of all W so far, and
+each C adds its own W (fictitious play). The mean keeps C from running back and forth.
 """
 
 import math
@@ -12,15 +12,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tff_mf.mechanisms import OptimizedFor
-from tff_mf.optimize._amplified_level import columns_of_bins, level
+from tff_mf.balls_in_bins import BallsInBinsEstimator, balls_in_bins_gram
+from tff_mf.mechanisms import BandedToeplitz, OptimizedFor
 from tff_mf.optimize._descent import Value
 from tff_mf.optimize._toeplitz_loss import ToeplitzLoss, log_product
 
 # The newest W has at least this part in the mean.
 _NEWEST = 0.25
 
-# Turns at most, and the relative gain over the last two that is below the noise of the estimates.
+# Turns at most, and the least relative gain that one of the last two must have.
 _TURNS, _GAIN = 12, 1e-3
 
 State = TypeVar("State")
@@ -43,6 +43,7 @@ class AmplifiedSearch:
         epsilon: ε of the target.
         delta: δ of the target.
         history: σ·error of every C that was measured, an estimate.
+        noise_multiplier: σ of the C that was measured last, an estimate.
     """
 
     def __init__(self, optimized_for: OptimizedFor, objective: str, *, epsilon: float, delta: float) -> None:
@@ -52,26 +53,21 @@ class AmplifiedSearch:
         self.history: list[float] = []
         self._error = ToeplitzLoss(optimized_for, objective)
         self._rounds, self._bins = optimized_for.rounds, optimized_for.participation.min_sep
-        self._near: float | None = None
+        self.noise_multiplier = math.nan
         self._mean = np.zeros((self._bins, self._bins))
-
-    @property
-    def noise_multiplier(self) -> float:
-        """σ of the C that was measured last."""
-        assert self._near is not None
-        return self._near
 
     def measure(self, column: np.ndarray) -> float:
         """Returns σ·error of C = LtToep(`column`), and adds its W to the mean."""
-        columns = columns_of_bins(column, self._rounds, self._bins)
-        gram = columns.T @ columns
-        found = level(gram, self.epsilon, self.delta, near=self._near, seed=len(self.history))
+        gram = balls_in_bins_gram(BandedToeplitz(column=column.tolist()), self._rounds, bins=self._bins)
+        estimator = BallsInBinsEstimator(gram)
+        self.noise_multiplier = estimator.noise_multiplier(epsilon=self.epsilon, delta=self.delta)
+        weights = estimator.epsilon(noise_multiplier=self.noise_multiplier, delta=self.delta).gradient
         part = max(_NEWEST, 1 / (1 + len(self.history)))
         if self.history:
             self._mean *= (1 - part) / np.vdot(self._mean, gram)
-        self._mean += found.weights * (part if self.history else 1.0)
-        self._near = found.noise_multiplier
-        self.history.append(found.noise_multiplier * math.sqrt(self._error.squared_error(column).value))
+        self._mean += part * weights / np.vdot(weights, gram)
+        error = self._error.squared_error(column).value
+        self.history.append(self.noise_multiplier * math.sqrt(error))
         return self.history[-1]
 
     def surrogate(self, length: int) -> Callable[[np.ndarray], Value]:
