@@ -18,8 +18,13 @@ from tff_mf.amplification import calibrate_amplified_noise_multiplier as calibra
 from tff_mf.artifacts import load as load
 from tff_mf.artifacts import save as save
 from tff_mf.balls_in_bins import BallsInBinsEstimator as BallsInBinsEstimator
+from tff_mf.balls_in_bins import BallsInBinsGuarantee as BallsInBinsGuarantee
+from tff_mf.balls_in_bins import DirectionBound as DirectionBound
 from tff_mf.balls_in_bins import EstimatedEpsilon as EstimatedEpsilon
+from tff_mf.balls_in_bins import balls_in_bins_delta as balls_in_bins_delta
+from tff_mf.balls_in_bins import balls_in_bins_epsilon as balls_in_bins_epsilon
 from tff_mf.balls_in_bins import balls_in_bins_gram as balls_in_bins_gram
+from tff_mf.balls_in_bins import calibrate_balls_in_bins as calibrate_balls_in_bins
 from tff_mf.bands import AmplifiedBands as AmplifiedBands
 from tff_mf.bands import amplified_bands as amplified_bands
 from tff_mf.errors import ArtifactError as ArtifactError

@@ -90,6 +90,12 @@ class BallsInBinsEstimator:
         gradient = self._gradient(losses, sigma, remove, add)
         return EstimatedEpsilon(epsilon=max(remove, add), remove=remove, add=add, gradient=gradient)
 
+    def deltas(self, *, noise_multiplier: float, epsilon: float) -> tuple[float, float]:
+        """Returns estimates of δ(ε) for both directions, first that of removing a client."""
+        losses = self._losses(validation.positive("noise_multiplier", noise_multiplier))
+        epsilon = validation.nonnegative("epsilon", epsilon)
+        return losses.remove_delta(epsilon), losses.add_delta(epsilon)
+
     def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
         """Returns an estimate of the σ that leads to ε at δ."""
         target, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
