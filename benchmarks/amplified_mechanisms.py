@@ -2,8 +2,8 @@
 
     python benchmarks/amplified_mechanisms.py [--certify] [--plot docs/amplified-error.svg]
 
-n = 2,052, b = 342, k = 6, δ = 1e-6, as in the papers' StackOverflow experiments; σ times the RMS error of prefix sums, in
-clip norms. All figures are estimates, but those of cyclic Poisson sampling and without amplification; --certify
+n = 2,052, b = 342, k = 6, δ = 1e-6, as in the papers' StackOverflow experiments; σ times the RMS error of prefix sums,
+in clip norms. All figures are estimates, but those of cyclic Poisson sampling and without amplification; --certify
 calibrates the two made for balls in bins with certificates.
 """
 

@@ -153,7 +153,8 @@ def found(file: str, flags: Flags) -> Found:
     if flags.in_bins:
         raise click.UsageError(
             "--sampling balls_in_bins goes with `plan`, `optimize blt` and `optimize banded-toeplitz`, which certify "
-            "what they choose; for any other mechanism call tff_mf.balls_in_bins_epsilon or tff_mf.calibrate_balls_in_bins."
+            "what they choose; for any other mechanism call tff_mf.balls_in_bins_epsilon or "
+            "tff_mf.calibrate_balls_in_bins."
         )
     sampled = flags.sampled()
     participation = None

@@ -87,6 +87,11 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
 
 def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
+    if flags.in_bins:
+        raise click.UsageError(
+            "--sampling balls_in_bins does not go with `optimize banded`: take `optimize banded-toeplitz` or "
+            "`optimize blt`."
+        )
     if flags.sampling == "poisson":
         raise click.UsageError(
             "--sampling poisson amplifies one band only, which is `identity`: use --sampling cyclic_poisson."
@@ -131,8 +136,9 @@ def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Sear
     assert flags.rounds is not None
     if target.epsilon is None or target.delta is None:
         raise click.UsageError("--epsilon and --delta are missing: the best mechanism depends on them.")
-    bins = flags.min_sep or sampled["population"] // sampled["clients_per_round"]
-    if bins * sampled["clients_per_round"] > sampled["population"]:
+    bins = sampled["population"] // sampled["clients_per_round"]
+    bins = bins if flags.min_sep is None else validation.whole("min_sep", flags.min_sep)
+    if max(bins, 1) * sampled["clients_per_round"] > sampled["population"]:
         raise click.UsageError(
             f"--population {sampled['population']} has too few clients for {bins} bins of --clients-per-round "
             f"{sampled['clients_per_round']}: take a smaller --min-sep."
