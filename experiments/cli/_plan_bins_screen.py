@@ -8,12 +8,13 @@ from typing import Any
 from ..output import digits
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
+from ..privacy import statements
 from . import _screens
 
 _ONLY_IF = (
     "Only if each client is put at random into one of {bins} groups, independently, once for the run, and nobody ever "
     "learns a group or a cohort: amplification by balls_in_bins sampling. It does not hold if clients decide when they "
-    "are available. Estimates at ε = {epsilon}:"
+    "are available. Estimates at {level}:"
 )
 
 
@@ -64,8 +65,8 @@ class BinsScreen:
     def lines(self) -> Iterator[str]:
         """Yields the lines of the text."""
         objective = {"rms": "RMS error", "max": "max error"}[self.deployment.objective]
-        bins, epsilon = self.certified.guarantee.bins, digits.nearest(self.epsilon)
-        yield from _screens.folded(_ONLY_IF.format(bins=bins, epsilon=epsilon))
+        bins, level = self.certified.guarantee.bins, statements.level("epsilon", self.epsilon)
+        yield from _screens.folded(_ONLY_IF.format(bins=bins, level=level))
         yield ""
         rows = []
         for each in self.options:
@@ -78,7 +79,8 @@ class BinsScreen:
             return
         yield from _screens.folded(
             f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.guarantee.noise_multiplier)}, "
-            f"{objective} {digits.nearest(found.error)} clip norms, ε ≤ {digits.upwards(found.guarantee.epsilon)} "
-            f"({found.guarantee.bound} bound); ε ≤ {digits.upwards(found.epsilon_if_known)} if cohorts are known. "
+            f"{objective} {digits.nearest(found.error)} clip norms, amplified ε "
+            f"{digits.upwards(found.guarantee.epsilon)} ({found.guarantee.bound} bound), "
+            f"and {digits.upwards(found.epsilon_if_known)} if cohorts are known. "
             "`tff-mf optimize blt` or `banded-toeplitz` with --sampling balls_in_bins saves the mechanism."
         )

@@ -17,7 +17,7 @@ _FORMAT = b"tff-mf secret groups 1\n"
 class SecretGroups:
     """The group of every client, by a keyed hash (BLAKE2b) of its id.
 
-    It is as secret as the key of the noise: whoever has it, or a list of the groups, gets the ε without amplification.
+    It is as secret as the key of the noise: anyone who has it, or a list of the groups, gets the ε without amplification.
     So it is neither logged nor printed. It must outlast the run, as a client that is put into another group on
     resumption takes part in rounds of both.
 

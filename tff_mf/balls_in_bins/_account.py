@@ -127,8 +127,8 @@ def balls_in_bins_delta(
 
     Example:
         >>> from tff_mf import BLT
-        >>> found = balls_in_bins_delta(BLT(theta=[0.9], omega=[0.1]), 60, bins=20, noise_multiplier=4.0, epsilon=1.5)
-        >>> found.delta < 1e-6
+        >>> found = balls_in_bins_delta(BLT(theta=[0.9], omega=[0.1]), 60, bins=20, noise_multiplier=4.0, epsilon=0.8)
+        >>> 1e-7 < found.delta < 1e-6
         True
 
     Raises:
@@ -194,7 +194,7 @@ def _calibrate(problem: _Problem, target: float, delta: float) -> BallsInBinsGua
             best = found
         if best is not None and best.epsilon >= target * (1 - _WANTED):
             break
-        aim *= target / found.epsilon * (1 - _WANTED / 3)
+        aim *= target / max(found.epsilon, target / 2) * (1 - _WANTED / 3)
     if best is None:
         # This σ is large enough without amplification.
         sigma = problem.mu() / gaussian.mu_from(target, delta) * (1 + 2.0**-30)
@@ -278,6 +278,7 @@ def _bounded(
         aim, enough = max(estimate, least * (1 - _CLOSE)), max(estimate * (1 + _CLOSE), least)
     if not failure or best.value <= enough:
         return best
+    aim = max(aim, best.value * _FINEST)
     claims = [Claim(epsilon=each, mean=delta * (1 - FAILURE)) for each in _approach(best.value, aim)]
     direction = _direction(problem, pair, aim, remove=least is None)
     count = strongest(direction, claims, samples=problem.samples, failure=failure / 2, generator=problem.generator)
@@ -309,7 +310,7 @@ def _delta(problem: _Problem, epsilon: float) -> BallsInBinsGuarantee:
     moments = Moments.of(pair)
     estimator = BallsInBinsEstimator(problem.gram)
     estimates = estimator.deltas(noise_multiplier=problem.sigma, epsilon=epsilon)
-    failure = FAILURE * max(*estimates, 1e-300)
+    failure = FAILURE / 2 * max(*estimates, 1e-300)
     bounds: list[DirectionBound] = []
     for remove, estimated in zip((True, False), estimates, strict=True):
         best = dataclasses.replace(plain, estimate=estimated)
@@ -330,8 +331,5 @@ def _delta(problem: _Problem, epsilon: float) -> BallsInBinsGuarantee:
             if count:
                 best = dataclasses.replace(best, value=claims[count - 1].mean + failure, bound="Monte Carlo")
         bounds.append(best)
-    delta = max(each.value for each in bounds)
-    # A certificate in the direction that does not decide may fail as well.
-    sampled = any(each.bound == "Monte Carlo" for each in bounds)
-    delta = min(most, delta + failure if sampled else delta)
+    delta = min(most, max(each.value for each in bounds))
     return _combined(problem, *bounds, epsilon=epsilon, delta=delta, failure=failure)

@@ -103,7 +103,7 @@ class BallsInBinsEstimator:
 
         def excess(log_sigma: float) -> float:
             sigma = math.exp(log_sigma)
-            return math.log(max(self._epsilons(self._losses(sigma), sigma, delta)) / target)
+            return math.log(max(*self._epsilons(self._losses(sigma), sigma, delta), 1e-9 * target) / target)
 
         return math.exp(_root(excess, high))
 

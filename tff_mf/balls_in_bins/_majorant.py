@@ -18,6 +18,8 @@ _LARGEST_VARIANCE = 60.0
 # Probability, as a share of δ, of the smallest values of Z.
 _SHARE_BELOW = 1e-4
 _TOLERANCE = 1e-4
+# Share of the unamplified ε below which a smaller one is not looked for.
+_LEAST = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Moments:
         if np.max(pair.variances) > _LARGEST_VARIANCE:
             return None
         degree = _DEGREE if pair.bins <= _MOST_BINS else _LESS
-        values, errors = central_moments(pair.covariance, highest=degree)
+        values, errors = central_moments(pair.covariance, rounding=pair.rounding, highest=degree)
         if not values[2] > 1e-14:
             return None
         scale = math.sqrt(values[2])
@@ -51,7 +53,7 @@ def moment_epsilon(pair: Pair, moments: Moments, delta: float, *, remove: bool, 
     if not _holds(pair, moments, delta, most, remove=remove):
         return math.inf
     low, high = 0.0, most
-    while high - low > _TOLERANCE * high:
+    while high - low > _TOLERANCE * high and high > _LEAST * most:
         middle = (low + high) / 2 if low else high / 2
         low, high = (low, middle) if _holds(pair, moments, delta, middle, remove=remove) else (middle, high)
     return high

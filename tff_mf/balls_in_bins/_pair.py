@@ -27,12 +27,14 @@ class Pair:
         root: R, float64 `[bins, bins]`, symmetric up to rounding.
         covariance: K′ = RRᵀ, float64 `[bins, bins]`.
         variances: The diagonal of K′, float64 `[bins]`.
+        rounding: Bound on the rounding error of each entry of `covariance`.
     """
 
     common: float
     root: np.ndarray
     covariance: np.ndarray
     variances: np.ndarray
+    rounding: float
 
     @property
     def bins(self) -> int:
@@ -55,9 +57,10 @@ def dominating_pair(gram: np.ndarray, *, relative_error: float) -> Pair:
     root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
     covariance = root @ root.T
     # Rounding of a product of matrices: at most (bins + 2)·2⁻⁵³ of the product of the absolute values.
-    rounding = (bins + 8) * 2.0**-52 * (np.abs(root) @ np.abs(root).T)
-    common = max(float(np.max(above - covariance + rounding)), _LEAST * float(np.max(np.diagonal(above))))
-    return Pair(common=common, root=root, covariance=covariance, variances=np.diagonal(covariance).copy())
+    rounding = float(np.max((bins + 8) * 2.0**-52 * (np.abs(root) @ np.abs(root).T) + 2.0**-50 * above))
+    common = max(float(np.max(above - covariance)) + rounding, _LEAST * float(np.max(np.diagonal(above))))
+    variances = np.diagonal(covariance).copy()
+    return Pair(common=common, root=root, covariance=covariance, variances=variances, rounding=rounding)
 
 
 def log_mean_exp(values: np.ndarray) -> np.ndarray:
