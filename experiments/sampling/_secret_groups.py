@@ -17,9 +17,9 @@ _FORMAT = b"tff-mf secret groups 1\n"
 class SecretGroups:
     """The group of every client, by a keyed hash (BLAKE2b) of its id.
 
-    It is as secret as the key of the noise: anyone who has it, or a list of the groups, gets the ε without amplification.
-    So it is neither logged nor printed. It must outlast the run, as a client that is put into another group on
-    resumption takes part in rounds of both.
+    It is as secret as the key of the noise: anyone who has it, or a list of the groups, gets the ε without
+    amplification. So it is neither logged nor printed. It must outlast the run, as a client that is put into another
+    group on resumption takes part in rounds of both.
 
     Formal guarantee: to anyone without the key, the groups are independent and uniform, up to a difference of 2⁻¹⁹² and
     the advantage of an attacker on BLAKE2b as a pseudorandom function, as the noise is up to that on its generator.
