@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import functools
+import gc
 import importlib.util
 import itertools
 import json
@@ -25,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests write into the checkout, never into a user's cache.
 os.environ["TFF_MF_CACHE"] = str(pathlib.Path(__file__).parents[1] / ".cache" / "tff-mf")
+
+# Among all objects of TensorFlow, looking for garbage as often as Python does by default takes a twentieth of the time.
+gc.set_threshold(20_000, 20, 20)
 
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tff-mf")
@@ -97,6 +101,12 @@ def pytest_collection_modifyitems(config, items):
         left |= set(cases) - set(sample(cases, **cases[0].get_closest_marker("sampled").kwargs))
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = [item for item in items if item not in left]
+
+
+def pytest_collection_finish(session):
+    # What is imported by now stays, and no collection looks at it again.
+    gc.collect()
+    gc.freeze()
 
 
 def sample(cases, together=1):

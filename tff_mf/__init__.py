@@ -17,6 +17,14 @@ from tff_mf.amplification import amplified_epsilon as amplified_epsilon
 from tff_mf.amplification import calibrate_amplified_noise_multiplier as calibrate_amplified_noise_multiplier
 from tff_mf.artifacts import load as load
 from tff_mf.artifacts import save as save
+from tff_mf.balls_in_bins import BallsInBinsEstimator as BallsInBinsEstimator
+from tff_mf.balls_in_bins import BallsInBinsGuarantee as BallsInBinsGuarantee
+from tff_mf.balls_in_bins import DirectionBound as DirectionBound
+from tff_mf.balls_in_bins import EstimatedEpsilon as EstimatedEpsilon
+from tff_mf.balls_in_bins import balls_in_bins_delta as balls_in_bins_delta
+from tff_mf.balls_in_bins import balls_in_bins_epsilon as balls_in_bins_epsilon
+from tff_mf.balls_in_bins import balls_in_bins_gram as balls_in_bins_gram
+from tff_mf.balls_in_bins import calibrate_balls_in_bins as calibrate_balls_in_bins
 from tff_mf.bands import AmplifiedBands as AmplifiedBands
 from tff_mf.bands import amplified_bands as amplified_bands
 from tff_mf.errors import ArtifactError as ArtifactError
@@ -41,7 +49,10 @@ from tff_mf.mechanisms import Mechanism as Mechanism
 from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
+from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
 from tff_mf.optimize import former_results
+from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
+from tff_mf.optimize import optimize_amplified_blt as optimize_amplified_blt
 from tff_mf.optimize import optimize_banded as optimize_banded
 from tff_mf.optimize import optimize_banded_inverse as optimize_banded_inverse
 from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank

@@ -13,7 +13,7 @@ from typing import Self
 from tff_mf import gaussian, grids, validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.participation import Participation
 from tff_mf.restarts import restart_sensitivity
 
@@ -307,7 +307,12 @@ def released_sensitivity(
 
 
 def adaptive_clipping_guarantee(
-    rounds: int, participation: Participation, *, count_stddev: float, adjacency: str = "zero-out"
+    rounds: int,
+    participation: Participation,
+    *,
+    count_stddev: float,
+    adjacency: str = "zero-out",
+    grid: Grid | None = None,
 ) -> Guarantee:
     """Returns the guarantee of the noised counts that adaptive clipping releases, one per round.
 
@@ -322,12 +327,14 @@ def adaptive_clipping_guarantee(
         Participation: at most `participation.max_participations` rounds of a client.
         Sensitivity: √k for either adjacency, exact.
         Released: all counts, and the clip norms computed from them.
+        Arithmetic: that of `guarantee`: on a grid, a count is one coordinate, with integer noise of its own.
 
     Args:
         rounds: Number of rounds n.
         participation: The participation schema Π.
         count_stddev: Standard deviation of the noise of a count; at least 0.
         adjacency: "zero-out" or "replace-one".
+        grid: The grid, in units of 2^-bits of which counts are integers, or `None` for floating point.
 
     Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity, because it is
     about a client that is absent, which removes ±½, rather than one whose update is zero.
@@ -346,7 +353,10 @@ def adaptive_clipping_guarantee(
     participation.check(rounds)
     validation.one_of("adjacency", adjacency, ADJACENCIES)
     stddev = validation.nonnegative("count_stddev", count_stddev)
-    zero_out = Guarantee.of_gaussian(math.sqrt(participation.max_participations), stddev)
+    if grids.check(grid) is None:
+        zero_out = Guarantee.of_gaussian(math.sqrt(participation.max_participations), stddev)
+    else:
+        zero_out = guarantee(Identity(), rounds, participation, noise_multiplier=stddev, grid=grid, dimension=1)
     return dataclasses.replace(zero_out, adjacency=adjacency)
 
 

@@ -27,7 +27,7 @@ class ServerForm:
     one_by_one: bool
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RoundForm:
     """A round as TFF's map-reduce form, each part ready for a worker.
 
@@ -135,7 +135,7 @@ def _local(computation: tff.Computation) -> tff.Computation:
     block = tff.backends.mapreduce.consolidate_and_extract_local_processing(
         computation.to_building_block(), as_written()
     )
-    return _identified(tff.framework.ConcreteComputation.from_building_block(block))
+    return identified(tff.framework.ConcreteComputation.from_building_block(block))
 
 
 def _round_form(computation: tff.Computation) -> RoundForm:
@@ -158,13 +158,13 @@ def _round_form(computation: tff.Computation) -> RoundForm:
         server_arguments=server,
         client_arguments=clients,
         client_type=client_type,
-        prepare=_identified(form.prepare),
+        prepare=identified(form.prepare),
         work=initializers.without_overwritten(_ready(form.work)),
         zero=_ready(form.zero),
         accumulate=_ready(form.accumulate),
         merge=_ready(form.merge),
         report=_ready(form.report),
-        update=_identified(form.update),
+        update=identified(form.update),
     )
 
 
@@ -203,7 +203,7 @@ def _ready(computation: tff.Computation) -> tff.Computation:
     return tff.backends.native.desugar_and_transform_to_native(computation)
 
 
-def _identified(computation: tff.Computation) -> tff.Computation:
+def identified(computation: tff.Computation) -> tff.Computation:
     """Returns a computation with the identifier under which a worker caches its graph between rounds.
 
     Its graph is not optimized: TensorFlow's optimizer allocates every input in this process, and the server's inputs

@@ -50,6 +50,22 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
     return tff.framework.deserialize_computation(proto)
 
 
+def perhaps_unassigned(graph: tf.compat.v1.GraphDef) -> list[str]:
+    """Returns the names of the variables that no unconditional assignment precedes in every use.
+
+    Args:
+        graph: A graph in which no variable has two handles.
+    """
+    nodes = {node.name: node for node in graph.node}
+    handles = [node.name for node in graph.node if node.op == "VarHandleOp"]
+    users = _users(nodes)
+    order = _topological(nodes, users) if handles else None
+    if order is None:
+        return handles
+    conditional = _after(set(), nodes, order, kinds=_CONDITIONAL)
+    return [name for name in handles if _first_assignment(_uses(name, nodes, users), nodes, order, conditional) is None]
+
+
 def _groups(nodes: Mapping[str, tf.compat.v1.NodeDef], initialize_op: str) -> set[str]:
     """Returns the names of the nodes that do nothing but group initializations."""
     found, left = set(), [initialize_op]
@@ -75,10 +91,7 @@ def _variable(handle: tf.compat.v1.NodeDef) -> bytes:
 
 def _overwritten(nodes: Mapping[str, tf.compat.v1.NodeDef], groups: set[str], handles: Iterable[str]) -> set[str]:
     """Returns the names of the assignments of initial values that nothing needs."""
-    users = collections.defaultdict(list)
-    for node in nodes.values():
-        for name in {_node(given) for given in node.input}:
-            users[name].append(node.name)
+    users = _users(nodes)
     order = _topological(nodes, users)
     if order is None:
         return set()
@@ -88,14 +101,31 @@ def _overwritten(nodes: Mapping[str, tf.compat.v1.NodeDef], groups: set[str], ha
         uses = _uses(handle, nodes, users)
         initial = [use for use in uses if _assigns(nodes[use]) and set(users[use]) & groups]
         others = [use for use in uses if use not in initial]
-        first = (
-            use
-            for use in others
-            if _assigns(nodes[use]) and use not in conditional and set(others) <= _after({use}, nodes, order)
-        )
-        if len(initial) == 1 and set(users[initial[0]]) <= groups and any(first):
+        if (
+            len(initial) == 1
+            and set(users[initial[0]]) <= groups
+            and _first_assignment(others, nodes, order, conditional) is not None
+        ):
             found.add(initial[0])
     return found
+
+
+def _first_assignment(
+    uses: Iterable[str], nodes: Mapping[str, tf.compat.v1.NodeDef], order: list[str], conditional: set[str]
+) -> str | None:
+    """Returns an unconditional assignment that all other uses come after."""
+    for use in uses:
+        if _assigns(nodes[use]) and use not in conditional and set(uses) <= _after({use}, nodes, order):
+            return use
+    return None
+
+
+def _users(nodes: Mapping[str, tf.compat.v1.NodeDef]) -> Mapping[str, list[str]]:
+    users = collections.defaultdict(list)
+    for node in nodes.values():
+        for name in {_node(given) for given in node.input}:
+            users[name].append(node.name)
+    return users
 
 
 def _uses(handle: str, nodes: Mapping[str, tf.compat.v1.NodeDef], users: Mapping[str, list[str]]) -> list[str]:

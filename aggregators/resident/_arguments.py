@@ -1,12 +1,13 @@
 """Passes arguments to a worker: by reference if the worker has them, and otherwise by value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from ..computations import forms
+from . import _datasets
 from .connection import Connection
 from .values import ResidentValue, Source
 
@@ -100,6 +101,28 @@ def pair(first: Any, second: Any) -> tff.structure.Struct:
 def ingest_client(connection: Connection, value: object, type_spec: tff.Type) -> Any:
     """Sends one client's whole argument, and returns the worker's value of it."""
     return connection.create(_materialized(value, type_spec), type_spec)
+
+
+def encoded_client(value: object, type_spec: tff.Type) -> list[bytes]:
+    """Returns each tensor (`tf.io.parse_tensor` reads it) and each dataset of one client's argument as a string.
+
+    Raises:
+        TypeError: If the argument does not have the type, as when it is sent.
+    """
+    sent, _ = tff.framework.serialize_value(_materialized(value, type_spec), type_spec)
+    return list(_strings(sent))
+
+
+def _strings(value: Any) -> Iterator[bytes]:
+    kind = value.WhichOneof("value")
+    if kind == "struct":
+        for element in value.struct.element:
+            yield from _strings(element.value)
+    elif kind == "sequence":
+        yield _datasets.lightened(value.sequence.serialized_graph_def)
+    else:
+        tensor, type_spec = tff.framework.deserialize_value(value)
+        yield tf.make_tensor_proto(tensor, tf.as_dtype(type_spec.dtype)).SerializeToString()
 
 
 def _materialized(value: object, type_spec: tff.Type) -> Any:

@@ -9,18 +9,17 @@ from typing import Any
 import tensorflow_federated as tff
 
 from ..computations.forms import RoundForm
-from ..computations.transfers import MAX_MESSAGE_BYTES, state_bytes
 from ..workers.worker import WorkerLostError
 from . import _arguments
+from ._cohorts import Summing
 from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
 
-# Each keeps several updates in the worker, while a copy of the sum costs as much as two messages of a model.
-_CLIENTS_BETWEEN_COPIES = 16
 
-
-def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: Sequence[object]) -> Any:
+def run_round(
+    workers: list[Connection], form: RoundForm, summing: Summing, server: Any, clients: Sequence[object]
+) -> Any:
     """Returns the result of a round, a value of the first worker.
 
     Of the server's state, only what clients are sent leaves the first worker, and nothing that clients return is
@@ -30,6 +29,7 @@ def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: 
     Args:
         workers: The live workers, the first of which holds the server's values.
         form: The round.
+        summing: Sums over clients in one worker.
         server: The first worker's value of the server's arguments.
         clients: Arguments of each client.
 
@@ -42,11 +42,11 @@ def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: 
     while pending:
         others = workers[1:]
         shares = _split(pending, len(workers))
-        total = _sum(home, form, sent, shares[0], start=total)
+        total = summing.sum(home, form, sent, shares[0], start=total)
         message = home.read(sent) if any(shares[1:]) else None
         with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
             sums = [
-                pool.submit(_partial_sum, worker, form, message, share)
+                pool.submit(_partial_sum, worker, form, summing, message, share)
                 for worker, share in zip(others, shares[1:], strict=True)
             ]
         pending = []
@@ -71,25 +71,13 @@ def run_round(workers: list[Connection], form: RoundForm, server: Any, clients: 
     return home.select(home.call(form.update, home.struct(_arguments.pair(server, aggregated))), 1)
 
 
-def _partial_sum(worker: Connection, form: RoundForm, message: object, clients: Sequence[object]) -> Any:
+def _partial_sum(
+    worker: Connection, form: RoundForm, summing: Summing, message: object, clients: Sequence[object]
+) -> Any:
     if not clients:
         return None
     sent = worker.create(message, form.prepare.type_signature.result)
-    return worker.read(_sum(worker, form, sent, clients, start=worker.call(form.zero)))
-
-
-def _sum(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
-    """Returns the worker's sum over clients. Calls return at once, so that clients run concurrently, some at a time."""
-    total, zero = start, form.zero.type_signature.result
-    copied = state_bytes(zero) < MAX_MESSAGE_BYTES
-    for number, client in enumerate(clients):
-        if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
-            # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
-            total = worker.create(worker.read(total), zero)
-        own = _arguments.ingest_client(worker, client, form.client_type)
-        returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
-        total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))
-    return total
+    return worker.read(summing.sum(worker, form, sent, clients, start=worker.call(form.zero)))
 
 
 def _split(clients: Sequence[object], parts: int) -> list[Sequence[object]]:

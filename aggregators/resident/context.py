@@ -7,9 +7,12 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_mf.errors import InputValueError
+
 from ..computations import forms
 from ..workers import worker
 from . import _arguments, _rounds, values
+from ._cohorts import Summing
 from .connection import Connection
 
 
@@ -26,10 +29,12 @@ class ResidentContext(tff.program.FederatedContext):
 
     Args:
         workers: The workers. The first holds the server's values; clients are spread over all.
+        summing: Sums over clients in one worker.
     """
 
-    def __init__(self, workers: list[Connection]) -> None:
+    def __init__(self, workers: list[Connection], summing: Summing) -> None:
         self._workers = workers
+        self._summing = summing
         self._take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
 
     def invoke(self, comp: tff.Computation, arg: object) -> Any:
@@ -53,7 +58,7 @@ class ResidentContext(tff.program.FederatedContext):
             arguments = _arguments.arguments(arg, parameter)
             server = _arguments.server_value(home, arguments, parameter, form.server_arguments)
             clients = _arguments.clients(arguments, form.client_arguments)
-            return _rounds.run_round(self._workers, form, server, clients)
+            return _rounds.run_round(self._workers, form, self._summing, server, clients)
         if parameter is None:
             return home.call(form.run)
         if not form.one_by_one:
@@ -64,7 +69,12 @@ class ResidentContext(tff.program.FederatedContext):
 
 @contextlib.contextmanager
 def resident_context(
-    *, workers: tuple[str, ...] = (), max_concurrent_computation_calls: int = -1, isolated: bool = False
+    *,
+    workers: tuple[str, ...] = (),
+    clients_at_once: int | None = None,
+    threads: int | None = None,
+    max_concurrent_computation_calls: int = -1,
+    isolated: bool = False,
 ) -> Iterator[ResidentContext]:
     """Runs TFF with server values that stay in the worker, and ends the worker with the block.
 
@@ -77,8 +87,11 @@ def resident_context(
         workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for the server's values.
             If empty, the block starts its own worker on this machine. Workers have no access control and no encryption:
             see `docs/workers.md`.
-        max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the block's own worker
-            runs at once; unlimited if not positive.
+        clients_at_once: Number of clients that each worker runs at the same time, where the clients of a round are one
+            computation; as many as this machine has cores if `None`. It does not change results.
+        threads: Number of threads inside an operation of the block's own worker; see `running_worker`.
+        max_concurrent_computation_calls: Number of computations that the block's own worker runs at once, such as
+            clients that are called one by one; unlimited if not positive.
         isolated: Whether only this user of this machine can reach the block's own worker, which otherwise listens on
             every interface; see `running_worker`.
 
@@ -86,7 +99,8 @@ def resident_context(
         The execution context, which is TFF's default one inside the block.
 
     Raises:
-        InputValueError: If an address is invalid, or the system does not allow an isolated worker.
+        InputValueError: If an address or a number is invalid, threads are given for workers that run already, or the
+            system does not allow an isolated worker.
         WorkerLostError: If a worker does not answer; and, in the block, if the worker with the server's values dies.
 
     Example:
@@ -98,17 +112,22 @@ def resident_context(
     """
     for address in workers:
         worker.check_address(address)
+    if workers and threads is not None:
+        raise InputValueError(
+            f"threads={threads} is for the block's own worker: pass it where {workers[0]} is started."
+        )
+    summing = Summing(clients_at_once)
     with contextlib.ExitStack() as ends:
         stack = tff.framework.get_context_stack()
         ends.callback(stack.set_default_context, stack.current)
         if not workers:
             own = worker.running_worker(
-                max_concurrent_computation_calls=max_concurrent_computation_calls, isolated=isolated
+                max_concurrent_computation_calls=max_concurrent_computation_calls, threads=threads, isolated=isolated
             )
             workers = (ends.enter_context(own).address,)
         connections = [Connection(address) for address in workers]
         for connection in connections:
             ends.callback(connection.close)
-        context = ResidentContext(connections)
+        context = ResidentContext(connections, summing)
         stack.set_default_context(context)
         yield context

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import os
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,11 @@ import tensorflow_federated as tff
 _WORKER = "worker_binary"
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+
+
+def cores() -> int:
+    """Returns the number of cores that this process, and thus a worker that it starts, may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

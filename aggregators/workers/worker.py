@@ -9,10 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tensorflow_federated as tff
 
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from .processes import ending_workers
@@ -23,6 +24,7 @@ _START_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _STDERR = 2
+_MOST_THREADS = 1024
 _LOOPBACK = "localhost"
 _UNIX = "unix:"
 _REFUSED = (
@@ -62,7 +64,11 @@ class Worker:
 
 @contextlib.contextmanager
 def running_worker(
-    *, port: int | None = None, max_concurrent_computation_calls: int = -1, isolated: bool = False
+    *,
+    port: int | None = None,
+    max_concurrent_computation_calls: int = -1,
+    threads: int | None = None,
+    isolated: bool = False,
 ) -> Iterator[Worker]:
     """Runs a worker of TFF on this machine for a block, and yields it once it answers.
 
@@ -79,6 +85,8 @@ def running_worker(
             folder that is closed to others.
         max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the worker runs at
             once; unlimited if not positive.
+        threads: Number of threads inside an operation of TensorFlow, such as a matrix product; as many as the machine
+            has cores if `None`. Sums inside operations may be added in another order, and so be rounded in another way.
         isolated: Whether only this user of this machine can reach the worker. Needs Linux, and permission to create
             namespaces.
 
@@ -91,12 +99,14 @@ def running_worker(
         True
 
     Raises:
-        InputValueError: If the port is taken, or the system does not allow an isolated worker.
+        InputValueError: If the port is taken, the number of threads is not positive, or the system does not allow an
+            isolated worker.
         WorkerLostError: If the worker does not answer.
     """
+    environment = _environment(threads)
     command = [str(_BINARY), f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"]
     if isolated:
-        with _running_isolated(command, port) as worker:
+        with _running_isolated(command, port, environment) as worker:
             yield worker
         return
     if port is None:
@@ -108,7 +118,7 @@ def running_worker(
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
     with ending_workers():
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
@@ -119,9 +129,11 @@ def running_worker(
 
 
 @contextlib.contextmanager
-def _running_isolated(command: list[str], port: int | None) -> Iterator[Worker]:
+def _running_isolated(command: list[str], port: int | None, environment: Mapping[str, str]) -> Iterator[Worker]:
     program = [sys.executable, "-I", "-S", str(_ISOLATED), str(os.getpid()), str(port or 0), *command]
-    process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=_STDERR, text=True)
+    process = subprocess.Popen(
+        program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=_STDERR, text=True, env=environment
+    )
     assert process.stdout is not None
     address = ""
     try:
@@ -145,6 +157,26 @@ def _running_isolated(command: list[str], port: int | None) -> Iterator[Worker]:
         if address.startswith(_UNIX):
             # The folder is still there if the process was killed.
             shutil.rmtree(pathlib.Path(address.removeprefix(_UNIX)).parent, ignore_errors=True)
+
+
+def _environment(threads: int | None) -> dict[str, str]:
+    """Returns the environment of a worker, which has no flag for threads."""
+    if threads is None:
+        return dict(os.environ)
+    return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(check_threads(threads))}
+
+
+def check_threads(threads: int) -> int:
+    """Returns a number of threads inside an operation.
+
+    Raises:
+        InputValueError: If it is not positive, or above 1,024.
+    """
+    if validation.whole("threads", threads, at_least=1) > _MOST_THREADS:
+        raise InputValueError(
+            f"threads={threads} must be at most {_MOST_THREADS:,}, of which no machine has more cores."
+        )
+    return threads
 
 
 def _taken(port: int) -> InputValueError:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,13 @@ class _Emitted:
         rows: Whitened noise of one run, float64 `[rows, coordinates]`.
         others: Whitened noise of another run, of the same shape.
         moved: The contribution of a canary to each row, float64 `[rows]`.
+        inexact: How many numbers of the noise are not on the grid; 0 in floating point.
     """
 
     rows: np.ndarray
     others: np.ndarray
     moved: np.ndarray
+    inexact: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,8 +79,7 @@ def audit(setting: Setting) -> Audit:
     mechanism, rounds, sigma = setting.mechanism, setting.rounds, setting.noise_multiplier
     encoder = _whole(mechanism.cast_to_float32().encoder(setting.every), rounds)
     middle = (setting.every + 1) // 2
-    arguments = {"coordinates": setting.samples, "stddev": sigma, "insecure_seed": setting.insecure_seed}
-    steps = _emitted.step_twice(mechanism, middle, **arguments)
+    steps = _emitted.step_twice(mechanism, middle, stddev=sigma, **_of_stream(setting))
     progress.step("sensitivity")
     reached, pattern = reached_sensitivity(encoder, setting.participation)
     progress.step("noise")
@@ -93,10 +95,15 @@ def audit(setting: Setting) -> Audit:
         _noise_tests.fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
         _sensitivity(reached, setting.sensitivity, pattern),
         *_epsilons(claimed, canaries, control, tells=tells),
+        *([] if setting.grid is None else [_noise_tests.integers(sums.inexact), _noise_tests.pairs(sums.rows)]),
         *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
     ]
     progress.step()
     return Audit(tests=tests, claimed_epsilon=claimed, coordinates=setting.samples, canaries=canaries, control=control)
+
+
+def _of_stream(setting: Setting) -> dict[str, Any]:
+    return {"coordinates": setting.samples, "insecure_seed": setting.insecure_seed, "grid": setting.grid}
 
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
@@ -115,16 +122,20 @@ def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _E
         * _emitted.emit(
             setting.mechanism,
             setting.rounds,
-            coordinates=setting.samples,
             stddev=sigma,
-            insecure_seed=setting.insecure_seed,
             restart_every=setting.restart_every,
+            **_of_stream(setting),
         ).astype(np.float64)
         for _ in range(2)
     )
-    rows, others = (_noise_tests.whitened(noise, encoder, sigma) for noise in several)
+    whitened, inexact = [], 0
+    for noise in several:
+        inexact += 0 if setting.grid is None else _noise_tests.not_on_grid(noise, setting.grid.largest_norm)
+        whitened.append(_noise_tests.whitened(noise, encoder, sigma))
+    rows, others = whitened
     times = 1 if setting.adjacency == "zero-out" else 2
-    return _Emitted(rows=rows, others=others, moved=times * np.sum(encoder[:, list(pattern)], axis=1) / sigma)
+    moved = times * np.sum(encoder[:, list(pattern)], axis=1) / sigma
+    return _Emitted(rows=rows, others=others, moved=moved, inexact=inexact)
 
 
 def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
@@ -138,9 +149,8 @@ def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
         * _emitted.emit(
             tff_mf.Identity(),
             setting.rounds,
-            coordinates=setting.samples,
             stddev=stddev,
-            insecure_seed=setting.insecure_seed,
+            **_of_stream(setting),
         ).astype(np.float64)
         / stddev
         for _ in range(2)

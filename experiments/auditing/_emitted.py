@@ -20,18 +20,27 @@ def emit(
     stddev: float,
     insecure_seed: int | None = None,
     restart_every: int | None = None,
+    grid: tff_mf.Grid | None = None,
 ) -> np.ndarray:
-    """Returns the noise of a whole run, with all of its restarts, float32 `[rounds, coordinates]`."""
-    stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed)
+    """Returns the noise of a whole run, with all of its restarts, for a clip norm of 1: `[rounds, coordinates]`.
+
+    It is float32; on a grid it is float64, and whole multiples of 2^-bits.
+    """
+    stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed, grid=grid)
     step = tf.function(stream.next, reduce_retracing=True)
     state, rows = stream.init(), []
     for number in range(rounds):
         if number and restart_every is not None and number % restart_every == 0:
             state = stream.init()
         row, state = step(state)
-        rows.append(row.numpy())
+        rows.append(_for_clip_norm_1(row, grid))
         progress.step()
     return np.array(rows)
+
+
+def _for_clip_norm_1(row: tf.Tensor, grid: tff_mf.Grid | None) -> np.ndarray:
+    # A power of two: exact.
+    return row.numpy() if grid is None else row.numpy() / grid.largest_norm
 
 
 def count_moved(adjacency: str) -> float:
@@ -55,12 +64,18 @@ def count_moved(adjacency: str) -> float:
 
 
 def step_twice(
-    mechanism: tff_mf.Mechanism, rounds: int, *, coordinates: int, stddev: float, insecure_seed: int | None = None
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    *,
+    coordinates: int,
+    stddev: float,
+    insecure_seed: int | None = None,
+    grid: tff_mf.Grid | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the noise of the last round, and that of a second step from the same state."""
-    stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed)
+    stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed, grid=grid)
     step = tf.function(stream.next, reduce_retracing=True)
     state = stream.init()
     for _ in range(rounds - 1):
         _, state = step(state)
-    return step(state)[0].numpy(), step(state)[0].numpy()
+    return _for_clip_norm_1(step(state)[0], grid), _for_clip_norm_1(step(state)[0], grid)

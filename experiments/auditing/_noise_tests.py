@@ -9,6 +9,8 @@ import itertools
 import numpy as np
 from scipy import stats
 
+from tff_mf import normals
+
 from ._result import Test
 
 # Probability that correct noise fails a test.
@@ -16,6 +18,10 @@ _CHANCE = 1e-9
 
 # Number of rows on which every shift is tried: some thousand pairs.
 _MOST_SHIFTED_ROWS = 48
+
+# A box so wide hardly ever has a pair of float32 normals by chance if it is so many standard deviations out.
+_FAR, _BOX, _PRODUCED = 3.25, 0.98e-6, 0.5
+_MOST_PAIRS = 2000
 
 # The tails of finite sums are slightly heavier than those of a normal distribution, and float32 rounds.
 _ROOM = 1.1
@@ -115,6 +121,48 @@ def repeats_limit(rounds: int, coordinates: int) -> float:
     rows = len(_shifted(rounds))
     pairs = rows * (rows - 1) // 2 + rows**2
     return _ROOM * float(stats.norm.isf(_CHANCE / (pairs * coordinates)))
+
+
+def not_on_grid(noise: np.ndarray, units: int) -> int:
+    """Returns how many numbers of the noise, for a clip norm of 1, are not whole multiples of 1 / units."""
+    scaled = noise * units
+    return int(np.count_nonzero(scaled != np.rint(scaled)))
+
+
+def integers(inexact: int) -> Test:
+    """Tests that all noise was on the grid."""
+    text = f"numbers of the noise that are not whole multiples of the grid's unit: {inexact}"
+    return Test(name="integers", passed=integers_fit(inexact), value=inexact, limit=0.0, text=text)
+
+
+def integers_fit(value: float) -> bool:
+    """Returns whether noise on a grid can have so many numbers that are not on it."""
+    return value == 0
+
+
+def pairs(rows: np.ndarray) -> Test:
+    """Tests that the normals behind the noise are not those of TensorFlow in float32, which give clients away.
+
+    An adversary who knows all other updates computes the whitened rows. Of pairs that are far out, float32 normals can
+    give nearly all of their own, and hardly any other, so that another one proves that a client took part.
+    """
+    even = rows.shape[1] // 2 * 2
+    found, seen = 0, 0
+    for row in rows:
+        far = row[:even].reshape(-1, 2)
+        far = far[np.linalg.norm(far, axis=1) > _FAR]
+        found += int(np.count_nonzero(normals.producible_pairs(far - _BOX / 2, far + _BOX / 2, stddev=1.0)))
+        seen += len(far)
+        if seen >= _MOST_PAIRS:
+            break
+    share = found / seen if seen else 0.0
+    text = f"share of {seen} pairs far out that float32 normals can give: {share:.3f}; at most {_PRODUCED}"
+    return Test(name="pairs", passed=pairs_fit(share), value=share, limit=_PRODUCED, text=text)
+
+
+def pairs_fit(value: float) -> bool:
+    """Returns whether normals that are not those of float32 can have this share."""
+    return 0 <= value <= _PRODUCED
 
 
 def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:

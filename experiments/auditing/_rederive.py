@@ -85,6 +85,8 @@ def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> di
     }
     return {
         **of_noise,
+        "integers": _noise_tests.integers_fit,
+        "pairs": _noise_tests.pairs_fit,
         **{COUNTS + name: passes for name, passes in of_noise.items()},
         "fresh steps": lambda value: _noise_tests.fresh_steps_fit(value, coordinates),
         "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),

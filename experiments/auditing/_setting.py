@@ -1,6 +1,7 @@
 """The run that is audited, and what is claimed for it."""
 
 import dataclasses
+import functools
 
 import tff_mf
 from tff_mf import validation
@@ -10,6 +11,8 @@ COUNTS = "counts: "
 
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
 _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
+# Of noise on a grid.
+ON_GRID = ("integers", "pairs")
 
 # Coordinates are samples: fewer prove nothing, and more do not fit in memory with all rounds.
 FEWEST_COORDINATES = 1024
@@ -36,6 +39,8 @@ class Setting:
         adjacency: "zero-out": half of the canaries have all updates set to zero; "replace-one": half have the opposite
             updates.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+        grid: The grid of the noise, or `None` for floating point.
+        dimension: The most parameters that the model may have, with a grid: the claim depends on it.
 
     Raises:
         InputTypeError: If `coordinates` is not a whole number.
@@ -53,6 +58,8 @@ class Setting:
     restart_every: int | None = None
     adjacency: str = "zero-out"
     count_stddev: float | None = None
+    grid: tff_mf.Grid | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         if self.coordinates is not None:
@@ -68,7 +75,7 @@ class Setting:
         """Rounds from one restart to the next; all rounds if there is none."""
         return min(self.rounds, self.restart_every or self.rounds)
 
-    @property
+    @functools.cached_property
     def claimed(self) -> tff_mf.Guarantee:
         """The claimed guarantee of everything that is released."""
         sums = tff_mf.guarantee(
@@ -78,11 +85,17 @@ class Setting:
             noise_multiplier=self.noise_multiplier,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
         )
         if self.count_stddev is None:
             return sums
         counts = tff_mf.adaptive_clipping_guarantee(
-            self.rounds, self.participation, count_stddev=self.count_stddev, adjacency=self.adjacency
+            self.rounds,
+            self.participation,
+            count_stddev=self.count_stddev,
+            adjacency=self.adjacency,
+            grid=self.grid,
         )
         return tff_mf.compose_guarantees(sums, counts)
 
@@ -102,4 +115,6 @@ class Setting:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tests of an audit."""
-        return _NAMES if self.count_stddev is None else (*_NAMES, *(COUNTS + name for name in _OF_NOISE))
+        on_grid = () if self.grid is None else ON_GRID
+        counts = () if self.count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
+        return (*_NAMES, *on_grid, *counts)

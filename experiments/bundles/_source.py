@@ -16,7 +16,7 @@ from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
 from ..run_folder.names import VOCABULARY
-from ..training.resume import measured_as_begun
+from ..training.resume import as_begun
 
 # The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -91,7 +91,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
     privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
     settings = configuration.training_settings(configuration.chosen_rate(privacy))
     return Source(
-        settings=measured_as_begun(settings, path),
+        settings=as_begun(settings, path),
         privacy=privacy,
         vocabulary=_vocabulary(path, configuration),
         configuration=layer,

@@ -124,7 +124,7 @@ class Flags:
 
     def check_sampling(self) -> None:
         """Refuses a sampling that no implemented theorem covers."""
-        validation.one_of("sampling", self.sampling, amplification.KINDS)
+        validation.one_of("sampling", self.sampling, (*amplification.KINDS, amplification.BALLS_IN_BINS))
         if self.adjacency != "zero-out":
             raise click.UsageError(
                 f"--sampling {self.sampling} does not go with --adjacency {self.adjacency}: amplification is "
@@ -135,6 +135,11 @@ class Flags:
                 f"--sampling {self.sampling} does not go with --restart-every: no theorem here covers both; leave one "
                 "out."
             )
+
+    @property
+    def in_bins(self) -> bool:
+        """Whether --sampling is balls in bins, of which `plan` and `optimize` know more than other commands."""
+        return self.sampling == amplification.BALLS_IN_BINS
 
     def groups(self, file: str) -> int:
         """Returns the number of groups into which --sampling splits clients: 1, --min-sep, or the mechanism's bands."""
@@ -147,6 +152,16 @@ class Flags:
             raise click.UsageError(f"--min-sep is missing: --sampling {self.sampling} has as many groups of clients.")
         assert self.rounds is not None
         return amplification.bands_of(mechanism_names.load(file, self.rounds), self.rounds)
+
+    def bins_participation(self, bins: int) -> tff_mf.Participation:
+        """Returns the participation schema of balls in bins; refuses flags that contradict it."""
+        assert self.rounds is not None
+        turns = -(-self.rounds // bins)
+        if self.max_participations not in (None, turns):
+            raise click.UsageError(
+                f"--sampling {self.sampling} with {bins} bins implies --max-participations {turns}: leave it out."
+            )
+        return tff_mf.FixedEpoch(min_sep=bins, max_participations=turns)
 
     def sampled_participation(self, groups: int) -> tff_mf.Participation:
         """Returns the participation schema of the sampling; refuses flags that contradict it."""

@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 import tff_mf
 
 from ..configuration.mechanism_setting import MechanismSetting
@@ -91,6 +93,8 @@ class Found:
         """Returns the noise multiplier with amplification, and its ε with and without, if --sampling was given."""
         if self.sampled is None:
             return {}
+        if self.sampled["kind"] == amplification.BALLS_IN_BINS:
+            return self._calibrated_in_bins(epsilon, delta)
         amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
         multiplier = tff_mf.calibrate_amplified_noise_multiplier(
             self.mechanism,
@@ -105,6 +109,25 @@ class Found:
             "amplified_noise_multiplier": multiplier,
             **self.amplified(multiplier, delta),
             "epsilon_if_cohorts_are_known": known,
+        }
+
+    def _calibrated_in_bins(self, epsilon: float, delta: float) -> dict[str, Any]:
+        """Returns the certified noise multiplier with balls in bins, and its ε with and without amplification."""
+        assert self.sampled is not None
+        found = tff_mf.calibrate_balls_in_bins(
+            self.mechanism, self.setting.rounds, bins=self.sampled["groups"], epsilon=epsilon, delta=delta
+        )
+        cohorts = {name: self.sampled[name] for name in ("population", "clients_per_round")}
+        stated = amplification.in_bins(found, self.setting.rounds, **cohorts)
+        return {
+            "amplified_noise_multiplier": found.noise_multiplier,
+            "amplified_epsilon": found.epsilon,
+            "amplified_bound": found.bound,
+            "amplified_failure": found.failure,
+            "amplified_statement": stated.statement,
+            "epsilon_if_cohorts_are_known": self.setting.guarantee(self.mechanism, found.noise_multiplier).epsilon(
+                delta
+            ),
         }
 
     def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
@@ -127,6 +150,12 @@ class Found:
 def found(file: str, flags: Flags) -> Found:
     """Returns the mechanism and the setting that flags name; participation is never guessed."""
     assert flags.rounds is not None
+    if flags.in_bins:
+        raise click.UsageError(
+            "--sampling balls_in_bins goes with `plan`, `optimize blt` and `optimize banded-toeplitz`, which certify "
+            "what they choose; for any other mechanism call tff_mf.balls_in_bins_epsilon or "
+            "tff_mf.calibrate_balls_in_bins."
+        )
     sampled = flags.sampled()
     participation = None
     if sampled is not None:

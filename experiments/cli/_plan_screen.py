@@ -12,6 +12,7 @@ from ..planning.amplified import AmplifiedOption
 from ..planning.deployment import Deployment
 from ..planning.options import Option
 from . import _guarantees, _screens
+from ._plan_bins_screen import BinsScreen
 
 _NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
@@ -37,6 +38,7 @@ class PlanScreen:
         by_epsilon: Whether the noise follows from ε, and not ε from the noise.
         sampling: The kind of --sampling, if given.
         sampled: Numbers of bands with amplification, if --sampling was given.
+        in_bins: Mechanisms with amplification by balls in bins, if --sampling named it.
     """
 
     deployment: Deployment
@@ -50,6 +52,7 @@ class PlanScreen:
     by_epsilon: bool
     sampling: str | None
     sampled: Sequence[AmplifiedOption] | None
+    in_bins: BinsScreen | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the plan with all digits."""
@@ -72,6 +75,8 @@ class PlanScreen:
         }
         if self.sampled is not None:
             result |= {"sampling": self.sampling, "amplified": [_amplified(each) for each in self.sampled]}
+        if self.in_bins is not None:
+            result |= self.in_bins.as_dict()
         return result
 
     def lines(self) -> Iterator[str]:
@@ -94,6 +99,9 @@ class PlanScreen:
         if self.sampled is not None:
             yield ""
             yield from self._amplified_lines(self.sampled)
+        if self.in_bins is not None:
+            yield ""
+            yield from self.in_bins.lines()
 
     def _row(self, option: Option) -> dict[str, Any]:
         return {

@@ -87,6 +87,11 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
 
 def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
+    if flags.in_bins:
+        raise click.UsageError(
+            "--sampling balls_in_bins does not go with `optimize banded`: take `optimize banded-toeplitz` or "
+            "`optimize blt`."
+        )
     if flags.sampling == "poisson":
         raise click.UsageError(
             "--sampling poisson amplifies one band only, which is `identity`: use --sampling cyclic_poisson."
@@ -121,6 +126,42 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
         entries={"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error},
         assumed=False,
         groups=best.bands,
+    )
+
+
+def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Search:
+    """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
+    sampled = flags.sampled()
+    assert sampled is not None
+    assert flags.rounds is not None
+    if target.epsilon is None or target.delta is None:
+        raise click.UsageError("--epsilon and --delta are missing: the best mechanism depends on them.")
+    bins = sampled["population"] // sampled["clients_per_round"]
+    bins = bins if flags.min_sep is None else validation.whole("min_sep", flags.min_sep)
+    if max(bins, 1) * sampled["clients_per_round"] > sampled["population"]:
+        raise click.UsageError(
+            f"--population {sampled['population']} has too few clients for {bins} bins of --clients-per-round "
+            f"{sampled['clients_per_round']}: take a smaller --min-sep."
+        )
+    workload = flags.chosen_workload(flags.rounds)
+    if workload not in (None, tff_mf.PrefixSum()):
+        raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
+    setting = {"rounds": flags.rounds, "bins": min(bins, flags.rounds), "objective": flags.objective or "rms"}
+    level = {"epsilon": target.epsilon, "delta": target.delta}
+    if name == "blt":
+        found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=count)
+        assert isinstance(found.mechanism, tff_mf.BLT)
+        entries: dict[str, Any] = {"buffers": found.mechanism.buffers}
+    else:
+        found = tff_mf.optimize_amplified_banded_toeplitz(**setting, **level, bands=count)
+        assert isinstance(found.mechanism, tff_mf.BandedToeplitz)
+        entries = {"bands": found.mechanism.bands}
+    return Search(
+        mechanism=found.mechanism,
+        setting=flags.setting(flags.bins_participation(found.bins)),
+        entries={**entries, "amplified_error_estimate": found.estimated_error},
+        assumed=False,
+        groups=found.bins,
     )
 
 

@@ -27,11 +27,12 @@ HELP = {
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
     "min_sep": _options.help_of("min_sep"),
     "max_participations": _options.help_of("max_participations"),
-    "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson or cyclic_poisson.",
+    "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson, cyclic_poisson, "
+    "balls_in_bins, min_sep_poisson or random_allocation.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
     "participation_schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with "
-    "--sampling fixed_epochs and cyclic_poisson.",
+    "--sampling fixed_epochs, cyclic_poisson and balls_in_bins.",
     "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
@@ -65,9 +66,10 @@ HELP = {
     "validation_split": "Where they are from: heldout, or test: the first of the test clients, as in the papers.",
     "test_examples": f"Test sentences that the final model is measured on, or `{ALL}`.",
     "seed": "Seed of cohorts and initial model, never of noise.",
+    "reference_model": "Whether clients compute with TFF's own model: the same up to rounding, and half as fast.",
 }
 _TYPES = {"bool": bool, "int": int, "float": float, "str": str}
-_PAIRS = {"unit_norms": "--unit-norms/--free-norms"}
+_PAIRS = {"unit_norms": "--unit-norms/--free-norms", "reference_model": "--reference-model/--fast-model"}
 _WORDS = {
     "dataset": _types.DATASET,
     "mechanism": _types.MECHANISM,

@@ -80,7 +80,12 @@ def _built_in(search: Callable[..., _searches.Search]) -> click.Command:
 @_built_in
 @_options.option("buffers")
 def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _searches.Search:
-    """A buffered linear Toeplitz mechanism (BLT)."""
+    """A buffered linear Toeplitz mechanism (BLT).
+
+    With --sampling balls_in_bins, the one of least error at (ε, δ) with amplification, for --min-sep bins.
+    """
+    if flags.in_bins:
+        return _searches.for_bins("blt", flags, target, buffers)
     return _searches.of_kind("blt", flags, buffers=buffers)
 
 
@@ -106,7 +111,13 @@ def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_no
 @_built_in
 @_options.option("bands")
 def banded_toeplitz(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
-    """A banded Toeplitz matrix."""
+    """A banded Toeplitz matrix.
+
+    With --sampling balls_in_bins, the one of least error at (ε, δ) with amplification, for --min-sep bins; without
+    --bands, the number of bands is chosen too.
+    """
+    if flags.in_bins:
+        return _searches.for_bins("banded-toeplitz", flags, target, bands)
     return _searches.of_kind("banded-toeplitz", flags, bands=bands)
 
 

@@ -1,10 +1,15 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
+import typing
+
 import click
 
 from ..planning.deployment import Deployment
-from . import _options, _plan_screen
+from . import _options, _plan_bins_screen, _plan_screen
 from ._flags import Flags
+
+if typing.TYPE_CHECKING:
+    from ..planning.options import Option
 
 
 @click.command()
@@ -40,7 +45,8 @@ def plan(
     many rounds, as often as possible, or if the run is longer; ∞ if the mechanism cannot continue.
 
     With --sampling, numbers of bands are compared too, with amplification: it replaces --min-sep, and holds only if
-    cohorts are drawn at random and remain secret.
+    cohorts are drawn at random and remain secret. With --sampling balls_in_bins, all mechanisms are compared, by
+    estimates, and the recommended one is certified; --min-sep is the number of groups.
     """
     if plot is not None:
         from tff_mf import required_packages
@@ -77,16 +83,21 @@ def _compared(
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, options, signal_to_noise
-    from ..privacy import statements
+    from ..privacy import amplification, statements
 
+    if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
+        raise click.UsageError("--epsilon is missing: with --sampling balls_in_bins, mechanisms are made for an ε.")
     found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = options.recommend(found, deployment.objective)
     claim = options.claim(deployment, chosen)
     sampled = None
-    if sampling is not None:
+    if sampling in amplification.KINDS:
         sampled = amplified.options(deployment, sampling, **level, thorough=thorough)
     customary = statements.customary_delta(deployment.delta, deployment.population)
     refused = bool(statements.refusal(claim))
+    in_bins = None
+    if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is not None:
+        in_bins = _in_bins(deployment, level["epsilon"], found, refused=refused)
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,
@@ -99,6 +110,23 @@ def _compared(
         by_epsilon=level["epsilon"] is not None,
         sampling=sampling,
         sampled=sampled,
+        in_bins=in_bins,
+    )
+
+
+def _in_bins(
+    deployment: Deployment, epsilon: float, found: "list[Option]", *, refused: bool
+) -> _plan_bins_screen.BinsScreen:
+    """Returns mechanisms with balls in bins, and the certificate of the recommended one."""
+    from ..planning import balls_in_bins
+
+    compared = balls_in_bins.options(deployment, epsilon, found)
+    return _plan_bins_screen.BinsScreen(
+        deployment=deployment,
+        epsilon=epsilon,
+        options=compared,
+        certified=balls_in_bins.certified(deployment, epsilon, balls_in_bins.recommended(compared)),
+        refused=refused,
     )
 
 

@@ -11,7 +11,7 @@ from . import _options, _shown_settings, _train_options, _types
 
 if TYPE_CHECKING:
     from ..configuration.run import RunConfiguration
-    from ..configuration.settings import TrainingSettings
+    from ..configuration.settings import ExecutionSettings, TrainingSettings
     from ..privacy.plan import PrivacyPlan
     from ..training.program import TrainingResult
 
@@ -40,6 +40,16 @@ if TYPE_CHECKING:
     default="",
     help="Addresses of running workers, host:port or unix:/path, with commas between them.",
 )
+@click.option(
+    "--clients-at-once",
+    type=int,
+    help="Clients of a round that each worker trains at the same time; as many as this machine has cores if not given.",
+)
+@click.option(
+    "--threads",
+    type=int,
+    help="Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
+)
 @click.option("--restarts", type=int, default=0, help="How often to resume automatically when a worker dies.")
 @click.option(
     "--out",
@@ -58,6 +68,8 @@ def train(
     checkpoint_every: int,
     resume: bool,
     workers: str,
+    clients_at_once: int | None,
+    threads: int | None,
     restarts: int,
     out: str,
     as_json: bool,
@@ -87,7 +99,12 @@ def train(
     from ..planning import signal_to_noise
 
     execution = settings.ExecutionSettings(
-        checkpoint_every=checkpoint_every, resume=resume, workers=_addresses(workers), restarts=restarts
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+        workers=_addresses(workers),
+        clients_at_once=clients_at_once,
+        threads=threads,
+        restarts=restarts,
     )
     path = pathlib.Path(out)
     privacy, chosen_settings = _checked(configuration, path, insecure_seed, tensorboard=tensorboard, resume=resume)
@@ -100,17 +117,27 @@ def train(
     signal = signal_to_noise.of_run(privacy, chosen_settings)
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
 
-    from ... import aggregators
-    from ..training import program
-
-    try:
-        with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
-            result = program.run(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
-    except aggregators.WorkerLostError as error:
-        raise SystemExit(f"tff-mf: {error} (--resume)") from None
+    with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
+        result = _trained(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
     _report(result, signal.as_dict(), path, as_json=as_json)
     if not result.holds:
         raise SystemExit(1)
+
+
+def _trained(
+    settings: "TrainingSettings", privacy: "PrivacyPlan", *, execution: "ExecutionSettings", **places: Any
+) -> "TrainingResult":
+    """Runs the training program, and says what computes at the same time."""
+    from ... import aggregators
+    from ..output import progress
+    from ..training import execution as executing
+    from ..training import program
+
+    progress.say(executing.concurrency(execution))
+    try:
+        return program.run(settings, privacy, execution=execution, **places)
+    except aggregators.WorkerLostError as error:
+        raise SystemExit(f"tff-mf: {error} (--resume)") from None
 
 
 def _checked(

@@ -12,9 +12,14 @@ import click
     "--max-concurrent-clients",
     type=int,
     default=-1,
-    help="Number of clients to run at once; unlimited if not positive.",
+    help="Number of clients to run at once if they are called one by one; unlimited if not positive.",
 )
-def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
+@click.option(
+    "--threads",
+    type=int,
+    help="Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
+)
+def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | None) -> None:
     """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 
     The worker has neither access control nor encryption: everyone who reaches it can read clients' data and the secret
@@ -25,6 +30,9 @@ def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
     from tff_mf import required_packages
     from tff_mf.errors import InputValueError
 
+    threads = 1 if threads is None else threads
+    if not 0 < threads <= 1024:
+        raise InputValueError(f"threads={threads} must lie between 1 and 1,024.")
     if not 0 < port < 2**16:
         raise InputValueError(f"port={port} must lie between 1 and 65535.")
     if max_concurrent_clients >= 2**31:
@@ -33,7 +41,7 @@ def worker(port: int, public: bool, max_concurrent_clients: int) -> None:
     from ... import aggregators
 
     with aggregators.running_worker(
-        port=port, max_concurrent_computation_calls=max_concurrent_clients, isolated=not public
+        port=port, max_concurrent_computation_calls=max_concurrent_clients, threads=threads, isolated=not public
     ) as started:
         reach = "everyone who reaches this machine" if public else "your own processes on this machine"
         click.echo(f"worker at {started.address}, for {reach}")

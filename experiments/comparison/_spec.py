@@ -28,7 +28,7 @@ _LATER = {
     if field.name
     in (
         *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
-        *("participation_schema", "unit_norms", "objective", "initial_model", "grid"),
+        *("participation_schema", "unit_norms", "objective", "initial_model", "reference_model", "grid"),
         *MEASURING,
     )
 }

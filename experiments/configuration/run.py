@@ -97,6 +97,7 @@ class RunConfiguration:
     validation_split: str = TrainingSettings.validation_split
     test_examples: int | str = TrainingSettings.test_examples
     seed: int = TrainingSettings.seed
+    reference_model: bool = TrainingSettings.reference_model
 
     def participation(self) -> tff_mf.Participation:
         """Returns the schema that the guarantee is for.

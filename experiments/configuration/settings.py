@@ -20,10 +20,13 @@ ALL = "all"
 _LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate", "initial_model")
 # Settings that runs of earlier releases lack; they measure their model in another way, for which they have no field.
 MEASURING, _AS_EARLIER = ("validation_split", "test_examples"), "earlier_metrics"
+# Runs of earlier releases have TFF's own model, and no field that says so.
+_REFERENCE = "reference_model"
 # Fields of `settings` in run.json that describe the run and decide nothing.
 _DESCRIPTIVE = ("training_clients",)
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
+_MOST_AT_ONCE = 1024
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
 _LARGEST_SEED = 2**32 - 1
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
@@ -36,7 +39,7 @@ class ModelConfig:
     """Size of a model; the defaults are those of the papers' StackOverflow experiments.
 
     Attributes:
-        architecture: `lstm`, TFF's own recurrent model, or `conv`, a causal convolution over the
+        architecture: `lstm`, the recurrent model of TFF's task, or `conv`, a causal convolution over the
             last three words, which learns faster and costs a fraction.
         vocab_size: Most frequent words to know.
         embedding_size: Width of the word embedding.
@@ -65,22 +68,39 @@ class ModelConfig:
 class ExecutionSettings:
     """Where a run computes, and how it is saved and resumed. None of these settings changes the model.
 
+    More threads may change the order of sums inside an operation, and so their rounding. For the models of a run, 1, 2
+    and 4 threads gave the same numbers, bit for bit.
+
     Attributes:
         checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
             released; 0 for no checkpoints at all.
         resume: Whether to resume the run that is in the folder, from its last checkpoint.
         workers: Addresses (`host:port`, or `unix:/path`) of running workers; one of its own on this machine if empty.
+        clients_at_once: Number of clients that each worker runs at the same time; as many as this machine has cores if
+            `None`. Their updates are added in the same order.
+        threads: Number of threads inside an operation of the run's own worker; 1 if `None`. Workers that run already
+            have theirs.
         restarts: How often a run whose worker dies is resumed from its last checkpoint automatically.
     """
 
     checkpoint_every: int = 25
     resume: bool = False
     workers: tuple[str, ...] = ()
+    clients_at_once: int | None = None
+    threads: int | None = None
     restarts: int = 0
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_every", "restarts"):
             validation.whole(name, getattr(self, name), at_least=0)
+        for name in ("clients_at_once", "threads"):
+            given = getattr(self, name)
+            if given is not None and validation.whole(name, given, at_least=1) > _MOST_AT_ONCE:
+                raise InputValueError(f"{name}={given} must be at most {_MOST_AT_ONCE:,}.")
+        if self.workers and self.threads is not None:
+            raise InputValueError(
+                f"threads={self.threads} is for a worker that the run starts: give it to `tff-mf worker --threads`."
+            )
         for address in self.workers:
             found = _ADDRESS.fullmatch(address)
             if found is None or not 0 < int(found[1] or 1) < 2**16:
@@ -129,6 +149,8 @@ class TrainingSettings:
         adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
             exp(η·(adaptive_clipping − part seen below it)).
         initial_model: The model that training starts from; `None` is one that is drawn with `seed`.
+        reference_model: Whether clients compute with TFF's own Keras model, as they did up to 0.1.0.dev424: the same
+            model up to the order of float32 sums, in more than twice the time. Its fields in files are the same.
         tensorboard: Whether to write metrics for TensorBoard too.
         earlier_metrics: Whether the run measures its model as releases up to 0.1.0.dev424 did: on
             `evaluation_examples` sentences of test clients while it trains, and once on as many of heldout clients.
@@ -157,6 +179,7 @@ class TrainingSettings:
     adaptive_clipping: float | None = None
     adaptive_learning_rate: float = 1.0
     initial_model: InitialModel | None = None
+    reference_model: bool = False
     tensorboard: bool = False
     earlier_metrics: bool = False
 
@@ -195,7 +218,8 @@ class TrainingSettings:
             0.5
         """
         values = dataclasses.asdict(self)
-        for name in (_AS_EARLIER, *(MEASURING if self.earlier_metrics else ())):
+        as_earlier = (*(MEASURING if self.earlier_metrics else ()), *((_REFERENCE,) if self.reference_model else ()))
+        for name in (_AS_EARLIER, *as_earlier):
             del values[name]
         absent = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LEFT_OUT}
         return {name: value for name, value in values.items() if name not in absent or value != absent[name]}
@@ -207,7 +231,7 @@ class TrainingSettings:
         Raises:
             InputError: If a value is of the wrong type or out of range, or they are not settings of training.
         """
-        values = {name: value for name, value in values.items() if name not in _DESCRIPTIVE}
+        values = {_REFERENCE: True, **{name: value for name, value in values.items() if name not in _DESCRIPTIVE}}
         try:
             parts: dict[str, Any] = {
                 "sampling": SamplingSettings(**values["sampling"]),

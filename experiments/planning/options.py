@@ -25,7 +25,7 @@ _INVERSE_BANDS = 8
 _COST_OF_FITTED_NORMS = 5
 
 # Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
-_AS_GOOD = 1.1
+AS_GOOD = 1.1
 
 
 # A banded matrix whose column norms are fitted to the participation.
@@ -125,9 +125,9 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     if not searched:
         raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
     best = searched[0].figures[counts]
-    close = [option for option in searched if option.figures[counts] <= _AS_GOOD * best]
+    close = [option for option in searched if option.figures[counts] <= AS_GOOD * best]
     least_worst = min(_worst(option) for option in close)
-    pool = [option for option in close if _worst(option) <= _AS_GOOD * least_worst]
+    pool = [option for option in close if _worst(option) <= AS_GOOD * least_worst]
     # A dense matrix keeps no rows because all rows so far are drawn again in each round, which takes longer.
     chosen = min(pool, key=lambda each: (each.name == "dense", each.figures["memory_rows"], each.figures[counts]))
     less = any(option.name == _FITTED and option.figures.get(counts, math.inf) < best for option in found)

@@ -1,6 +1,5 @@
 """The guarantee of a run with restarts and adaptive clipping, and the noise of a run for a given ε."""
 
-import dataclasses
 import math
 import sys
 
@@ -50,35 +49,9 @@ def run_guarantee(
     )
     if count_stddev is None:
         return sums
-    return tff_mf.compose_guarantees(sums, counts_guarantee(rounds, participation, count_stddev, grid=grid))
-
-
-def counts_guarantee(
-    rounds: int,
-    participation: tff_mf.Participation,
-    count_stddev: float,
-    *,
-    adjacency: str = "zero-out",
-    grid: tff_mf.Grid | None = None,
-) -> tff_mf.Guarantee:
-    """Returns the guarantee of the counts of adaptive clipping, in floating point or on a grid.
-
-    Formal guarantee: that of `tff_mf.adaptive_clipping_guarantee`; on a grid a count is one coordinate of its own, with
-    independent noise, which a client changes by 1 for either adjacency, and what its integers cost is included.
-
-    Args:
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        count_stddev: Standard deviation of the noise of a count.
-        adjacency: "zero-out" or "replace-one".
-        grid: The grid, or `None` for floating point.
-    """
-    if grid is None:
-        return tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, adjacency=adjacency)
-    on_grid = tff_mf.guarantee(
-        tff_mf.Identity(), rounds, participation, noise_multiplier=count_stddev, grid=grid, dimension=1
+    return tff_mf.compose_guarantees(
+        sums, tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
     )
-    return dataclasses.replace(on_grid, adjacency=adjacency)
 
 
 def run_noise_multiplier(
@@ -120,7 +93,7 @@ def run_noise_multiplier(
     if count_stddev is None:
         return sigma
     allowed = run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
-    counts = counts_guarantee(rounds, participation, count_stddev, grid=grid)
+    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
     if counts.mu >= allowed:
         least = rounded_up(math.sqrt(participation.max_participations) / allowed)
         raise InputValueError(

@@ -12,6 +12,8 @@ from . import statements
 from .plan import PrivacyPlan
 
 KINDS = ("poisson", "cyclic_poisson")
+# For which mechanisms are made and compared; of a run with known cohorts nothing amplified is computed.
+BALLS_IN_BINS = "balls_in_bins"
 
 # Below it, privacy loss distributions in float64 are not accurate.
 _SMALLEST_DELTA = 1e-12
@@ -181,6 +183,35 @@ def in_secret(
         clients_per_round=clients_per_round,
     )
     return Amplified(epsilon=epsilon, population=population, claim=claim, simulated=False)
+
+
+def in_bins(found: tff_mf.BallsInBinsGuarantee, rounds: int, *, population: int, clients_per_round: int) -> Amplified:
+    """Returns the certified ε of a deployment that puts its clients into bins in secret.
+
+    Formal guarantee: that of `tff_mf.balls_in_bins_epsilon`, if `found` is certified; anything else is refused.
+
+    Args:
+        found: The certificate.
+        rounds: Number of rounds n.
+        population: Clients that are put into bins.
+        clients_per_round: Clients of a round on average.
+
+    Raises:
+        InputValueError: If `found` is not certified.
+    """
+    if not found.certified:
+        raise InputValueError("found is not certified: leave the seed out.")
+    claim = statements.Claim(
+        guarantee=None,
+        amplified=found.epsilon,
+        delta=found.delta,
+        rounds=rounds,
+        participation=f"cohorts by {BALLS_IN_BINS} sampling that nobody knows, {found.bins} groups",
+        population=population,
+        cohort=clients_per_round,
+        clients_per_round=clients_per_round,
+    )
+    return Amplified(epsilon=found.epsilon, population=population, claim=claim, simulated=False)
 
 
 def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:

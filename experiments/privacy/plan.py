@@ -16,7 +16,6 @@ from ._arguments import check_grid as check_grid
 from ._arguments import check_level as check_level
 from ._arguments import check_restarts as check_restarts
 from ._arguments import checked_cohort as checked_cohort
-from ._guarantee import counts_guarantee as counts_guarantee
 from ._guarantee import run_guarantee, run_noise_multiplier
 
 # Parts of a plan that files name only where they are given, as no run of earlier releases has them.

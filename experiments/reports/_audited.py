@@ -40,6 +40,8 @@ def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -
         restart_every=record.restart_every,
         adjacency=record.adjacency,
         count_stddev=record.adaptive_count_stddev,
+        grid=record.grid,
+        dimension=record.dimension,
         **more,
     )
 

@@ -9,7 +9,6 @@ from tff_mf import grids
 from tff_mf.errors import InputError
 from tff_mf.guarantees import guarantee_on_grid
 
-from ..privacy.plan import counts_guarantee
 from ..run_folder.run_record import RunRecord
 from ._evidence import Evidence
 
@@ -184,10 +183,10 @@ def _guarantee(
         found = guarantee_on_grid(sensitivity, record.noise_multiplier, charge, adjacency=record.adjacency)
     if record.adaptive_count_stddev is None:
         return found
-    counts = counts_guarantee(
+    counts = tff_mf.adaptive_clipping_guarantee(
         max(record.rounds, (schema.max_participations - 1) * schema.min_sep + 1),
         schema,
-        record.adaptive_count_stddev,
+        count_stddev=record.adaptive_count_stddev,
         adjacency=record.adjacency,
         grid=record.grid,
     )

@@ -146,6 +146,11 @@ class RunRecord:
         """Whether the metrics of a run of `tff-mf train` are of test clients, as in releases up to 0.1.0.dev424."""
         return "validation_split" not in self.settings
 
+    @property
+    def has_reference_model(self) -> bool:
+        """Whether clients of a run of `tff-mf train` compute with TFF's own model, as they did up to 0.1.0.dev424."""
+        return "reference_model" not in self.settings
+
     def restarts_in(self, round_number: int) -> bool:
         """Returns whether the noise starts anew in a round, counted from 1."""
         return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 import tff_mf
 from tff_mf import validation
 
+from ._balls_in_bins import plan_balls_in_bins
 from ._epochs import plan_fixed_epochs, plan_shuffled_epochs
 from ._min_sep import plan_cohorts
+from ._min_sep_poisson import plan_min_sep_poisson
 from ._plan import CohortPlan
 from ._poisson import plan_cyclic_poisson, plan_poisson
+from ._random_allocation import plan_random_allocation
 from ._timer import plan_timer
 from .settings import SAMPLING_KINDS, SamplingSettings
 
@@ -19,6 +22,9 @@ _PLANNERS: Mapping[str, Callable[..., CohortPlan]] = {
     "timer": plan_timer,
     "poisson": plan_poisson,
     "cyclic_poisson": plan_cyclic_poisson,
+    "balls_in_bins": plan_balls_in_bins,
+    "min_sep_poisson": plan_min_sep_poisson,
+    "random_allocation": plan_random_allocation,
 }
 
 

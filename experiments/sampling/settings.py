@@ -5,10 +5,20 @@ import dataclasses
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-SAMPLING_KINDS = ("min_sep", "shuffled_epochs", "fixed_epochs", "timer", "poisson", "cyclic_poisson")
+SAMPLING_KINDS = (
+    "min_sep",
+    "shuffled_epochs",
+    "fixed_epochs",
+    "timer",
+    "poisson",
+    "cyclic_poisson",
+    "balls_in_bins",
+    "min_sep_poisson",
+    "random_allocation",
+)
 
 # Kinds whose clients keep one place in all epochs: the rounds of each are a pattern of `tff_mf.FixedEpoch`.
-FIXED_EPOCH_KINDS = ("fixed_epochs", "cyclic_poisson")
+FIXED_EPOCH_KINDS = ("fixed_epochs", "cyclic_poisson", "balls_in_bins")
 # Names of the schemas that a run's guarantee can be for.
 SCHEMAS = ("min_sep", "fixed_epoch")
 
@@ -18,7 +28,7 @@ class SamplingSettings:
     """How cohorts are drawn; `docs/experiments.md` says what each kind guarantees.
 
     Attributes:
-        kind: `min_sep`, `shuffled_epochs`, `fixed_epochs`, `timer`, `poisson` or `cyclic_poisson`.
+        kind: One of `SAMPLING_KINDS`.
         timer_hours: For `timer`: hours that a device waits after taking part; None waits `min_sep` rounds.
         round_minutes: For `timer` with hours: minutes that a round takes on average.
     """

@@ -1,7 +1,9 @@
 """Measures a model on any number of sentences: the metrics of TFF's task, without padding and without TFF's worker."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,10 @@ METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_withou
 ACCURACY = METRICS[-1]
 # Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
 _WORDS = {"conv": 2048, "lstm": 4096}
-_SAFE_LOGIT = 60.0
+# Logits at once: 4 MB, which stay in a processor's cache from the product to the softmax.
+_LOGITS = 2**20
+# Smaller probabilities lose digits in float32.
+_LEAST_PROBABILITY = 1e-30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,19 +80,38 @@ class Evaluator:
 
         Args:
             weights: Its trainable weights, in Keras' order.
-            chunks: Sentences; each chunk is sorted by itself, so that one chunk is in memory at a time.
+            chunks: Sentences; each chunk is sorted by itself, and the next one is read meanwhile, so that two
+                are in memory at a time.
         """
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
         sentences, total = 0, np.zeros(7)
-        for chunk in chunks:
-            sentences += len(chunk.lengths)
-            # Collected before they are read, so that TensorFlow need not wait for Python.
-            found = [self._counts(batch) for batch in _batches(chunk, self._words_of_batch)]
-            total += np.sum([each.numpy() for each in found], axis=0)
+        with contextlib.closing(_read_ahead(chunks)) as ahead:
+            for chunk in ahead:
+                sentences += len(chunk.lengths)
+                # Collected before they are read, so that TensorFlow need not wait for Python.
+                found = [self._counts(batch) for batch in _batches(chunk, self._words_of_batch)]
+                total += np.sum([each.numpy() for each in found], axis=0)
         sums, words = total[:4], total[[4, 4, 5, 6]]
         values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
         return Measured(metrics=dict(zip(METRICS, map(float, values), strict=True)), sentences=sentences)
+
+
+def _read_ahead(chunks: Iterable[Tokens]) -> Generator[Tokens, None, None]:
+    """Yields chunks, of which the next is read in a thread meanwhile.
+
+    One thread reads and closes them, as connections to SQLite need it; it has ended when this generator is closed.
+    """
+    source = iter(chunks)
+    with futures.ThreadPoolExecutor(1) as thread:
+        try:
+            coming = thread.submit(next, source, None)
+            while (chunk := coming.result()) is not None:
+                coming = thread.submit(next, source, None)
+                yield chunk
+        finally:
+            if isinstance(source, Generator):
+                thread.submit(source.close).result()
 
 
 def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
@@ -120,34 +144,48 @@ def _tokenizer(vocabulary: Sequence[str], special: Any) -> Callable[[tf.Tensor],
 
 def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:
     """Returns the function from a batch to its sum of losses, its three numbers of hits, and of words that count."""
+    last = model.layers[-1]
+    hidden_of = tf.keras.Model(inputs=model.inputs, outputs=last.input)
+    at_once = max(1, _LOGITS // last.units)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def counts(batch: tf.Tensor) -> tf.Tensor:
-        logits = model(batch[:, :-1], training=False)
-        logits = tf.reshape(logits, [-1, logits.shape[-1]])
+        hidden = hidden_of(batch[:, :-1], training=False)
+        hidden = tf.reshape(hidden, [-1, hidden.shape[-1]])
         targets = tf.reshape(batch[:, 1:], [-1])
-        largest = tf.reduce_max(logits, axis=1)
-        of_target = tf.gather(logits, targets, batch_dims=1)
-        losses = _log_sums(logits, largest) - of_target
-        hits = _hits(logits, targets, of_target >= largest)
-        known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
-        counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
-        of_hits = [tf.math.count_nonzero(hits & each) for each in counted]
-        of_words = [tf.math.count_nonzero(each) for each in counted]
-        loss = tf.reduce_sum(tf.cast(losses, tf.float64))
-        return tf.stack([loss, *(tf.cast(each, tf.float64) for each in (*of_hits, *of_words))])
+        kernel, bias = tf.convert_to_tensor(last.kernel), tf.convert_to_tensor(last.bias)
+        total = tf.zeros([7], tf.float64)
+        for start in tf.range(0, tf.size(targets), at_once):
+            logits = tf.nn.bias_add(tf.matmul(hidden[start : start + at_once], kernel), bias)
+            total += _sums(logits, targets[start : start + at_once], special)
+        return total
 
     return counts
 
 
-def _log_sums(logits: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """Returns the logarithms of the sums of exponentials, `[words]`; `largest` is the largest logit of each word."""
-    return tf.cond(
-        # No sum of a billion such exponentials overflows or vanishes: a pass over all logits is spared.
-        tf.reduce_all(tf.abs(largest) < _SAFE_LOGIT),
-        lambda: tf.math.log(tf.reduce_sum(tf.exp(logits), axis=1)),
-        lambda: largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=1)),
-    )
+def _sums(logits: tf.Tensor, targets: tf.Tensor, special: Any) -> tf.Tensor:
+    """Returns the sum of the losses, the three numbers of hits, and of words that count: float64 `[7]`."""
+    largest = tf.reduce_max(logits, axis=1)
+    losses = _losses(logits, targets, largest)
+    hits = _hits(logits, targets, tf.gather(logits, targets, batch_dims=1) >= largest)
+    known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
+    counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
+    of_hits = [tf.math.count_nonzero(hits & each) for each in counted]
+    of_words = [tf.math.count_nonzero(each) for each in counted]
+    loss = tf.reduce_sum(tf.cast(losses, tf.float64))
+    return tf.stack([loss, *(tf.cast(each, tf.float64) for each in (*of_hits, *of_words))])
+
+
+def _losses(logits: tf.Tensor, targets: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
+    """Returns the cross-entropies, `[words]`; `largest` is the largest logit of each word."""
+    of_target = tf.gather(tf.nn.softmax(logits), targets, batch_dims=1)
+
+    def accurate() -> tf.Tensor:
+        sums = tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=1)
+        return largest + tf.math.log(sums) - tf.gather(logits, targets, batch_dims=1)
+
+    # A softmax is one operation and one pass over all logits; exponentials and sums are several.
+    return tf.cond(tf.reduce_all(of_target > _LEAST_PROBABILITY), lambda: -tf.math.log(of_target), accurate)
 
 
 def _hits(logits: tf.Tensor, targets: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from ... import aggregators
+from ...aggregators.workers import processes
 from ..configuration.settings import ExecutionSettings
 from .checkpoints import Recovery
 from .preparation import PreparedRun
 from .rounds import OnRound, RoundLoop
 
 _LOG = logging.getLogger(__name__)
+# Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
+# numbers whatever the number of cores.
+_THREADS = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,13 @@ class TrainedRun:
     seconds: float
 
 
+def concurrency(execution: ExecutionSettings) -> str:
+    """Returns, as one line, what computes at the same time."""
+    at_once = execution.clients_at_once or processes.cores()
+    inside = "" if execution.workers else f", threads inside an operation: {execution.threads or _THREADS}"
+    return f"clients of a round at once in each worker: {at_once}{inside}"
+
+
 def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execution: ExecutionSettings) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
 
@@ -54,7 +65,10 @@ def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execut
             out, prepared.aggregator, prepared.description, every=execution.checkpoint_every, resume=resume
         )
         try:
-            with aggregators.resident_context(workers=workers):
+            threads = None if workers else execution.threads or _THREADS
+            with aggregators.resident_context(
+                workers=workers, clients_at_once=execution.clients_at_once, threads=threads
+            ):
                 loop = RoundLoop(prepared=prepared, out=out, on_round=on_round)
                 return _trained(loop, saved)
         except aggregators.WorkerLostError as error:

@@ -33,6 +33,7 @@ def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Ta
         max_examples=settings.max_examples,
         client_epochs=settings.client_epochs,
         seed=settings.seed,
+        reference_model=settings.reference_model,
     )
 
 

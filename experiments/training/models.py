@@ -1,4 +1,4 @@
-"""Language models for next-word prediction: the recurrent one of TFF's task, and a light one."""
+"""Keras models for next-word prediction: the recurrent one of TFF's task, and a light one."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from ..configuration.settings import ModelConfig
+from .packing import PADDING
 
-PADDING = 0
 _KERNEL_WORDS = 3
 
 
@@ -38,13 +38,13 @@ def build_loss() -> tf.keras.losses.Loss:
     return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PADDING)
 
 
-def build_tff_model(
+def build_reference_model(
     config: ModelConfig,
     build: Callable[[], tf.keras.Model],
     *,
     input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
 ) -> TffModel:
-    """Returns what TFF trains: a functional model where possible, whose rounds take a third less time.
+    """Returns TFF's own model for training: a functional one where possible, whose rounds take a third less time.
 
     The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
 

@@ -47,7 +47,7 @@ def run(
     """
     with locks.alone(out):
         if execution.resume:
-            settings = resume.measured_as_begun(settings, out)
+            settings = resume.as_begun(settings, out)
         named = settings.initial_model
         given = initial_model.read(named, out, settings.model.vocab_size) if named else None
         prepared = prepare(settings, privacy, data, given)

@@ -69,8 +69,8 @@ def check(
     kept_entries(participation, record.begun)
 
 
-def measured_as_begun(settings: TrainingSettings, folder: pathlib.Path) -> TrainingSettings:
-    """Returns the settings of a run to resume, which measures its model as the release that began it did.
+def as_begun(settings: TrainingSettings, folder: pathlib.Path) -> TrainingSettings:
+    """Returns the settings of a run to resume, which measures and computes its model as the release that began it did.
 
     Args:
         settings: Its settings, as this release takes them.
@@ -81,7 +81,12 @@ def measured_as_begun(settings: TrainingSettings, folder: pathlib.Path) -> Train
     """
     if not (folder / RUN_JSON).is_file():
         return settings
-    return dataclasses.replace(settings, earlier_metrics=run_record.read_record(folder).measured_earlier)
+    begun = run_record.read_record(folder)
+    return dataclasses.replace(
+        settings,
+        earlier_metrics=begun.measured_earlier,
+        reference_model=settings.reference_model or begun.has_reference_model,
+    )
 
 
 def _without_partial_line(path: pathlib.Path) -> LedgerRecord:

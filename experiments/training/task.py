@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import evaluation, models
+from . import evaluation, hoisted_models, models
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
@@ -49,6 +49,7 @@ def build_task(
     max_examples: int,
     client_epochs: int,
     seed: int,
+    reference_model: bool = False,
 ) -> Task:
     """Returns the task for a vocabulary.
 
@@ -59,6 +60,7 @@ def build_task(
         max_examples: Sentences a client uses at most in one round.
         client_epochs: Passes over its sentences that a client makes in one round.
         seed: Seed of the initial weights.
+        reference_model: Whether clients compute with TFF's own Keras model.
     """
     vocabulary = list(vocabulary[: config.vocab_size])
     preprocessing = _stackoverflow.word_prediction_preprocessing
@@ -68,9 +70,16 @@ def build_task(
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
     build = functools.partial(build_keras_model, config, vocabulary=vocabulary, seed=seed)
     keras_model = build()
+    initial_weights = tff.learning.models.ModelWeights.from_model(keras_model)
+    if reference_model:
+        model = models.build_reference_model(config, build, input_spec=(words, words))
+    else:
+        model = hoisted_models.build_hoisted_model(
+            config, [np.asarray(weight) for weight in initial_weights.trainable], input_spec=(words, words)
+        )
     return Task(
-        model=models.build_tff_model(config, build, input_spec=(words, words)),
-        initial_weights=tff.learning.models.ModelWeights.from_model(keras_model),
+        model=model,
+        initial_weights=initial_weights,
         preprocess_train=_lean(preprocessing.create_preprocess_fn(client_spec, vocabulary)),
         build_evaluator=functools.partial(evaluation.Evaluator, config.architecture, build, vocabulary),
     )

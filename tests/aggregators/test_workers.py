@@ -77,7 +77,7 @@ def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_worke
     first, second = two_workers
     process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
     with aggregators.resident_context():
-        expected = rounds(process, [4, 4, 4])
+        expected = rounds(process, [8, 8, 8])
     partial_sum, calls = _rounds._partial_sum, []
 
     def dying(worker, *arguments):
@@ -91,7 +91,7 @@ def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_worke
 
     monkeypatch.setattr(_rounds, "_partial_sum", dying)
     with aggregators.resident_context(workers=(first.address, second.address)):
-        found = rounds(process, [4, 4, 4])
+        found = rounds(process, [8, 8, 8])
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert calls == [second.address] * 2

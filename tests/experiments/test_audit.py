@@ -226,7 +226,7 @@ def test_right_noise_of_a_restarted_run_passes_for_what_is_claimed(adjacency, co
 def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adjacency):
     """What was claimed before: the sensitivity of a client that is absent, which is no neighbour here."""
 
-    def absent(rounds, participation, *, count_stddev, adjacency):
+    def absent(rounds, participation, *, count_stddev, adjacency, grid):
         return tff_mf.Guarantee(mu=participation.max_participations**0.5 / 2 / count_stddev, adjacency=adjacency)
 
     monkeypatch.setattr(tff_mf, "adaptive_clipping_guarantee", absent)

@@ -203,14 +203,16 @@ def test_a_population_is_no_smaller_than_what_the_run_itself_counted(tmp_path, p
 
 
 @given(
-    st.sampled_from(["fixed_epochs", "cyclic_poisson", "shuffled_epochs", "min_sep", "timer"]),
+    st.sampled_from(
+        ["fixed_epochs", "cyclic_poisson", "balls_in_bins", "shuffled_epochs", "min_sep", "timer", "min_sep_poisson"]
+    ),
     *(st.integers(1, most) for most in (4, 3, 12, 9)),
     st.integers(0, 99),
 )
 def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clients, rounds, more, seed):
     """The documented one: fixed epochs where that is said, whole patterns, one client at a time."""
     limit = -(-rounds // min(min_sep, rounds))
-    named = tff_mf.FixedEpoch if kind in ("fixed_epochs", "cyclic_poisson") else tff_mf.MinSep
+    named = tff_mf.FixedEpoch if kind in ("fixed_epochs", "cyclic_poisson", "balls_in_bins") else tff_mf.MinSep
     names = [f"c{index}" for index in range(min_sep * clients + more)]
     try:
         made = sampling.plan(

@@ -1,6 +1,7 @@
 """What a model is measured on, and that the metrics are those of TFF's task."""
 
 import dataclasses
+import threading
 import types
 
 import numpy as np
@@ -134,6 +135,33 @@ def test_one_chunk_is_in_memory_at_a_time(data):
     streamed = evaluator("conv").tokens(chunks())
     for number, chunk in enumerate(streamed, start=1):
         assert (len(read), len(chunk.lengths)) == (number, 9)
+
+
+def test_the_next_chunk_is_read_in_one_thread_which_ends_with_the_measurement(data):
+    tested, threads, read = evaluator("conv"), set(), []
+    weights = [variable.numpy() for variable in tested._model.trainable_variables]
+
+    def chunks(fail_at):
+        try:
+            for number, chunk in enumerate(tested.tokens(sentences.chunks(data, "test", size=9))):
+                threads.add(threading.current_thread())
+                if number == fail_at:
+                    raise OSError("no disk")
+                read.append(number)
+                yield chunk
+        finally:
+            threads.add(threading.current_thread())
+
+    assert tested.measure(weights, chunks(None)).sentences == 45
+    with pytest.raises(OSError, match="no disk"):
+        tested.measure(weights, chunks(2))
+    unreadable = evaluation.Tokens(words=np.zeros((1, 21), np.int32), lengths=np.ones(2, np.int32))
+    with pytest.raises(IndexError):
+        tested.measure(weights, iter([unreadable, unreadable]))
+    assert read == [0, 1, 2, 3, 4, 0, 1]
+    assert len(threads) == 2
+    assert not any(thread.is_alive() for thread in threads)
+    assert threading.current_thread() not in threads
 
 
 def measured(data, weights=None, history=(), **settings):

@@ -22,6 +22,8 @@ def _poisson(flags):
 
 ACCOUNT = ["account", "identity", "--noise-multiplier", 1, "--rounds", 9, "--delta", DELTA]
 SAMPLED = ["--sampling", "cyclic_poisson", "--population", 90, "--clients-per-round", 3]
+BINS = ["--sampling", "balls_in_bins", *SAMPLED[2:]]
+LEVEL = ["--epsilon", 1, "--delta", DELTA]
 OPTIMIZE = ["--rounds", 9, "--out", "new"]
 ONCE = ["--max-participations", 1]
 REFUSED = [
@@ -80,6 +82,19 @@ REFUSED = [
         ],
         "that of prefix sums",
     ),
+    ([*ACCOUNT, *BINS], "tff_mf.balls_in_bins_epsilon"),
+    (["optimize", "banded", *OPTIMIZE, *BINS, *LEVEL], "take `optimize banded-toeplitz`"),
+    (["optimize", "dense", *OPTIMIZE, *BINS, *LEVEL], "--sampling does not go with `optimize dense`"),
+    (["optimize", "blt", *OPTIMIZE, *BINS], "--epsilon and --delta are missing"),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 31], "too few clients for 31 bins"),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 0], "min_sep=0"),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 3, *ONCE], "implies --max-participations 3"),
+    (
+        ["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--workload", "momentum", "--momentum", 0.5],
+        "--workload does not go with --sampling",
+    ),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--adjacency", "replace-one"], "proven for zero-out only"),
+    (["plan", "--rounds", 9, "--delta", DELTA, "--noise-multiplier", 1, *BINS], "--epsilon is missing"),
     (["optimize", "banded", *OPTIMIZE, *SAMPLED], "--epsilon and --delta are missing"),
     (["optimize", "banded", *OPTIMIZE, *_poisson(SAMPLED), "--epsilon", 1, "--delta", 1e-6], "one band only"),
     (

@@ -240,7 +240,7 @@ def configured(**changes):
 @pytest.mark.parametrize("kind", SAMPLING_KINDS)
 def test_the_schema_is_the_strictest_that_the_sampling_keeps(kind):
     numbers = {"min_sep": 4, "max_participations": 3}
-    fixed = kind in ("fixed_epochs", "cyclic_poisson")
+    fixed = kind in ("fixed_epochs", "cyclic_poisson", "balls_in_bins")
     expected = tff_mf.FixedEpoch(**numbers) if fixed else tff_mf.MinSep(**numbers)
     assert configured(sampling=kind).participation() == expected
     assert configured(sampling=kind, participation_schema="min_sep").participation() == tff_mf.MinSep(**numbers)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 
@@ -36,6 +36,10 @@ def rounds_of_clients(plan):
     return taken
 
 
+# Kinds with which a client may take part in any rounds, and those with groups that take turns.
+ANY_ROUND = ("poisson", "random_allocation")
+BY_GROUPS = ("cyclic_poisson", "balls_in_bins")
+
 SETTING = {
     "population": st.integers(1, 30),
     "clients_per_round": st.integers(1, 5),
@@ -45,7 +49,7 @@ SETTING = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SAMPLING_KINDS if kind != "poisson"])
+@pytest.mark.parametrize("kind", [kind for kind in SAMPLING_KINDS if kind not in ANY_ROUND])
 @hypothesis.given(**SETTING)
 def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
     enough = setting["population"] >= setting["clients_per_round"] * min(setting["min_sep"], setting["rounds"])
@@ -53,7 +57,7 @@ def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
         plan = made(kind, **setting)
     except InputValueError:
         # A cyclic kind has as many groups as min_sep, however few the rounds; epochs may be too short for k.
-        assert not enough or kind in ("cyclic_poisson", "shuffled_epochs", "min_sep")
+        assert not enough or kind in (*BY_GROUPS, "min_sep_poisson", "shuffled_epochs", "min_sep")
         return
     for rounds in rounds_of_clients(plan).values():
         assert len(rounds) <= math.ceil(setting["rounds"] / setting["min_sep"])
@@ -133,6 +137,91 @@ def test_cyclic_poisson_takes_each_client_from_its_own_group():
     assert sizes.min() < 4 < sizes.max()
 
 
+def test_each_client_is_in_one_bin_of_all_with_equal_probability():
+    plan = made("balls_in_bins", population=12_003, clients_per_round=2400, rounds=10, max_participations=2)
+    taken = rounds_of_clients(plan)
+    assert len(taken) == 12_000
+    assert all(rounds in ([t, t + 5] for t in range(5)) for rounds in taken.values())
+    sizes = np.array([len(plan.cohort(t)) for t in range(5)])
+    # Binomial(12,000, 1/5), which no fixed size is: within five standard deviations, and not all equal.
+    assert np.abs(sizes - 2400).max() < 5 * math.sqrt(12_000 * 0.16)
+    assert len(set(sizes)) > 1
+    with pytest.raises(InputValueError, match="max_participations=2 of rounds=10"):
+        made("balls_in_bins", rounds=10, max_participations=1)
+
+
+def test_secret_groups_outlast_a_run_and_are_seen_nowhere(tmp_path):
+    setting = {
+        "client_ids": [f"client{i}" for i in range(600)],
+        "clients_per_round": 100,
+        "rounds": 12,
+        "participation": tff_mf.FixedEpoch(min_sep=6, max_participations=2),
+    }
+    secret = sampling.SecretGroups.drawn(6)
+    secret.save(tmp_path / "groups.key")
+    assert (tmp_path / "groups.key").stat().st_mode & 0o777 == 0o600
+    assert secret.key.hex() not in repr(secret)
+    assert "key" not in repr(secret)
+    plan = sampling.plan_balls_in_bins(**setting, secret=secret)
+    assert plan == sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.load(tmp_path / "groups.key"))
+    assert plan != sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(6))
+    assert all(t % 6 == secret.group_of(client) for t in range(12) for client in plan.cohort(t))
+    sizes = np.array([len(plan.cohort(t)) for t in range(6)])
+    assert np.abs(sizes - 100).max() < 6 * math.sqrt(600 * 5 / 36)
+    with pytest.raises(InputValueError, match="exists"):
+        sampling.SecretGroups.drawn(6).save(tmp_path / "groups.key")
+    assert sampling.SecretGroups.load(tmp_path / "groups.key") == secret
+
+
+def test_who_takes_part_says_nothing_about_the_group():
+    secret = sampling.SecretGroups.drawn(2)
+    names = [f"client{i}" for i in range(8000)]
+    first = np.array([secret.group_of(names[index]) for index in secret.chosen(names, 4000)])
+    # Binomial(4000, 1/2).
+    assert abs(first.sum() - 2000) < 6 * math.sqrt(1000)
+
+
+def test_misuse_of_secret_groups_is_refused(tmp_path):
+    (tmp_path / "other").write_bytes(b"tff-mf secret groups 1\nsix\n" + bytes(32))
+    (tmp_path / "short").write_bytes(b"tff-mf secret groups 1\n6\n" + bytes(31))
+    setting = {"client_ids": ["a", "b"], "clients_per_round": 1, "rounds": 2}
+    setting["participation"] = tff_mf.FixedEpoch(min_sep=2, max_participations=1)
+    for wrong in ({}, {"seed": 1, "secret": sampling.SecretGroups.drawn(2)}):
+        with pytest.raises(InputValueError, match="either seed"):
+            sampling.plan_balls_in_bins(**setting, **wrong)
+    with pytest.raises(InputValueError, match="3 groups"):
+        sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(3))
+    with pytest.raises(InputValueError, match="no secret groups"):
+        sampling.SecretGroups.load(tmp_path / "other")
+    with pytest.raises(InputValueError, match="31 bytes"):
+        sampling.SecretGroups.load(tmp_path / "short")
+    with pytest.raises(InputTypeError, match="bytes"):
+        sampling.SecretGroups(groups=2, key="secret")
+
+
+def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round():
+    plans = [made("min_sep_poisson", population=900, clients_per_round=100, rounds=12, seed=seed) for seed in range(40)]
+    sizes = np.array([[len(plan.cohort(t)) for t in range(12)] for plan in plans])
+    # Each size has a variance below that of Binomial(900, 1/9): the coins of one round are independent.
+    assert np.abs(sizes.mean(axis=0) - 100).max() < 5 * math.sqrt(900 * 8 / 81 / 40)
+    assert plans[0].observed().min_sep == 5
+    assert plans[0].observed().max_participations == 3
+
+
+def test_random_allocation_gives_each_client_the_same_number_of_rounds():
+    setting = {"population": 700, "clients_per_round": 40, "rounds": 30, "min_sep": 1, "max_participations": 2}
+    plan = made("random_allocation", **setting)
+    taken = rounds_of_clients(plan)
+    assert len(taken) == 600
+    assert {len(rounds) for rounds in taken.values()} == {2}
+    assert plan.observed().min_sep == 1
+    # 15 clients are expected for each difference of 29, and of 1 as many as rounds allow.
+    apart = [later - sooner for sooner, later in taken.values()]
+    assert abs(apart.count(1) - 600 * 29 / 435) < 5 * math.sqrt(600 * 29 / 435)
+    with pytest.raises(InputValueError, match="min_sep=1 and max_participations=2 only"):
+        made("random_allocation", **{**setting, "min_sep": 2})
+
+
 @pytest.mark.parametrize("changes", [{"min_sep": 2}, {"min_sep": 1, "max_participations": 29}])
 def test_poisson_sampling_bounds_nothing_and_says_so(changes):
     with pytest.raises(InputValueError, match="max_participations=30 only"):
@@ -141,7 +230,7 @@ def test_poisson_sampling_bounds_nothing_and_says_so(changes):
 
 @pytest.mark.parametrize("kind", SAMPLING_KINDS)
 def test_one_seed_gives_one_plan_and_another_another(kind):
-    setting = {"min_sep": 1} if kind == "poisson" else {}
+    setting = {"min_sep": 1, "population": 200} if kind in ANY_ROUND else {}
     assert made(kind, seed=1, **setting) == made(kind, seed=1, **setting)
     assert made(kind, seed=1, **setting) != made(kind, seed=2, **setting)
 

@@ -282,7 +282,9 @@ def test_lstm_of_the_papers_has_their_number_of_parameters():
 
 # TensorFlow writes the code that it makes of loops to a file, of more than this, and would go on without it.
 ON_A_FULL_DISK = """
-import resource
+import resource, sys
+# Python 3.11 keeps bytecode that it has written in part, and no later process could import it.
+sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 from tff_mf.experiments.cli import main
 main()

@@ -5,6 +5,7 @@ asked to, and ends as Python does. Commands that need no TFF have a process of t
 """
 
 import functools
+import gc
 import importlib
 import json
 import os
@@ -156,8 +157,12 @@ def _next_request(requests: socket.socket) -> dict | None:
 
 
 if __name__ == "__main__":
+    # Imports make no garbage to speak of, and forks need not look at what all of them share.
+    gc.disable()
     for name in sys.argv[2:]:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
     asked = _next_request(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
         os.environ.clear()

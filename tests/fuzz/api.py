@@ -193,6 +193,10 @@ CALLS = (
     ),
     _called(tff_mf.optimize_banded, rounds=_ROUNDS, bands=_ROUNDS, slow=True),
     _called(tff_mf.optimize_banded_toeplitz, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True),
+    *(
+        _called(search, rounds=_ROUNDS, bins=_ROUNDS, epsilon=_SIGMA, delta=_DELTA, slow=True)
+        for search in (tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt)
+    ),
     _called(tff_mf.optimize_banded_inverse, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True),
     _called(tff_mf.optimize_dense, rounds=st.integers(1, 8), participation=_SCHEMA, slow=True),
 )

@@ -66,6 +66,7 @@ def exact_delta(epsilon, queries, probability, mu):
     return max(both(True), both(False))
 
 
+@pytest.mark.once
 @settings(max_examples=10)
 @given(
     st.sampled_from([1, 2]),

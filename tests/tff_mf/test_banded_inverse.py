@@ -82,6 +82,7 @@ def test_prefix_sums_are_no_worse_than_those_of_jax_privacy(objective):
     assert result.optimized_for.converged
 
 
+@pytest.mark.once
 @settings(max_examples=40)
 @given(cases())
 def test_no_simple_matrix_has_a_smaller_loss(case):

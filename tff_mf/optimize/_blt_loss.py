@@ -47,9 +47,20 @@ class BLTLoss:
         by_exponent = np.empty_like(weights)
         by_exponent[::2] = error.by_exponent / error.value
         by_exponent[1::2] = sens.by_exponent / sens.value
-        by_difference = (by_log_weight @ self._powers) * (1 / factors - 1)
-        by_increment = by_exponent @ self._cumulate + by_difference @ self._differences - by_log_weight @ self._offsets
+        by_increment = self._by_increment(factors, by_log_weight, by_exponent)
         return 0.5 * float(np.log(error.value) + np.log(sens.value)), 0.5 * by_increment * increments
+
+    def gradient(self, variables: np.ndarray, by_log_omega: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
+        """Returns the gradient by the variables of a function of log ω and x = −log θ, whose gradients are given."""
+        increments = np.exp(variables)
+        factors, weights = self._weights(increments)
+        by_log_weight, by_node = np.zeros_like(weights), np.zeros_like(weights)
+        by_log_weight[1::2], by_node[1::2] = by_log_omega, by_exponent
+        return self._by_increment(factors, by_log_weight, by_node) * increments
+
+    def _by_increment(self, factors: np.ndarray, by_log_weight: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
+        by_difference = (by_log_weight @ self._powers) * (1 / factors - 1)
+        return by_exponent @ self._cumulate + by_difference @ self._differences - by_log_weight @ self._offsets
 
     def parameters(self, variables: np.ndarray) -> BLTParameters:
         """Returns (θ, ω) in the order of falling θ."""

@@ -24,13 +24,16 @@ class ToeplitzLoss:
 
     def of_encoder(self, column: np.ndarray, *, orthogonal: bool) -> Value:
         """Returns log(loss) for c, float64 `[bands]`; `orthogonal` selects the rule for sensitivity."""
+        squared = self.orthogonal_sensitivity(column) if orthogonal else self.monotone_sensitivity(column)
+        return log_product(self.squared_error(column), squared)
+
+    def squared_error(self, column: np.ndarray) -> Value:
+        """Returns MaxError² or RmsError² for c, float64 `[bands]`."""
         decoder = series.quotient(self._workload, column)
         weighted = self._weights * decoder
         error = float(weighted @ decoder)
         # δ(a / c) = −(a / c)·δc / c.
-        by_column = -2 * correlate(weighted, series.quotient(decoder, column), len(column))
-        squared = self.orthogonal_sensitivity(column) if orthogonal else self.monotone_sensitivity(column)
-        return log_product(Value(error, by_column), squared)
+        return Value(error, -2 * correlate(weighted, series.quotient(decoder, column), len(column)))
 
     def orthogonal_sensitivity(self, column: np.ndarray) -> Value:
         """Returns sens² if the columns that one client contributes to share no row: the sum of their squared norms."""

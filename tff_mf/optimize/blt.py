@@ -1,7 +1,6 @@
 """Optimizer of BLTs: buffers are added one by one, each where it lowers the loss most."""
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BLT, OptimizedFor
 from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._blt_recompute import recomputed_loss
+from tff_mf.optimize._blt_search import Optimum, with_one_more_buffer, without_buffers
 from tff_mf.optimize._status import with_status
 from tff_mf.participation import Participation
 
@@ -22,25 +22,11 @@ _WORTHWHILE = 1e-3
 # A search has converged where the gradient of log(loss) by the logarithms of time scales has no larger entry.
 _STATIONARY = 1e-5
 
-# A new buffer starts as a pair θ > θ̂. Its width, and the distance between the places that are tried, are in the
-# logarithm of the time scale. The search follows `_PLACES_FOLLOWED` places with the least loss among their neighbors,
-# and the fastest one, for `_FOLLOWED_FOR` iterations each, and the best of these to the end. In 160 random settings
-# with up to 5 buffers each, 2 of the 800 losses were more than 1e-5 above the best that 8 places and 60 iterations
-# find, the worse of them by 0.035 %.
-_PAIR_WIDTH = 0.2
-_PLACE_STEP = 0.5
-_PLACES_FOLLOWED = 2
-_FOLLOWED_FOR = 25
-_ITERATIONS = 1000
-
 _MOST_ROUNDS = 10**12
 _MOST_PARTICIPATIONS = 10**6
 
 # The smallest normal float32: a faster decay would become 0, which a BLT may not have, in the cast to float32.
 _FASTEST_DECAY = float(np.finfo(np.float32).tiny)
-
-# No exponential in the loss overflows if the largest exponent of a decay is at most this.
-_LARGEST_EXPONENT = 300.0
 
 
 def optimize_blt(
@@ -81,13 +67,16 @@ def optimize_blt(
     objective = validation.one_of("objective", objective, ("max", "rms"))
     _check_size(optimized_for)
 
-    optimum = _without_buffers(optimized_for, objective)
+    def loss_of(count: int) -> BLTLoss:
+        return BLTLoss(optimized_for, objective, count)
+
+    optimum = without_buffers(loss_of)
     needed = _WORTHWHILE if wanted is None else _DEAD
     history: list[float] = []
     iterations = 0
     gain_left_out = None
     while wanted is None or len(history) < wanted:
-        candidate = _with_one_more_buffer(optimized_for, objective, optimum)
+        candidate = with_one_more_buffer(loss_of, optimized_for.rounds, optimum)
         iterations += candidate.iterations
         gain = optimum.log_loss - candidate.log_loss
         if gain < needed:
@@ -123,78 +112,14 @@ def _check_size(optimized_for: OptimizedFor) -> None:
         )
 
 
-class _Optimum(NamedTuple):
-    log_loss: float
-    variables: np.ndarray
-    gradient_norm: float
-    iterations: int
-    ending: str
-
-    @property
-    def buffers(self) -> int:
-        return len(self.variables) // 2
-
-
-def _without_buffers(optimized_for: OptimizedFor, objective: str) -> _Optimum:
-    none = np.zeros(0)
-    log_loss, _ = BLTLoss(optimized_for, objective, buffers=0)(none)
-    return _Optimum(log_loss=log_loss, variables=none, gradient_norm=0.0, iterations=0, ending="No buffers")
-
-
-def _with_one_more_buffer(optimized_for: OptimizedFor, objective: str, optimum: _Optimum) -> _Optimum:
-    """Returns the optimum with one more buffer; its iterations are those spent on this buffer."""
-    loss = BLTLoss(optimized_for, objective, optimum.buffers + 1)
-    exponents = np.cumsum(np.exp(optimum.variables))
-    pair = np.exp([-_PAIR_WIDTH / 2, _PAIR_WIDTH / 2])
-    places = np.exp(np.arange(-np.log(5.0 * optimized_for.rounds), np.log(3.0), _PLACE_STEP))
-    limits = _increment_limits(optimized_for.rounds, optimum.buffers + 1)
-    starts = [np.log(np.clip(np.diff(np.sort([0.0, *exponents, *(place * pair)])), *limits)) for place in places]
-
-    scores = np.array([loss(start)[0] for start in starts])
-    around = np.pad(scores, 1, constant_values=np.inf)
-    valleys = np.flatnonzero((scores <= around[:-2]) & (scores <= around[2:]))
-    chosen = {*valleys[np.argsort(scores[valleys])][:_PLACES_FOLLOWED], len(places) - 1}
-
-    followed = [_descend(loss, starts[place], limits, _FOLLOWED_FOR) for place in sorted(chosen)]
-    best = min(followed, key=lambda candidate: candidate.log_loss)
-    finished = _descend(loss, best.variables, limits, _ITERATIONS)
-    return finished._replace(iterations=finished.iterations + sum(candidate.iterations for candidate in followed))
-
-
-def _increment_limits(rounds: int, buffers: int) -> tuple[float, float]:
-    """Returns the range of increments of exponents: decays coincide below it, exponentials overflow above it."""
-    return np.exp(-30.0) / rounds, _LARGEST_EXPONENT / (2 * buffers)
-
-
-def _descend(loss: BLTLoss, start: np.ndarray, limits: tuple[float, float], iterations: int) -> _Optimum:
-    # Imported here: it would double the time of `import tff_mf`.
-    import scipy.optimize
-
-    found = scipy.optimize.minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[tuple(np.log(limits))] * len(start),
-        options={"maxcor": 30, "maxiter": iterations, "ftol": 1e-13, "gtol": 1e-8},
-    )
-    return _Optimum(
-        log_loss=float(found.fun),
-        variables=found.x,
-        gradient_norm=float(np.abs(found.jac).max()),
-        iterations=int(found.nit),
-        ending=str(found.message),
-    )
-
-
-def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: _Optimum) -> BLT:
+def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: Optimum) -> BLT:
     if not optimum.buffers:
         return BLT(theta=(0.5,), omega=(0.0,), optimized_for=optimized_for)
     theta, omega = BLTLoss(optimized_for, objective, optimum.buffers).parameters(optimum.variables)
     return BLT(theta=np.maximum(theta, _FASTEST_DECAY).tolist(), omega=omega.tolist(), optimized_for=optimized_for)
 
 
-def _message(optimum: _Optimum, wanted: int | None, gain_left_out: float | None) -> str:
+def _message(optimum: Optimum, wanted: int | None, gain_left_out: float | None) -> str:
     asked = optimum.buffers if wanted is None else wanted
     kept = f"{optimum.buffers} of {asked}" if asked > optimum.buffers else f"{asked}"
     kept += " buffer" if asked == 1 else " buffers"

@@ -139,12 +139,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
     ) -> guarantees.Guarantee:
         sums = super().guarantee(rounds, participation, restart_every=restart_every)
         stddev = self._clipping.count_stddev
-        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=stddev)
-        if self.grid is not None:
-            # The same release, with what its arithmetic costs: one coordinate, which a client changes by 1.
-            counts = guarantees.guarantee(
-                Identity(), rounds, participation, noise_multiplier=stddev, grid=self.grid, dimension=1
-            )
+        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=stddev, grid=self.grid)
         return guarantees.compose_guarantees(sums, counts)
 
     def initial_global_state(self) -> AdaptiveClippingState:

@@ -1,0 +1,112 @@
+"""The sum over clients in one worker: in one graph where that is possible, and client by client otherwise."""
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_mf import validation
+from tff_mf.errors import InputValueError
+
+from ..computations import cohorts
+from ..computations.forms import RoundForm
+from ..computations.transfers import MAX_MESSAGE_BYTES, state_bytes
+from ..workers import processes
+from . import _arguments
+from .connection import Connection
+
+_LOG = logging.getLogger(__name__)
+
+# Each keeps several updates in the worker, while a copy of the sum costs as much as two messages of a model.
+_CLIENTS_BETWEEN_COPIES = 16
+# For fewer clients, building the graph is not worth the time.
+_FEWEST = 4
+# The first call has few clients, so that the worker begins while the data of others are prepared; each further call has
+# twice as many, so that a large cohort takes few calls.
+_FIRST_CALL = 8
+_CALL_BYTES = 64e6
+# A value keeps what it was computed from in the worker.
+_KEPT_BYTES = 256e6
+_MOST_AT_ONCE = 1024
+
+
+class Summing:
+    """Sums over clients, and the computations for them.
+
+    Args:
+        clients_at_once: Number of clients that may run at the same time in a worker; as many as this machine has cores
+            if `None`.
+
+    Raises:
+        InputValueError: If it is not positive, or above 1,024.
+    """
+
+    def __init__(self, clients_at_once: int | None = None) -> None:
+        if clients_at_once is None:
+            clients_at_once = processes.cores()
+        if validation.whole("clients_at_once", clients_at_once, at_least=1) > _MOST_AT_ONCE:
+            raise InputValueError(f"clients_at_once={clients_at_once} must be at most {_MOST_AT_ONCE:,}.")
+        self.clients_at_once = clients_at_once
+        self._cohort = functools.lru_cache(maxsize=128)(self._combined)
+
+    def _combined(self, form: RoundForm) -> cohorts.Cohort:
+        found = cohorts.cohort(form, self.clients_at_once)
+        if found.run is None:
+            _LOG.info("Clients are called one by one: %s.", found.reason)
+        else:
+            _LOG.info("Clients of a round are one computation, %d of them at a time.", self.clients_at_once)
+        return found
+
+    def sum(self, worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
+        """Returns the worker's sum over clients; the worker may still be computing it."""
+        run = self._cohort(form).run if len(clients) >= _FEWEST else None
+        if run is None:
+            return _one_by_one(worker, form, sent, clients, start=start)
+        total, zero, kept = start, form.zero.type_signature.result, 0
+        copied = state_bytes(zero) < MAX_MESSAGE_BYTES
+        for part in _calls(clients, form.client_type):
+            size = sum(len(leaf) for client in part for leaf in client)
+            if copied and kept and kept + size > _KEPT_BYTES:
+                total, kept = worker.create(worker.read(total), zero), 0
+            kept += size
+            data = worker.create(_matrix(part), run.type_signature.parameter[1])
+            total = worker.call(
+                run, worker.struct(tff.structure.Struct([(None, each) for each in (total, data, sent)]))
+            )
+        return total
+
+
+def _calls(clients: Sequence[object], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
+    """Yields the clients' data, those of one call at a time."""
+    part, size, most = [], 0, _FIRST_CALL
+    for client in clients:
+        part.append(_arguments.encoded_client(client, client_type))
+        size += sum(map(len, part[-1]))
+        if len(part) == most or size > _CALL_BYTES:
+            yield part
+            part, size, most = [], 0, 2 * most
+    if part:
+        yield part
+
+
+def _matrix(rows: Sequence[Sequence[bytes]]) -> np.ndarray:
+    matrix = np.empty((len(rows), len(rows[0])), object)
+    matrix[:] = rows
+    return matrix
+
+
+def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
+    """Returns the worker's sum over clients. Calls return at once, so that clients run concurrently, some at a time."""
+    total, zero = start, form.zero.type_signature.result
+    copied = state_bytes(zero) < MAX_MESSAGE_BYTES
+    for number, client in enumerate(clients):
+        if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
+            # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
+            total = worker.create(worker.read(total), zero)
+        own = _arguments.ingest_client(worker, client, form.client_type)
+        returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
+        total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))
+    return total

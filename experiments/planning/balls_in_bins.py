@@ -1,0 +1,155 @@
+"""Mechanisms compared for a deployment that puts its clients into bins in secret, by estimates at equal amplified ε."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import tff_mf
+from tff_mf.errors import InputValueError
+from tff_mf.workloads import ToeplitzWorkload
+
+from ..configuration.state_rows import state_rows
+from .deployment import Deployment
+from .options import AS_GOOD, Option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BinsOption:
+    """A mechanism at the numbers of a deployment, with amplification by balls in bins; all figures are estimates.
+
+    Attributes:
+        name: Its name; "for balls in bins" if it was made for this sampling.
+        mechanism: The mechanism.
+        memory_rows: Rows of the model's size that its noise keeps, if known.
+        noise_multiplier: σ that ε needs, an estimate.
+        error: Error of the objective at that noise, in clip norms.
+    """
+
+    name: str
+    mechanism: tff_mf.Mechanism
+    memory_rows: int | None
+    noise_multiplier: float
+    error: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CertifiedOption:
+    """The mechanism with the least error, and its certificate.
+
+    Attributes:
+        option: The mechanism, and its estimates.
+        guarantee: σ, and the ε that is certified for it.
+        error: Error of the objective at that σ.
+        epsilon_if_known: ε at the same noise if cohorts are known.
+    """
+
+    option: BinsOption
+    guarantee: tff_mf.BallsInBinsGuarantee
+    error: float
+    epsilon_if_known: float
+
+
+def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> list[BinsOption]:
+    """Returns mechanisms for balls in bins at equal estimated ε, the one with the least error first.
+
+    They are those made for it, and those that were made without amplification. Mechanisms with an entry of C below 0
+    are left out: no theorem covers them.
+
+    Args:
+        deployment: The estimates; its min-sep is the number of bins.
+        epsilon: ε that the whole run may reach, with amplification.
+        known: Mechanisms that were found without amplification.
+
+    Raises:
+        InputError: If an argument is out of range.
+    """
+    found = list(_made(deployment, epsilon))
+    for each in known:
+        if each.mechanism is None:
+            continue
+        try:
+            gram = tff_mf.balls_in_bins_gram(each.mechanism, deployment.rounds, bins=deployment.resolved_min_sep)
+        except InputValueError:
+            continue
+        estimator = tff_mf.BallsInBinsEstimator(gram)
+        sigma = estimator.noise_multiplier(epsilon=epsilon, delta=deployment.delta)
+        rows = each.figures["memory_rows"]
+        found.append(_at(deployment, each.name, each.mechanism, rows, sigma))
+    return sorted(found, key=lambda each: each.error)
+
+
+def recommended(found: Sequence[BinsOption]) -> BinsOption:
+    """Returns the mechanism to take: of those whose error is within a tenth of the least, the one with least memory.
+
+    Args:
+        found: Every mechanism, the one with the least error first.
+
+    Raises:
+        InputValueError: If there is none.
+    """
+    if not found:
+        raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
+    close = [each for each in found if each.error <= AS_GOOD * found[0].error and each.memory_rows is not None]
+    return min(close, key=lambda each: (each.name == "dense", each.memory_rows, each.error), default=found[0])
+
+
+def certified(deployment: Deployment, epsilon: float, chosen: BinsOption) -> CertifiedOption:
+    """Returns the certificate of a mechanism that was chosen.
+
+    Formal guarantee: that of `tff_mf.balls_in_bins_epsilon`: only where groups are drawn in secret, and stay secret.
+
+    Args:
+        deployment: The estimates.
+        epsilon: ε that the whole run may reach, with amplification.
+        chosen: The mechanism.
+
+    Raises:
+        InputError: If an argument is out of range.
+    """
+    bins = deployment.resolved_min_sep
+    guarantee = tff_mf.calibrate_balls_in_bins(
+        chosen.mechanism, deployment.rounds, bins=bins, epsilon=epsilon, delta=deployment.delta
+    )
+    by_turns = dataclasses.replace(
+        deployment.setting,
+        participation=tff_mf.FixedEpoch(min_sep=bins, max_participations=-(-deployment.rounds // bins)),
+    )
+    sigma = guarantee.noise_multiplier
+    return CertifiedOption(
+        option=chosen,
+        guarantee=guarantee,
+        error=sigma * getattr(by_turns.errors(chosen.mechanism), deployment.objective),
+        epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma).epsilon(deployment.delta),
+    )
+
+
+def _made(deployment: Deployment, epsilon: float) -> Iterator[BinsOption]:
+    """Yields the mechanisms made for this sampling and workload."""
+    workload = tff_mf.PrefixSum() if deployment.workload is None else deployment.workload
+    setting = {
+        "rounds": deployment.rounds,
+        "bins": deployment.resolved_min_sep,
+        "epsilon": epsilon,
+        "delta": deployment.delta,
+        "objective": deployment.objective,
+    }
+    if workload == tff_mf.PrefixSum():
+        blt = tff_mf.optimize_amplified_blt(**setting)
+        assert isinstance(blt.mechanism, tff_mf.BLT)
+        sigma = blt.estimated_noise_multiplier
+        yield _at(deployment, "blt, for balls in bins", blt.mechanism, blt.mechanism.buffers, sigma)
+    if isinstance(workload, ToeplitzWorkload):
+        banded = tff_mf.optimize_amplified_banded_toeplitz(**setting, workload=workload)
+        assert isinstance(banded.mechanism, tff_mf.BandedToeplitz)
+        rows = state_rows("banded-toeplitz", rounds=deployment.rounds, bands=banded.mechanism.bands)
+        sigma = banded.estimated_noise_multiplier
+        yield _at(deployment, "banded-toeplitz, for balls in bins", banded.mechanism, rows, sigma)
+
+
+def _at(deployment: Deployment, name: str, mechanism: tff_mf.Mechanism, rows: int | None, sigma: float) -> BinsOption:
+    return BinsOption(
+        name=name,
+        mechanism=mechanism,
+        memory_rows=rows,
+        noise_multiplier=sigma,
+        error=sigma * getattr(deployment.setting.errors(mechanism), deployment.objective),
+    )

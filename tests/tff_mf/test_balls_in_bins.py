@@ -1,0 +1,305 @@
+"""Certified bounds of balls-in-bins sampling, against quadrature and against runs by the definition."""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tests.tff_mf import balls_in_bins_oracle as oracle
+from tff_mf import gaussian
+from tff_mf.balls_in_bins import (
+    BallsInBinsEstimator,
+    balls_in_bins_delta,
+    balls_in_bins_epsilon,
+    balls_in_bins_gram,
+    calibrate_balls_in_bins,
+)
+from tff_mf.balls_in_bins._betting import best_bets, mean_is_at_most
+from tff_mf.balls_in_bins._directions import Add, Remove
+from tff_mf.balls_in_bins._majorant import Moments, moment_delta
+from tff_mf.balls_in_bins._moments import central_moments
+from tff_mf.balls_in_bins._pair import dominating_pair, gaussian_delta
+from tff_mf.balls_in_bins._search import Claim, add_direction, remove_direction, strongest
+from tff_mf.balls_in_bins._tilts import Sampler, Tilts
+
+BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
+BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6, 0.3])
+
+
+def covariance(bins, sigma, mechanism=BLT):
+    return balls_in_bins_gram(mechanism, 12, bins=bins) / sigma**2
+
+
+def deltas_by_the_pair(matrix, epsilon, *, remove):
+    """Returns δ(ε) as the package writes it, E[Z·δ_G(ε − L′)] or E[δ_G(ε + L′)], by trapezoids over all normals."""
+    pair = dominating_pair(matrix, relative_error=0.0)
+    bins = len(matrix)
+    axis = np.linspace(-13, 13, {2: 401, 3: 91, 4: 41}[bins])
+    weight = np.exp(-axis * axis / 2) / math.sqrt(2 * math.pi) * (axis[1] - axis[0])
+    weights = np.prod(np.meshgrid(*[weight] * bins, indexing="ij"), axis=0).ravel()
+    normals = np.stack([grid.ravel() for grid in np.meshgrid(*[axis] * bins, indexing="ij")], axis=1)
+    loss = np.log(np.exp(normals @ pair.root.T - pair.variances / 2).mean(axis=1))
+    heights = gaussian_delta(epsilon - loss if remove else epsilon + loss, math.sqrt(pair.common))
+    return float(weights @ (heights * np.exp(loss) if remove else heights))
+
+
+def test_one_bin_is_the_gaussian():
+    p = tff_mf.FixedEpoch(min_sep=1, max_participations=12)
+    for delta in (1e-2, 1e-6, 1e-12):
+        plain = tff_mf.guarantee(BLT, 12, p, noise_multiplier=9.0).epsilon(delta)
+        found = balls_in_bins_epsilon(BLT, 12, bins=1, noise_multiplier=9.0, delta=delta)
+        assert found.epsilon == pytest.approx(plain, rel=1e-9)
+        assert (found.bound, found.failure, found.certified) == ("unamplified", 0.0, True)
+
+
+@pytest.mark.parametrize("bins", [2, 3, pytest.param(4, marks=pytest.mark.long)])  # Two and three cover the code.
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
+def test_the_pair_is_that_of_the_definition(bins, remove, delta):
+    matrix = covariance(bins, 3.0)
+    epsilon = 0.9 * gaussian.epsilon_from_delta(delta, math.sqrt(np.max(matrix)))
+    exact = oracle.quadrature(matrix, epsilon, remove=remove)
+    assert exact < 3 * delta
+    assert deltas_by_the_pair(matrix, epsilon, remove=remove) == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize("sigma", [1.5, 4.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-12])
+def test_the_deterministic_bound_is_above_quadrature(remove, sigma, delta):
+    matrix = covariance(3, sigma, BANDED)
+    pair = dominating_pair(matrix, relative_error=1e-12)
+    most = gaussian.epsilon_from_delta(delta, math.sqrt(np.max(matrix)))
+    ratios = []
+    for epsilon in (0.5 * most, 0.8 * most):
+        exact = oracle.quadrature(matrix, epsilon, remove=remove)
+        ratios.append(moment_delta(pair, Moments.of(pair), epsilon, exact, remove=remove) / exact)
+    assert min(ratios) >= 1 - 1e-9
+    if sigma == 4.0 and delta == 1e-3:
+        assert min(ratios) < 1.1
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_moments_are_those_of_the_sum_over_all_indices(order):
+    root = np.random.default_rng(order).standard_normal((3, 3)) / 2
+    matrix = root @ root.T
+    values, errors = central_moments(matrix)
+    assert values[order] == pytest.approx(oracle.moment(matrix, order), rel=1e-11)
+    assert 0 < errors[order] < 1e-10 * abs(values[order])
+
+
+@pytest.mark.parametrize(
+    "tilts",
+    [
+        Tilts(powers=(1.0, 0.0, 0.0, 0.0), tilt=1.0),
+        Tilts(powers=(0.1, 0.9, 0.0, 0.0), tilt=1.0),
+        Tilts(powers=(0.1, 0.0, 0.9, 0.0), tilt=1.0),
+        Tilts(powers=(0.1, 0.0, 0.0, 0.9), tilt=1.0),
+        Tilts(powers=(0.1, 0.1, 0.2, 0.2), tilt=2.5),
+    ],
+)
+def test_every_proposal_has_the_mean_and_the_range_that_is_computed(tilts):
+    matrix = covariance(3, 2.0)
+    pair = dominating_pair(matrix, relative_error=0.0)
+    direction = Remove(sampler=Sampler(pair), tilts=tilts)
+    epsilon = 1.5
+    values = direction.sample(20_000, np.random.default_rng(1)).values(epsilon)
+    exact = oracle.quadrature(matrix, epsilon, remove=True)
+    assert abs(values.mean() - exact) < 5 * values.std() / math.sqrt(len(values))
+    assert values.max() <= direction.most(epsilon)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_adding_has_the_mean_and_the_range_that_is_computed(shift):
+    matrix = covariance(3, 2.0)
+    direction = Add(pair=dominating_pair(matrix, relative_error=0.0), shift=shift)
+    values = direction.sample(20_000, np.random.default_rng(1)).values(1.5)
+    assert abs(values.mean() - oracle.quadrature(matrix, 1.5, remove=False)) < 5 * values.std() / math.sqrt(len(values))
+    assert values.max() <= direction.most(1.5)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_the_range_bounds_every_value_of_a_fine_grid(remove):
+    """The range of a single group is attained at L′ = a − K′/2, which a fine grid goes through."""
+    matrix = np.array([[1.5]])
+    pair = dataclasses.replace(dominating_pair(matrix, relative_error=0.0), common=0.5)
+    loss = np.linspace(-20, 20, 200_001)
+    tilts = Tilts(powers=(0.2, 0.1, 0.1, 0.1), tilt=2.5)
+    direction = Remove(sampler=Sampler(pair), tilts=tilts) if remove else Add(pair=pair, shift=2.0)
+    if remove:
+        density = direction.sampler.log_density(loss, tilts, tilts.tilt * loss)
+        values = gaussian_delta(2.0 - loss, math.sqrt(0.5)) * np.exp(loss - density)
+    else:
+        density = direction._log_density(loss + pair.variances[0] / 2)
+        values = gaussian_delta(2.0 + loss, math.sqrt(0.5)) * np.exp(-density)
+    assert values.max() <= direction.most(2.0) <= 1.05 * values.max()
+
+
+def test_delta_grows_with_every_entry_of_k():
+    matrix = covariance(3, 2.0)
+    for remove in (True, False):
+        smaller = oracle.quadrature(matrix, 1.0, remove=remove)
+        for row, column in ((0, 0), (1, 2), (0, 2)):
+            larger = matrix.copy()
+            larger[row, column] += 0.01
+            larger[column, row] = larger[row, column]
+            assert oracle.quadrature(larger, 1.0, remove=remove) > smaller
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-6])
+def test_the_dominating_pair_is_above_k_in_every_entry(error):
+    gram = balls_in_bins_gram(BLT, 40, bins=8)
+    pair = dominating_pair(gram, relative_error=error)
+    root = [[Fraction(value) for value in row] for row in pair.root]
+    for i in range(8):
+        for j in range(8):
+            product = sum(x * y for x, y in zip(root[i], root[j], strict=True))
+            assert product + Fraction(pair.common) >= Fraction(gram[i, j]) * (1 + Fraction(error))
+
+
+def test_a_bet_is_lost_where_the_claim_is_false():
+    """Of 400 false claims at most 5 % may be certified; more than 35 would have a probability of 1e-3."""
+    generator = np.random.default_rng(7)
+    pilot = generator.binomial(1, 0.02, size=400) * 1.0
+    bets = best_bets(pilot, 0.0199, 1.0)
+    wrong = sum(mean_is_at_most(generator.binomial(1, 0.02, size=400) * 1.0, 0.0199, bets, 0.05) for _ in range(400))
+    assert wrong <= 35
+    assert mean_is_at_most(generator.binomial(1, 0.005, size=2000) * 1.0, 0.0199, bets, 0.05)
+
+
+@pytest.mark.long  # The one above covers the bets, and those of proposals their means and ranges.
+@pytest.mark.parametrize("remove", [True, False])
+def test_thousand_certificates_fail_at_most_as_often_as_they_may(remove):
+    matrix = covariance(3, 2.0)
+    pair = dominating_pair(matrix, relative_error=0.0)
+    generator = np.random.default_rng(5)
+    direction = remove_direction(pair, 1.5, generator) if remove else add_direction(pair, 1.5)
+    exact = oracle.quadrature(matrix, 1.5, remove=remove)
+    claims = [Claim(epsilon=1.5, mean=exact * factor) for factor in (1.2, 1.05, 1.01, 0.9999, 0.99)]
+    wrong = sum(strongest(direction, claims, samples=3000, failure=0.05, generator=generator) > 3 for _ in range(1000))
+    # More than 73 would have a probability of 1e-3.
+    assert wrong <= 73
+
+
+@pytest.mark.parametrize(("bins", "sigma", "delta"), [(2, 1.0, 1e-6), (3, 2.5, 1e-12), (3, 0.7, 1e-3)])
+def test_certified_epsilon_is_just_above_quadrature(bins, sigma, delta):
+    found = balls_in_bins_epsilon(BANDED, 12, bins=bins, noise_multiplier=sigma, delta=delta, samples=20_000)
+    matrix = covariance(bins, sigma, BANDED)
+    plain = gaussian.epsilon_from_delta(delta, math.sqrt(np.max(matrix)))
+    assert found.certified
+    assert found.epsilon <= plain * (1 + 1e-9)
+    assert max(oracle.quadrature(matrix, found.epsilon, remove=each) for each in (True, False)) <= delta
+    # At 4 % less, it does not hold.
+    assert max(oracle.quadrature(matrix, 0.96 * found.epsilon, remove=each) for each in (True, False)) > delta
+
+
+def test_delta_and_sigma_agree_with_epsilon():
+    found = calibrate_balls_in_bins(BANDED, 12, bins=3, epsilon=2.0, delta=1e-5, samples=10_000)
+    assert 1.96 < found.epsilon <= 2.0
+    again = balls_in_bins_delta(
+        BANDED, 12, bins=3, noise_multiplier=found.noise_multiplier, epsilon=2.0, samples=10_000
+    )
+    exact = max(
+        oracle.quadrature(covariance(3, found.noise_multiplier, BANDED), 2.0, remove=each) for each in (True, False)
+    )
+    assert exact <= again.delta <= 1.2e-5
+    assert found.failure <= 1e-8
+
+
+def test_a_seed_makes_it_repeatable_and_not_certified():
+    setting = {"bins": 3, "noise_multiplier": 0.7, "delta": 1e-3, "samples": 2000}
+    one, two = (balls_in_bins_epsilon(BANDED, 12, **setting, seed=3) for _ in range(2))
+    assert (one.epsilon, one.certified) == (two.epsilon, False)
+    assert balls_in_bins_epsilon(BANDED, 12, **setting).certified
+
+
+def test_no_noise_or_hardly_any_is_not_amplified():
+    assert balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=0.0, delta=1e-6).epsilon == math.inf
+    found = balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=0.05, delta=1e-6)
+    assert found.bound == "unamplified"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"bins": 13}, "bins=13 must be at most 12"),
+        ({"bins": 0}, "bins=0 must be at least 1"),
+        ({"delta": 0.0}, "delta=0.0"),
+        ({"noise_multiplier": -1}, "noise_multiplier=-1"),
+        ({"samples": 10}, "samples=10 must be at least 1000"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_bad_arguments_are_named(changed, message):
+    setting = {"bins": 3, "noise_multiplier": 1.0, "delta": 1e-6} | changed
+    with pytest.raises(ValueError, match=message):
+        balls_in_bins_epsilon(BANDED, 12, **setting)
+
+
+def settings_of_the_definition():
+    for mechanism, rounds, bins in (
+        (BLT, 60, 20),
+        (BANDED, 60, 20),
+        (tff_mf.Identity(), 60, 20),
+        (tff_mf.Tree(64, variant="full"), 64, 16),
+        (tff_mf.BLT(theta=[0.99, 0.8], omega=[0.05, 0.2]), 2052, 342),
+        (tff_mf.BandedToeplitz(column=list(1 / np.sqrt(1 + np.arange(64)))), 2052, 342),
+        (tff_mf.Identity(), 2052, 342),
+    ):
+        for sigma in (0.5, 1.0, 2.0):
+            yield mechanism, rounds, bins, sigma
+
+
+@pytest.mark.long  # The short one below does the same for one setting.
+@pytest.mark.parametrize(("mechanism", "rounds", "bins", "sigma"), list(settings_of_the_definition()))
+def test_never_below_runs_by_the_definition(mechanism, rounds, bins, sigma):
+    check_definition(mechanism, rounds, bins, sigma, samples=40_000)
+
+
+def test_not_below_runs_by_the_definition():
+    check_definition(BLT, 12, 4, 1.5, samples=40_000)
+
+
+def check_definition(mechanism, rounds, bins, sigma, *, samples):
+    found = balls_in_bins_epsilon(mechanism, rounds, bins=bins, noise_multiplier=sigma, delta=1e-2, samples=20_000)
+    encoder = mechanism.cast_to_float32().encoder(rounds)
+    for value, error in oracle.by_the_definition(encoder, bins, sigma, found.epsilon, samples=samples, seed=1):
+        assert value - 4 * error <= 1e-2
+
+
+def test_the_estimate_is_close_to_quadrature():
+    matrix = covariance(3, 1.0)
+    for sigma in (1.0, 3.0):
+        found = BallsInBinsEstimator(matrix).epsilon(noise_multiplier=sigma, delta=1e-6)
+        for value, remove in ((found.remove, True), (found.add, False)):
+            assert oracle.quadrature(matrix / sigma**2, value, remove=remove) == pytest.approx(1e-6, rel=0.2)
+
+
+def test_one_round_each_is_less_than_poisson_sampling_of_one_round_in_b():
+    """Identity, n = b: one of n rounds for certain, against each with probability 1/n, which has larger tails."""
+    found = balls_in_bins_epsilon(tff_mf.Identity(), 30, bins=30, noise_multiplier=0.8, delta=1e-6, samples=50_000)
+    poisson = tff_mf.amplified_epsilon(
+        tff_mf.Identity(), 30, population=30, clients_per_round=1, noise_multiplier=0.8, delta=1e-6
+    )
+    assert found.remove.estimate < poisson
+
+
+def test_errors_of_moments_include_those_of_the_covariance():
+    root = np.random.default_rng(0).standard_normal((4, 4)) / 3
+    matrix = root @ root.T
+    values, errors = central_moments(matrix, rounding=1e-6)
+    for sign in (1, -1):
+        moved, _ = central_moments(matrix + sign * 1e-6)
+        assert np.all(np.abs(moved - values) <= errors)
+    assert np.all(errors < 1e-3)
+
+
+def test_estimates_of_zero_are_certified_as_well():
+    """With so much noise δ(0) is below δ."""
+    found = balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=1e4, delta=1e-3, samples=2000)
+    assert found.epsilon == 0.0
+    found = balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=900.0, delta=1e-3, samples=2000)
+    assert 0 <= found.epsilon < 0.01

@@ -1,0 +1,151 @@
+"""A deterministic bound of δ: the smallest expectation of a polynomial that lies above the integrand everywhere."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tff_mf.balls_in_bins._moments import central_moments
+from tff_mf.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta
+from tff_mf.balls_in_bins._simplex import smallest_above
+
+# Degree of the polynomial; 2 where sums over four indices take minutes.
+_DEGREE, _LESS, _MOST_BINS = 4, 2, 512
+# Points at which the linear program compares, and points between which the result is verified.
+_FEW, _MANY = 500, 8000
+# Larger moments overflow.
+_LARGEST_VARIANCE = 60.0
+# Probability, as a share of δ, of the smallest values of Z.
+_SHARE_BELOW = 1e-4
+_TOLERANCE = 1e-4
+# Share of the unamplified ε below which a smaller one is not looked for.
+_LEAST = 1e-5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Central moments of Z, divided by powers of its standard deviation, with bounds on their errors."""
+
+    scale: float
+    values: np.ndarray
+    errors: np.ndarray
+
+    @classmethod
+    def of(cls, pair: Pair) -> "Moments | None":
+        """Returns the moments, or `None` if they are too large or too small to compute with."""
+        if np.max(pair.variances) > _LARGEST_VARIANCE:
+            return None
+        degree = _DEGREE if pair.bins <= _MOST_BINS else _LESS
+        values, errors = central_moments(pair.covariance, rounding=pair.rounding, highest=degree)
+        if not values[2] > 1e-14:
+            return None
+        scale = math.sqrt(values[2])
+        powers = scale ** np.arange(degree + 1)
+        return cls(scale=scale, values=values / powers, errors=errors / powers + 1e-13 * np.abs(values / powers))
+
+
+def moment_epsilon(pair: Pair, moments: Moments, delta: float, *, remove: bool, most: float) -> float:
+    """Returns ε ≤ `most` at which the bound of one direction is at most `delta`, or infinity.
+
+    Formal guarantee: δ(ε) of the pair is at most `delta` in this direction. The polynomial comes from a linear program,
+    whose result is not relied on: `_proven` verifies it between all points.
+    """
+    if not _holds(pair, moments, delta, most, remove=remove):
+        return math.inf
+    low, high = 0.0, most
+    while high - low > _TOLERANCE * high and high > _LEAST * most:
+        middle = (low + high) / 2 if low else high / 2
+        low, high = (low, middle) if _holds(pair, moments, delta, middle, remove=remove) else (middle, high)
+    return high
+
+
+def _holds(pair: Pair, moments: Moments, delta: float, epsilon: float, *, remove: bool) -> bool:
+    return moment_delta(pair, moments, epsilon, delta, remove=remove) <= delta
+
+
+def moment_delta(pair: Pair, moments: Moments, epsilon: float, near: float, *, remove: bool) -> float:
+    """Returns a bound of δ(ε) in one direction; `near` is a δ of the expected size.
+
+    Formal guarantee: not below δ(ε) of the pair, including all rounding errors.
+    """
+    epsilon -= LOSS_SLACK
+    below, chance = (0.0, 0.0) if remove else _smallest(pair, near * _SHARE_BELOW)
+    few, many = (_points(pair, moments, epsilon, below, count) for count in (_FEW, _MANY))
+    coefficients = _program(moments, few, _integrand(pair, epsilon, few, below, remove=remove), near)
+    found = _proven(moments, coefficients, many, _integrand(pair, epsilon, many, below, remove=remove), below, remove)
+    return found * (1 + DELTA_SLACK) + chance
+
+
+def _smallest(pair: Pair, chance: float) -> tuple[float, float]:
+    """Returns z and a bound of P(Z < z) near `chance`: by Jensen's inequality, log Z ≥ ā − (mean of K′_jj)/2."""
+    from scipy.special import ndtri
+
+    spread = math.sqrt(max(float(pair.covariance.mean()), 0.0) + 1e-13 * pair.variances.max()) * (1 + 1e-9)
+    return math.exp(-float(pair.variances.mean()) / 2 * (1 + 1e-12) + spread * float(ndtri(chance))), chance * 1.001
+
+
+def _integrand(pair: Pair, epsilon: float, points: np.ndarray, below: float, *, remove: bool) -> np.ndarray:
+    """Returns h(z) = z·δ_G(ε − log z), or δ_G(ε + log z) and 0 for z < `below`; both are convex."""
+    logs = np.log(np.maximum(points, 1e-300))
+    mu = math.sqrt(pair.common)
+    if remove:
+        return points * gaussian_delta(epsilon - logs, mu)
+    return np.where(points < below, 0.0, gaussian_delta(epsilon + logs, mu))
+
+
+def _points(pair: Pair, moments: Moments, epsilon: float, below: float, count: int) -> np.ndarray:
+    """Returns points from 0 on, dense where the polynomial touches h; the largest is beyond all such places."""
+    width = 40 * max(moments.scale, math.sqrt(pair.common))
+    logs = np.concatenate(
+        [
+            np.linspace(-width, width, count),
+            np.linspace(0, epsilon + 12 * math.sqrt(pair.common) + 3, count),
+            np.linspace(-12, 0, count // 4),
+        ]
+    )
+    around = 1 + moments.scale * np.linspace(-30, 30, count)
+    ends = [0.0, below] if below else [0.0]
+    points = np.concatenate([ends, np.exp(np.clip(logs, -50, epsilon + 60)), around[around > 0]])
+    return np.unique(points)
+
+
+def _program(moments: Moments, points: np.ndarray, heights: np.ndarray, near: float) -> np.ndarray:
+    """Returns the coefficients of the polynomial in (z − 1)/scale of the smallest expectation above all heights."""
+    steps = (points - 1) / moments.scale
+    powers = np.power.outer(steps, np.arange(len(moments.values)))
+    sizes = np.linalg.norm(powers, axis=1)
+    # The coefficient of the highest power is not below 0.
+    rows = np.concatenate([powers / sizes[:, np.newaxis], np.eye(len(moments.values))[-1:]])
+    return smallest_above(moments.values, rows, np.append(heights / sizes / near, 0.0)) * near
+
+
+def _proven(
+    moments: Moments, coefficients: np.ndarray, points: np.ndarray, heights: np.ndarray, below: float, remove: bool
+) -> float:
+    """Returns E[p(Z)] for p + s·(1 + u^d), u = (z − 1)/scale, with the smallest verified s for which it is above h.
+
+    Between neighboring points of distance w, f = p − h is at least the smaller of its values at both, less
+    w²/8·max p″ if that is above 0: f″ ≤ p″, because h is convex. Beyond the last point h rises by at most 1 per unit,
+    or falls, and p is convex with at least that slope, or the bound is infinite.
+    """
+    degree = len(coefficients) - 1
+    if not coefficients[-1] >= 0:
+        return math.inf
+    steps = (points - 1) / moments.scale
+    terms = np.power.outer(steps, np.arange(degree + 1)) * coefficients
+    gaps = terms.sum(axis=1) - 1e-14 * np.abs(terms).sum(axis=1) - heights * (1 + DELTA_SLACK)
+    # At the jump the interval to its left has to be above 0 only.
+    before = np.where(points == below, gaps + heights * (1 + DELTA_SLACK), gaps) if below else gaps
+    first, second, third = (np.polynomial.Polynomial(coefficients).deriv(order) for order in (1, 2, 3))
+    # p″ is convex: its largest value in an interval is at an end.
+    bend = np.maximum(np.maximum(second(steps[:-1]), second(steps[1:])), 0) * (1 + 1e-9)
+    lowest = np.minimum(gaps[:-1], before[1:]) - np.diff(steps) ** 2 / 8 * bend
+    inside = np.where(steps[:-1] * steps[1:] <= 0, 0.0, np.minimum(np.abs(steps[:-1]), np.abs(steps[1:])))
+    slack = max(0.0, float(np.max(-lowest / (1 + inside**degree)))) * (1 + 1e-9)
+    # p″ and p‴ are at least 0 at the last point, and p⁗ everywhere: so all are beyond.
+    last = steps[-1]
+    rises = first(last) / moments.scale >= (1.001 if remove else 0.0)
+    if not (rises and second(last) >= 0 and third(last) >= 0):
+        return math.inf
+    expected = moments.values @ coefficients + moments.errors @ np.abs(coefficients)
+    return float(expected + slack * (1 + moments.values[-1] + moments.errors[-1]))
