@@ -73,10 +73,10 @@ def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:
         InputValueError: If it could not be read again, for example because the model is too large.
     """
     _check(manifest)
-    content = {"version": MANIFEST_VERSION, **dataclasses.asdict(manifest)}
-    # As bundles of earlier releases lack it.
-    if manifest.grid is None:
-        del content[_GRID]
+    # Bundles of earlier releases lack it too.
+    left_out = {_GRID} if manifest.grid is None else set()
+    values = {name: value for name, value in dataclasses.asdict(manifest).items() if name not in left_out}
+    content = {"version": MANIFEST_VERSION, **values}
     digest = _digest(content)
     (folder / MANIFEST).write_text(_text({**content, "digest": digest}), encoding="utf-8")
     return digest
