@@ -79,6 +79,13 @@ def test_without_room_in_delta_for_the_tail_there_is_no_noise_for_an_epsilon():
         plan(epsilon=4.0, delta=1e-24)
 
 
+def test_noise_that_does_not_fit_the_grid_is_refused_before_a_run():
+    for sigma in (1e-9, 1e9):
+        with pytest.raises(tff_mf.InputError, match=rf"noise_multiplier={sigma!r} does not fit a grid of 20 bits"):
+            plan(noise_multiplier=sigma)
+    assert plan(noise_multiplier=1e-3, clients_per_round=1, cohort=10**7).epsilon_as_run == math.inf
+
+
 def test_the_grid_of_a_setting():
     assert grid_of("none", dimension=100, cohort=10) is None
     assert grid_of("auto", dimension=4_050_748, cohort=6500) == tff_mf.Grid(bits=16, max_clients=13_000)
