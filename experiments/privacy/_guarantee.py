@@ -105,8 +105,14 @@ def run_noise_multiplier(
         found = run_guarantee(*run, noise_multiplier=noise_multiplier, count_stddev=count_stddev, **arithmetic)
         return found.epsilon(delta)
 
-    sigma *= allowed / math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
+    of_sums = math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
+    sigma *= allowed / of_sums
     step = 2.0**-52
+    if grid is not None:
+        # What a grid costs is not in proportion to 1/σ, and takes longer to compute.
+        for _ in range(3):
+            sigma *= run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu / of_sums
+        step = 2.0**-40
     while sigma < math.inf and reached(sigma) > epsilon:
         sigma, step = max(sigma, sys.float_info.min) * (1 + step), 2 * step
     if sigma == math.inf:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tff_mf
 from tff_mf import validation
+from tff_mf.errors import InputValueError
 
 from .. import sampling
 from ..sampling import CohortPlan
@@ -104,8 +105,13 @@ class PrivacyPlan:
 
     @functools.cached_property
     def epsilon_as_run(self) -> float:
-        """ε of the clients that really trained."""
-        found = self._guarantee(self.noise_multiplier_as_run, self.adaptive_count_stddev_as_run)
+        """ε of the clients that really trained; infinite if their noise is too small for its grid."""
+        try:
+            found = self._guarantee(self.noise_multiplier_as_run, self.adaptive_count_stddev_as_run)
+        except InputValueError:
+            if self.grid is None:
+                raise
+            return math.inf
         return found.epsilon(self.delta)
 
     @property
@@ -288,7 +294,7 @@ def plan_privacy(
             grid=grid,
             dimension=dimension,
         )
-    return PrivacyPlan(
+    found = PrivacyPlan(
         mechanism=mechanism,
         rounds=rounds,
         participation=participation,
@@ -302,6 +308,10 @@ def plan_privacy(
         grid=grid,
         dimension=dimension,
     )
+    if grid is not None:
+        # Refused now, and not by the first report of the run.
+        _ = found.guarantee
+    return found
 
 
 def population(privacy: PrivacyPlan, cohorts: CohortPlan) -> int:

@@ -9,7 +9,7 @@ from ..run_folder.run_record import RunRecord
 from . import _texts
 from ._case import Case
 from ._figures import Figures, finite
-from ._findings import ASSUMED, HOLDS, Judged
+from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
 
 # The name of the assumption, and that of the section of a report on a grid, which reports of earlier releases lack.
 ARITHMETIC, GRID = "arithmetic", "grid"
@@ -17,8 +17,13 @@ ARITHMETIC, GRID = "arithmetic", "grid"
 
 def judged(case: Case) -> Judged:
     """Returns whether the guarantee is about the numbers that are released, or about the real numbers behind floats."""
-    if case.record.grid is None:
+    grid, dimension, found = case.record.grid, case.record.dimension, case.evidence.parameters
+    if grid is None or dimension is None:
         return ASSUMED, _texts.AS_REAL_NUMBERS
+    if found is not None and found > dimension:
+        return VIOLATED, (
+            f"the model has {found} parameters, and what the grid costs was accounted for as if there were {dimension}"
+        )
     return HOLDS, (
         "updates, their sums and the noise are integers of a grid, and what their arithmetic costs is part of μ and δ: "
         "the guarantee is about the numbers that are released"

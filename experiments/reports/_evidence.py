@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +12,7 @@ from tff_mf.errors import InputError
 from ..output.files import file_hash
 from ..run_folder.ledger import LedgerRecord, read_ledger
 from ..run_folder.metrics import Metrics, read_metrics
-from ..run_folder.names import INITIAL_MODEL, LEDGER, MECHANISM, METRICS, PARTICIPATION, RUN_JSON
+from ..run_folder.names import INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
 from ..run_folder.participation_log import observed, read_entries, rounds_by_client
 from ..sampling import ObservedParticipation
 
@@ -29,6 +30,7 @@ class Evidence:
         metrics: The content of metrics.csv; empty if it is damaged.
         problems: What is wrong with the files, by field of the report.
         initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
+        parameters: Number of values in the trained model; `None` if it is missing or damaged, or in a planned report.
     """
 
     mechanism: tff_mf.Mechanism | None
@@ -38,6 +40,7 @@ class Evidence:
     metrics: Metrics
     problems: list[tuple[str, str]]
     initial_model_sha256: str = ""
+    parameters: int | None = None
 
     @property
     def rounds(self) -> int:
@@ -123,6 +126,7 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
         metrics=metrics,
         problems=problems,
         initial_model_sha256=file_hash(folder / INITIAL_MODEL) if (folder / INITIAL_MODEL).is_file() else "",
+        parameters=_parameters(folder / MODEL) if realised else None,
     )
 
 
@@ -138,6 +142,17 @@ def _ledger(folder: pathlib.Path, problems: list[tuple[str, str]]) -> LedgerReco
     elif ledger.configuration != file_hash(folder / RUN_JSON):
         problems.append(("log", f"{RUN_JSON} was edited after the run began"))
     return ledger
+
+
+def _parameters(path: pathlib.Path) -> int | None:
+    # Imported here: reports of runs without a model need no such file.
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, "np") as model:
+            return sum(math.prod(model.get_slice(name).get_shape()) for name in model.keys())  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError):
+        return None
 
 
 def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> Metrics:

@@ -233,6 +233,8 @@ def summarise(folder: pathlib.Path) -> None:
         clients_per_round=of.clients_per_round,
         cohort=of.cohort,
         insecure_seed=of.insecure_seed,
+        grid=of.grid,
+        dimension=of.dimension,
     )
     claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
     about = {"model_sha256": files.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}

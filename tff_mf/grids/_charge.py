@@ -93,9 +93,14 @@ def charge(
     least, most = deviation / found.largest_diagonal, deviation / found.smallest_diagonal
     # Of a product with s_t, relative to |z|, and of a difference that is within 1 of n_t, in cells.
     product, difference = ROUNDING * SLACK, ROUNDING * SLACK * (found.largest + 1)
-    widest = normals.rounding_error(
-        cell=1 / least, values=values, delta_tail=_TAIL, later=difference / least, later_relative=product
-    )
+    try:
+        widest = normals.rounding_error(
+            cell=1 / least, values=values, delta_tail=_TAIL, later=difference / least, later_relative=product
+        )
+    except InputValueError as error:
+        raise InputValueError(
+            f"noise_multiplier={noise_multiplier!r} does not fit a grid of {grid.bits} bits: {error}"
+        ) from error
     # Rounds have cells of different widths. As a function of the width, η is convex up to the width at which cells are
     # divided for its proof, so that it is largest at an end.
     widths = {1 / least, 1 / most, *(width for width in _DIVIDED if 1 / most < width < 1 / least)}

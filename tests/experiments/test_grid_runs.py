@@ -1,0 +1,254 @@
+"""Runs on a grid: their ε, their files, their audit, and how they resume."""
+
+import json
+import math
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from click.testing import CliRunner
+
+import tff_mf
+from tff_mf import grids, noise
+from tff_mf.experiments import auditing, reports
+from tff_mf.experiments.auditing import _noise_tests
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.configuration.grid import dimension_of, grid_of
+from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.privacy import amplification, plan_privacy
+from tff_mf.experiments.run_folder import names
+from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.training import program
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+import run_folders
+
+pytestmark = pytest.mark.usefixtures("traced_once")
+
+SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
+GRID = tff_mf.Grid(bits=20, max_clients=1000)
+MECHANISM = tff_mf.Tree(9, variant="online")
+SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
+FLAGS = [
+    *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
+    *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
+    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20", "--test-examples", "20"),
+    *("--restart-every", "4", "--adaptive-clipping", "0.5", "--adaptive-count-stddev", "2", "--clip-norm", "0.25"),
+    *("--noise-multiplier", "0.5", "--checkpoint-every", "2", "--insecure-seed", "3", "--grid", "16"),
+]
+
+
+def plan(**changes):
+    given = {"mechanism": MECHANISM, "grid": GRID, "dimension": 10**6}
+    return plan_privacy(**{**SETTING, **given, **changes})
+
+
+def of_python(sigma, *, restart_every=None, count_stddev=None):
+    """The guarantee of the setting by the definition: each data set costs μ_c once, and counts are composed."""
+    more = {"noise_multiplier": sigma, "restart_every": restart_every}
+    charge = grids.charge(MECHANISM, 9, 4, **more, grid=GRID, dimension=10**6)
+    mu = tff_mf.guarantee(MECHANISM, 9, SCHEMA, **more).mu + charge.sensitivity / sigma + 2 * charge.mu
+    if count_stddev is not None:
+        cost = grids.charge(tff_mf.Identity(), 9, 4, noise_multiplier=count_stddev, grid=GRID, dimension=1)
+        mu = math.hypot(mu, math.sqrt(4) / count_stddev + 2 * cost.mu)
+    return mu
+
+
+@pytest.mark.parametrize("more", [{}, {"restart_every": 4}, {"restart_every": 4, "adaptive_count_stddev": 5.0}])
+def test_the_noise_for_an_epsilon_includes_what_the_grid_costs(more):
+    on_grid, floats = (plan(epsilon=4.0, **each, **more) for each in ({}, {"grid": None, "dimension": None}))
+    assert on_grid.noise_multiplier > floats.noise_multiplier
+    assert 4.0 * (1 - 1e-6) < on_grid.epsilon <= 4.0
+    less = plan(noise_multiplier=on_grid.noise_multiplier * (1 - 1e-8), **more)
+    assert less.epsilon > 4.0
+    mu = of_python(
+        on_grid.noise_multiplier,
+        restart_every=more.get("restart_every"),
+        count_stddev=more.get("adaptive_count_stddev"),
+    )
+    assert on_grid.guarantee.mu == pytest.approx(mu, rel=1e-9)
+    assert on_grid.guarantee.tail > 0
+
+
+def test_without_room_in_delta_for_the_tail_there_is_no_noise_for_an_epsilon():
+    with pytest.raises(tff_mf.InputError, match="tail"):
+        plan(epsilon=4.0, delta=1e-24)
+
+
+def test_noise_that_does_not_fit_the_grid_is_refused_before_a_run():
+    for sigma in (1e-9, 1e9):
+        with pytest.raises(tff_mf.InputError, match=rf"noise_multiplier={sigma!r} does not fit a grid of 20 bits"):
+            plan(noise_multiplier=sigma)
+    assert plan(noise_multiplier=1e-3, clients_per_round=1, cohort=10**7).epsilon_as_run == math.inf
+
+
+def test_the_grid_of_a_setting():
+    assert grid_of("none", dimension=100, cohort=10) is None
+    assert grid_of("auto", dimension=4_050_748, cohort=6500) == tff_mf.Grid(bits=16, max_clients=13_000)
+    assert grid_of(20, dimension=1, cohort=3) == GRID
+    for wrong in ("fine", True, 7, 2.0):
+        with pytest.raises(tff_mf.InputError, match=r"grid|bits"):
+            grid_of(wrong, dimension=100, cohort=10)
+    for grid, dimension in ((GRID, None), (None, 5)):
+        with pytest.raises(tff_mf.InputError, match="together"):
+            plan(noise_multiplier=1.0, grid=grid, dimension=dimension)
+
+
+def test_amplification_is_not_claimed_on_a_grid():
+    more = {"mechanism": tff_mf.Identity(), "participation": tff_mf.MinSep(min_sep=1, max_participations=9)}
+    kind = SamplingSettings(kind="poisson")
+    assert amplification.amplified(plan(noise_multiplier=1.0, grid=None, dimension=None, **more), kind, 300)
+    assert amplification.amplified(plan(noise_multiplier=1.0, **more), kind, 300) is None
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run on a grid, with all of its files."""
+    folder = tmp_path_factory.mktemp("grid") / "run"
+    privacy = run_folders.plan(mechanism=MECHANISM, grid=GRID, dimension=1000)
+    run_folders.start(folder, privacy=privacy)
+    reports.write(folder, realised=False)
+    run_folders.run(folder)
+    run_folders.summarise(folder)
+    return folder, privacy, reports.write(folder, realised=True)
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return pathlib.Path(shutil.copytree(whole[0], tmp_path / "copy"))
+
+
+def critical(folder):
+    return {each.field for each in reports.check(folder) if each.severity == "critical"}
+
+
+def test_a_report_states_the_grid_and_what_it_costs(whole):
+    folder, privacy, report = whole
+    assert reports.plan_of(reports.read_configuration(folder), privacy.mechanism) == privacy
+    charge = grids.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
+    assert report["grid"] == {
+        "bits": 20,
+        "max_clients": 1000,
+        "integers": "int32",
+        "bits_per_coordinate": 31,
+        "dimension": 1000,
+        "sampler": grids.sampler(),
+        "mu": charge.mu,
+        "tail": charge.tail,
+        "error": charge.error,
+        "log_ratio": charge.log_ratio,
+        "limit": charge.limit,
+        "sensitivity": charge.sensitivity,
+    }
+    assert report["accountant"]["planned"]["mu"] == privacy.guarantee.mu
+    states = {each["name"]: each["state"] for each in report["assumptions"]}
+    assert states["arithmetic"] == "holds"
+    assert critical(folder) == set()
+    text = (folder / "report.md").read_text()
+    assert "integers in units of 2^-20" in text
+    assert "total variation" in report["statement"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("grid_bits", 10), ("grid_bits", None), ("dimension", 10**9), ("grid_max_clients", None)]
+)
+def test_a_grid_that_was_changed_is_found_out(copy, name, value):
+    run_folders.change_json(copy / names.RUN_JSON, lambda found: found.update({name: value}))
+    if value is None:
+        with pytest.raises(tff_mf.InputError, match="must be given with"):
+            reports.check(copy)
+        return
+    assert critical(copy) >= {"log", "report"}
+
+
+def test_a_model_with_more_parameters_than_were_accounted_for_has_no_epsilon(copy):
+    model = safetensors.numpy.save({"0": np.zeros(900), "1": np.zeros([2, 51])})
+    (copy / names.MODEL).write_bytes(model)
+    run_folders.summarise(copy)
+    (copy / names.MODEL).write_bytes(model)
+    assert "arithmetic" in critical(copy)
+
+
+def test_files_of_runs_in_floating_point_are_as_before(tmp_path):
+    run_folders.start(tmp_path / "run")
+    found = json.loads((tmp_path / "run" / names.RUN_JSON).read_text())
+    assert not {"grid_bits", "grid_max_clients", "dimension"} & set(found)
+    report = reports.build(tmp_path / "run", realised=False)
+    assert "grid" not in report
+    assert "critical" in report["arithmetic"]["severity"]
+    with pytest.raises(tff_mf.InputError, match="began with"):
+        run_folders.start(tmp_path / "run", privacy=run_folders.plan(grid=GRID, dimension=1000))
+
+
+def test_the_audit_of_a_run_on_a_grid(whole):
+    folder, privacy, _ = whole
+    setting = reports.audit_setting(reports.read_configuration(folder), privacy.mechanism, coordinates=2048)
+    assert setting.claimed.mu == privacy.guarantee.mu
+    found = auditing.audit(setting)
+    assert found.passed
+    tests = {each.name: each for each in found.tests}
+    assert tests["integers"].value == 0
+    assert tests["pairs"].value < 0.1
+
+
+def test_the_audit_finds_normals_of_float32_by_their_pairs():
+    stream = noise.build_stream(tff_mf.Identity(), dimension=8192, stddev=1.0, insecure_seed=4)
+    rows = np.array([stream.next(stream.init())[0].numpy()], np.float64)
+    assert _noise_tests.pairs(rows).value > 0.9
+    assert not _noise_tests.pairs(rows).passed
+    assert not _noise_tests.integers(_noise_tests.not_on_grid(rows, GRID.largest_norm)).passed
+
+
+OFFERED = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-full", "tree-online", "tree-vanilla")
+
+
+@pytest.mark.parametrize("name", [*OFFERED, "identity", "production:b100"])
+def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
+    given = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2, "epsilon": 8.0}
+    asked = RunConfiguration(**given, mechanism=name, grid="auto", vocab_size=50, embedding_size=2, units=2)
+    found = asked.privacy_plan(asked.build_mechanism())
+    assert found.dimension == dimension_of(ModelConfig(vocab_size=50, embedding_size=2, units=2))
+    assert found.epsilon <= 8.0
+    grids.recursion(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(small_data, tmp_path, monkeypatch):
+    """With restarts, an adaptive clip norm, trees, and a checkpoint of integers."""
+
+    def train(folder, *more):
+        command = ["train", *FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(folder), *more]
+        return CliRunner().invoke(cli, command)
+
+    done = train(tmp_path / "whole")
+    assert done.exit_code == 0, done.output
+    with monkeypatch.context() as patch:
+        run = program.run
+
+        def stopped(*given, on_round, **more):
+            def stop(number, metrics):
+                on_round(number, metrics)
+                if number == 5:
+                    raise StoppedError
+
+            return run(*given, on_round=stop, **more)
+
+        patch.setattr(program, "run", stopped)
+        assert isinstance(train(tmp_path / "run").exception, StoppedError)
+    other = train(tmp_path / "run", "--resume", "--grid", "15")
+    assert isinstance(other.exception, tff_mf.InputError)
+    assert "grid=15 is not the setting" in str(other.exception)
+    done = train(tmp_path / "run", "--resume")
+    assert done.exit_code == 0, done.output
+    one, other = (safetensors.numpy.load_file(tmp_path / each / names.MODEL) for each in ("whole", "run"))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    summary = json.loads((tmp_path / "run" / names.SUMMARY).read_text())
+    assert summary["grid_bits"] == 16
+    assert [each for each in reports.check(tmp_path / "run") if each.field in ("summary", "report", "arithmetic")] == []
