@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -125,3 +126,36 @@ def test_wrong_arguments(arguments, error):
 def test_wrong_tails(tail):
     with pytest.raises(InputValueError, match="tail"):
         tff_mf.Guarantee(mu=1.0, tail=tail)
+
+
+def _nearly_singular(kind):
+    """(1 + 0.6x)^13: rounded to multiples of 2^-13, some of its roots are beyond the unit circle."""
+    column = np.array([1.0])
+    for _ in range(13):
+        column = np.convolve(column, [1.0, 0.6])
+    toeplitz = tff_mf.BandedToeplitz(column=column.tolist())
+    if kind == "toeplitz":
+        return toeplitz
+    if kind == "dense":
+        return tff_mf.Dense(matrix=toeplitz.encoder(120))
+    return tff_mf.Banded(values=np.repeat(column[:, np.newaxis], 120, axis=1))
+
+
+@pytest.mark.parametrize("kind", ["toeplitz", "banded", "dense"])
+def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
+    """By those of C, they would exceed int32 after 70 rounds, and the sums of their products 2^52."""
+    found = grids.recursion(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
+    rounds, bands = min(found.rounds, 120), found.bands
+    whole = np.rint(np.ldexp(found.coefficients, found.coefficient_bits)).astype(object)
+    response = []
+    for t in range(rounds):
+        line = whole[0 if kind == "toeplitz" else t]
+        row = [Fraction(0)] * t + [Fraction(1)]
+        for back in range(1, min(bands, t + 1)):
+            share = Fraction(int(line[back - 1]), 2**found.coefficient_bits)
+            for i in range(t - back + 1):
+                row[i] -= share * response[t - back][i]
+        response.append(row)
+    largest = max(sum(map(abs, row)) for row in response) * Fraction(2.0 * 2**8 * 13.5 + 1)
+    assert found.largest >= largest * Fraction(1 - 1e-6)
+    assert found.largest * (np.abs(found.coefficients).sum(axis=1).max() + 1) * 2.0**found.coefficient_bits <= 2.0**52
