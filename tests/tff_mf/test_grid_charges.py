@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import tff_mf
-from tff_mf import gaussian, grids
+from tff_mf import gaussian, grids, normals
 from tff_mf.errors import InputTypeError, InputValueError
 
 GRID = tff_mf.Grid(bits=16, max_clients=6500)
@@ -159,3 +159,20 @@ def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
     largest = max(sum(map(abs, row)) for row in response) * Fraction(2.0 * 2**8 * 13.5 + 1)
     assert found.largest >= largest * Fraction(1 - 1e-6)
     assert found.largest * (np.abs(found.coefficients).sum(axis=1).max() + 1) * 2.0**found.coefficient_bits <= 2.0**52
+
+
+@pytest.mark.parametrize("widest", [0.13, 0.26, 0.38, 1.01, 1.9])
+def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
+    """η is not largest at the ends of the widths of the rounds where wide cells are divided for its proof."""
+    rounds, ratio = 12, 1.3
+    matrix = np.eye(rounds) - np.diag(np.full(rounds - 1, 3.0), -1)
+    matrix[rounds // 2 :] *= ratio
+    mechanism, deviation = tff_mf.Dense(matrix=matrix), ratio / widest
+    found = grids.recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    arguments = {"noise_multiplier": deviation / 2**8, "grid": tff_mf.Grid(bits=8, max_clients=2), "dimension": 10}
+    charge = grids.charge(mechanism, rounds, 1, **arguments)
+    eighths = [eighth / 8 for eighth in range(1, 16) if widest / ratio < eighth / 8 < widest]
+    for width in (*np.linspace(widest / ratio, widest, 50), *eighths):
+        later = (found.largest + 1) * 2.0**-53 * width
+        error = normals.rounding_error(cell=width, limit=charge.limit, later=later, later_relative=2.0**-53)
+        assert error.log_ratio <= charge.log_ratio
