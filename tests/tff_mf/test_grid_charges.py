@@ -176,3 +176,16 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
         later = (found.largest + 1) * 2.0**-53 * width
         error = normals.rounding_error(cell=width, limit=charge.limit, later=later, later_relative=2.0**-53)
         assert error.log_ratio <= charge.log_ratio
+
+
+@pytest.mark.parametrize("variant", ["full", "online", "vanilla"])
+@pytest.mark.parametrize("rounds", [1, 3, 300, 1024])
+def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, monkeypatch):
+    tree = tff_mf.Tree(rounds, variant=variant)
+    exact = grids.recursion(tree, deviation=1e5, largest_normal=13.5)
+    monkeypatch.setattr("tff_mf.grids._trees._MOST_WHOLE_ROUNDS", 0)
+    coarse = grids.recursion(tree, deviation=1e5, largest_normal=13.5)
+    assert exact.largest <= coarse.largest
+    assert len(exact._blocks) == len(coarse._blocks)
+    assert np.all(np.array(exact._blocks) <= np.array(coarse._blocks) * (1 + 1e-12))
+    assert exact.error(rounds) <= coarse.error(rounds)
