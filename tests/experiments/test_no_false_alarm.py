@@ -48,6 +48,9 @@ KINDS = {
     "tree-full, once each": "--mechanism tree-full --max-participations 1",
     "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
+    "blt, balls in bins": "--mechanism blt --sampling balls_in_bins",
+    "banded, poisson with a separation": "--mechanism banded --sampling min_sep_poisson",
+    "identity, random allocation": "--mechanism identity --sampling random_allocation --min-sep 1",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
 }
 

@@ -40,7 +40,7 @@ def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | 
     )
     return [
         *("train", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
-        *("--rounds", str(ROUNDS), "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "5"),
+        *("--rounds", str(ROUNDS), "--clients-per-round", "4", "--min-sep", "2", "--max-participations", "5"),
         *("--delta", "1e-6", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
         *("--max-examples", "1", "--batch-size", "1", "--evaluate-every", "4", "--evaluation-examples", "20"),
         *("--checkpoint-every", "2"),

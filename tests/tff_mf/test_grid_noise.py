@@ -239,6 +239,19 @@ def test_a_state_of_another_grid_is_refused():
     assert build_stream(BLT, dimension=5, stddev=3.0).fingerprint != streamed(BLT).fingerprint
 
 
+def test_coefficients_of_other_digits_are_another_stream(monkeypatch):
+    """Their number comes from a bound in floats, which another machine may compute differently."""
+
+    def fingerprint() -> bytes:
+        mechanism = tff_mf.BandedToeplitz.square_root(4)
+        return build_stream(mechanism, dimension=1, stddev=1.0, grid=tff_mf.Grid(bits=16, max_clients=4)).fingerprint
+
+    before = fingerprint()
+    assert fingerprint() == before
+    monkeypatch.setattr(grids._rows, "_MOST_BITS", 20)
+    assert fingerprint() != before
+
+
 def test_a_refused_round_is_nan_where_assertions_are_stripped(monkeypatch):
     stream = streamed(BLT)
     state = streamed(BLT, stddev=4.0).init()

@@ -15,6 +15,8 @@ _TILTS = (1.0, 1.5, 2.2, 3.2, 5.0, 8.0)
 _SAMPLES = 3072
 _SEED = 20_240_611
 _TOLERANCE = 1e-7
+# For far smaller or larger ones, roots are searched for in vain.
+_LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,8 +99,16 @@ class BallsInBinsEstimator:
         return losses.remove_delta(epsilon), losses.add_delta(epsilon)
 
     def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
-        """Returns an estimate of the σ that leads to ε at δ."""
+        """Returns an estimate of the σ that leads to ε at δ.
+
+        Raises:
+            InputValueError: If ε is not from 1e-6 to 1e5, or δ is not between 0 and 1.
+        """
         target, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
+        if not _LEAST_EPSILON <= target <= _MOST_EPSILON:
+            raise InputValueError(
+                f"epsilon={target!r} must be from {_LEAST_EPSILON} to {_MOST_EPSILON} for an estimate of the noise."
+            )
         high = math.log(math.sqrt(self._largest) / gaussian.mu_from(target, delta))
 
         def excess(log_sigma: float) -> float:

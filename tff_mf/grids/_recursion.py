@@ -50,6 +50,11 @@ class Recursion(abc.ABC, Generic[_M]):
         """Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes with."""
         return 0.0
 
+    @property
+    def digits(self) -> str:
+        """Digits that the stream computes with, for fingerprints, where they depend on bounds computed in floats."""
+        return ""
+
     @abc.abstractmethod
     def error(self, rounds: int) -> float:
         """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""

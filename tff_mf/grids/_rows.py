@@ -108,6 +108,10 @@ class RowsRecursion(Recursion[Mechanism]):
         return "int32" if self._largest < _INT32_LIMIT else "int64"
 
     @property
+    def digits(self) -> str:
+        return f"coefficients of {self.coefficient_bits} bits"
+
+    @property
     def column_change(self) -> float:
         entries = self._entries
         change = np.abs(entries[:, :1] * self.coefficients - entries[:, 1:])

@@ -55,7 +55,7 @@ class GridStream(KeyedStream[_M]):
             stddev=np.float64(deviation),
             insecure_seed=insecure_seed,
             limit=self._recursion.rounds,
-            setting=(repr(grid), sampler()),
+            setting=(repr(grid), sampler(), self._recursion.digits),
         )
 
     @property

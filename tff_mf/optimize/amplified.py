@@ -73,7 +73,7 @@ def optimize_amplified_banded_toeplitz(
     Args:
         rounds: Number of rounds n.
         bins: Number of bins b: a client takes part every b rounds. At most `rounds`.
-        epsilon: ε, greater than 0.
+        epsilon: ε, from 1e-6 to 1e5.
         delta: δ.
         bands: Number of diagonals of C at most; `None` for the fewest, among powers of 2 and b, whose error is within
             0.5 % of that of b bands.
@@ -118,7 +118,7 @@ def optimize_amplified_blt(
     Args:
         rounds: Number of rounds n, at most 4096.
         bins: Number of bins b: a client takes part every b rounds. At most `rounds`.
-        epsilon: ε, greater than 0.
+        epsilon: ε, from 1e-6 to 1e5.
         delta: δ.
         buffers: Number of buffers at most, or `None` to choose it.
         objective: "rms" for the root mean square error, "max" for the largest.
@@ -146,6 +146,8 @@ def optimize_amplified_blt(
         return family.loss(surrogate, buffers)
 
     def improved(state: Optimum) -> Optimum:
+        if not state.buffers:
+            return state
         loss = family.loss(search.surrogate(rounds), state.buffers)
         return descend(loss, state.variables, increment_limits(rounds, state.buffers))
 

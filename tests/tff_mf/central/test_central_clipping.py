@@ -450,6 +450,16 @@ def test_a_frozen_normalization_is_a_constant():
     assert [part.shape for part in total] == [(2, 2), (2,)]
 
 
+@pytest.fixture
+def soft_placement():
+    """A second processor can be named where there is one: another test may have switched this off."""
+    before = tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(True)
+    yield
+    tf.config.set_soft_device_placement(before)
+
+
+@pytest.mark.usefixtures("soft_placement")
 def test_several_replicas_are_refused():
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope(), pytest.raises(tff_mf.InputError, match="replicas"):
         central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
