@@ -10,6 +10,7 @@ from ._resource_names import named_by_content
 from ._stage_graphs import StageGraph
 
 SIGNATURE = "serving_default"
+_GRADIENT = "_gradient_op_type"
 _ASSETS, _FINGERPRINT, _GRAPHS = "assets", "fingerprint.pb", "saved_model.pb"
 
 
@@ -20,7 +21,7 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     returned here. TensorFlow does not enforce a signature: in a call by signature, or from another language, a scalar
     would be broadcast to the shape of the tensor that it is added to.
     """
-    named = named_by_content(graph.graph_def)
+    named = named_by_content(_without_gradients(graph.graph_def))
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
     taken, given = (
         [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
@@ -46,6 +47,19 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
         "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
         "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},
     }
+
+
+def _without_gradients(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Returns a graph without the names of custom gradients: stages are not differentiated.
+
+    Such names count what a process has built before, and TensorFlow refuses to save them in graphs that it imported.
+    """
+    changed = tf.compat.v1.GraphDef()
+    changed.CopyFrom(graph_def)
+    for nodes in (changed.node, *(function.node_def for function in changed.library.function)):
+        for node in nodes:
+            node.attr.pop(_GRADIENT, None)
+    return changed
 
 
 def _in_order(path: pathlib.Path) -> None:

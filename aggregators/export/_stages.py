@@ -1,6 +1,7 @@
 """Graphs of the stages of an export, made from the parts of a process's map-reduce form."""
 
 import collections
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,14 +96,22 @@ def replay(
     Raises:
         InputValueError: If the aggregator is not that of the process.
     """
+    dimension = dimension_of(initial_weights)
+    if aggregator.grid == "auto":
+        # Only with its own number of bits does it have a fingerprint.
+        aggregator = dataclasses.replace(aggregator, grid=aggregator.grid_for(dimension))
     (fingerprint,) = (name for name in initialize.outputs if name.endswith(_FINGERPRINT))
     if _value(initialize, fingerprint).astype("<i8").tobytes().hex() != aggregator.fingerprint:
         raise InputValueError("aggregator is not the one in process: pass the one that process was built with.")
-    dimension = sum(int(np.size(weight)) for weight in initial_weights.trainable)
     computation = aggregator.replay_computation(dimension=dimension)
     noise = fingerprint.removesuffix(_FINGERPRINT) + NOISE
     constants = {name: value for name, value in fed.items() if name.startswith(f"{_CONSTANT}{SEPARATOR}")}
     return without_large_constants(stage_graph(computation, inputs="keys", outputs=noise), _CONSTANT, constants)
+
+
+def dimension_of(weights: tff.learning.models.ModelWeights) -> int:
+    """Returns the number of coordinates of an update."""
+    return sum(int(np.size(weight)) for weight in weights.trainable)
 
 
 def _value(graph: StageGraph, output: str) -> np.ndarray:

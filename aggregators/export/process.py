@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow_federated as tff
 
-from tff_mf import validation
+from tff_mf import grids, validation
 from tff_mf.errors import InputValueError
 
 from ..checkpoints import checkpoint_file
@@ -54,7 +54,9 @@ def export_process(
 
     Every stage fails if an input that it uses has another type or shape than declared. `accumulate` clips its input,
     whatever a device sent; `sum__…__clipped` and `sum__…__zeroed` count the values that it scaled or set to zero. Only
-    the operator may see these counts: `report` drops them. `replay` takes `keys`, and from `initial.safetensors` the
+    the operator may see these counts: `report` drops them. On a grid, updates and sums are integers, the last tensor of
+    each is a number of clients, which `accumulate` counts itself, and `update` fails if there are more than the grid's
+    `max_clients`. `replay` takes `keys`, and from `initial.safetensors` the
     tensors that its inputs name; its result has the names and values of the state's noise, so that a stored state needs
     only the keys.
 
@@ -73,8 +75,8 @@ def export_process(
         aggregator: The aggregator in the process, whose noise `replay` draws again; without it that stage is left out.
 
     Returns:
-        A description as JSON: the types of every stage and form, the bytes of every graph, and the reason if there is
-        no file for TensorFlow Lite.
+        A description as JSON: the types of every stage and form, the bytes of every graph, the `grid` of `aggregator`
+        (`tff_mf.grids.description`; `None` without one), and the reason if there is no file for TensorFlow Lite.
 
     Raises:
         InputTypeError: If the process is not one of TFF's learning processes, or has a part that is not a tensor.
@@ -106,6 +108,7 @@ def export_process(
         "forms": forms,
         "stages": stages,
         "lite": _write_lite(folder),
+        "grid": None if aggregator is None else _grid(aggregator, initial_weights),
         "batch_size": batch_size,
         "client_epochs": client_epochs,
         "max_examples": max_examples,
@@ -130,6 +133,11 @@ def export_computation(
         InputTypeError: If a part of its parameter or result is not a tensor.
     """
     return _saved_models.save(stage_graph(computation, inputs=inputs, outputs=outputs), pathlib.Path(folder))
+
+
+def _grid(aggregator: MFAggregationFactory, initial_weights: tff.learning.models.ModelWeights) -> dict[str, Any] | None:
+    found = aggregator.grid_for(_stages.dimension_of(initial_weights))
+    return None if found is None else grids.description(found)
 
 
 def _write_forms(folder: pathlib.Path, form: Any, names: tuple[str, ...]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ..output.files import file_hash
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from ._device_file import device_policy_problem
 from ._entries import copied
+from ._grid import grid_problem
 from ._manifest import MOST_MANIFEST_BYTES, Manifest, manifest_file
 from ._policy import read_policy
 from ._results import CHECKED, DIGEST, Refusal, Verification
@@ -144,6 +145,8 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
             found.append(Refusal(file=RUN_JSON, reason=f"has {name}, which no bundle supports"))
     if manifest.test_only != (configuration.insecure_seed is not None):
         found.append(Refusal(file=MANIFEST, reason=f"test_only differs from that of {RUN_JSON}"))
+    if reason := grid_problem(manifest, configuration):
+        found.append(Refusal(file=MANIFEST, reason=reason))
     try:
         weaker = read_policy(folder).weaker_than(configuration.schema)
     except InputError as error:

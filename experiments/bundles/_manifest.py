@@ -17,6 +17,8 @@ from .names import FILES, FORMS, LITE, MANIFEST, SIGNATURE, STAGES
 from .runner import MANIFEST_VERSION
 
 _SIGNATURE = ("inputs", "outputs")
+_GRID = "grid"
+_OF_GRID = {"bits": int, "max_clients": int, "integers": str, "sampler": str}
 _VERSION_NAME = re.compile(r"[A-Za-z0-9.+!_-]{1,64}")
 _DTYPE = re.compile(r"[a-z]+[0-9]*")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +41,8 @@ class Manifest:
         test_only: Whether the noise is repeatable, so that there is no privacy.
         versions: Versions of Python and of packages.
         files: `sha256` and `bytes` of every other file, by its path in the bundle.
+        grid: `bits`, `max_clients`, `integers` and `sampler` of the grid; `None`, and not in the file, for floating
+            point.
     """
 
     process: str
@@ -49,6 +53,7 @@ class Manifest:
     test_only: bool
     versions: Mapping[str, str]
     files: Mapping[str, Mapping[str, Any]]
+    grid: Mapping[str, Any] | None = None
 
 
 def file_entries(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -68,7 +73,10 @@ def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:
         InputValueError: If it could not be read again, for example because the model is too large.
     """
     _check(manifest)
-    content = {"version": MANIFEST_VERSION, **dataclasses.asdict(manifest)}
+    # Bundles of earlier releases lack it too.
+    left_out = {_GRID} if manifest.grid is None else set()
+    values = {name: value for name, value in dataclasses.asdict(manifest).items() if name not in left_out}
+    content = {"version": MANIFEST_VERSION, **values}
     digest = _digest(content)
     (folder / MANIFEST).write_text(_text({**content, "digest": digest}), encoding="utf-8")
     return digest
@@ -112,7 +120,9 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
         if digest != _digest(content):
             raise InputValueError(f"{MANIFEST} was modified: its digest does not match its content")
         del content["version"]
-        _require("keys", content.keys() == {field.name for field in dataclasses.fields(Manifest)})
+        named = {field.name for field in dataclasses.fields(Manifest)}
+        _require("keys", content.keys() | {_GRID} == named)
+        _require(_GRID, content.get(_GRID, {}) is not None)
         manifest = Manifest(**content)
         _check(manifest)
     except InputValueError:
@@ -161,7 +171,16 @@ def _check(manifest: Manifest) -> None:
     _require("local_data", isinstance(local, dict) and local.keys() == {"batch_size", "client_epochs", "max_examples"})
     for name, value in local.items():
         _require(f"local_data.{name}", _is_whole(value) or (name == "max_examples" and value is None))
+    _check_grid(manifest)
     _check_files(manifest)
+
+
+def _check_grid(manifest: Manifest) -> None:
+    if manifest.grid is None:
+        return
+    _require(_GRID, isinstance(manifest.grid, dict) and manifest.grid.keys() == set(_OF_GRID))
+    for name, kind in _OF_GRID.items():
+        _require(f"{_GRID}.{name}", type(manifest.grid[name]) is kind)
 
 
 def _check_files(manifest: Manifest) -> None:

@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 from ... import aggregators
 from ..output import progress
 from ..training import learning_process
+from . import _grid_rounds
 from ._manifest import Manifest, read_manifest
 from ._results import Refusal
 from ._source import deployed_again
@@ -23,10 +24,11 @@ from .stages import Stages, Tensors
 # Relative to the largest number of a tensor: sums have another order, and TensorFlow Lite has its own kernels.
 _TOLERANCE = 1e-5
 _LITE_TOLERANCE = 1e-3
-_NORM_ROUNDING = 1e-6
+# Units of the grid, of a device's update where two sets of kernels round it.
+_UNITS = 4
 _SCALES = (1.0, 1e2, 1e4, 1e8, np.inf)
 _CLIENTS = 3
-_KEYS = "__noise__keys"
+_NOISE, _KEYS = "__noise__", "__noise__keys"
 _WEIGHTS = "__global_model_weights__"
 
 _Examples = dict[str, np.ndarray]
@@ -40,7 +42,8 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     update with its own keys. The learning process is built again from `run.json`, the artifact and the vocabulary; it
     must start from the same model, and TFF runs it with the same keys and examples. After every round the whole state
     must be equal up to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and
-    divide as `run.json` says.
+    divide as `run.json` says. On a grid, the rows of noise must be equal to the bit, and the limits of the grid are
+    tried: see `_grid_rounds.limits`.
 
     Args:
         folder: A copy of the bundle that does not change meanwhile.
@@ -65,6 +68,9 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     states, lite = _plain(manifest, stages, data)
     if lite:
         return [Refusal(file=manifest.lite["path"], reason=lite)]
+    limits = [] if manifest.grid is None else _grid_rounds.limits(manifest, stages, states[0])
+    if limits:
+        return limits
     keys = next(value for name, value in states[-1].items() if name.endswith(_KEYS))
     again = stages.update(states[0], stages.report(stages.zero()))[0]
     name = next(name for name in again if name.endswith(_KEYS))
@@ -79,7 +85,10 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     )
     if not _starts_from(states[0], language_task.initial_weights):
         return [Refusal(file=INITIAL, reason="does not match the initial model generated from the seed in run.json")]
-    reason = _compared(manifest, states, _original(process, states[0], data, manifest))
+    step = 0.0
+    if privacy.grid is not None:
+        step = _UNITS * max(1.0, settings.server_learning_rate) * settings.clip_norm / privacy.grid.largest_norm
+    reason = _compared(states, _original(process, states[0], data, manifest), step)
     return [Refusal(file=manifest.stages["update"]["path"], reason=reason)] if reason else []
 
 
@@ -141,11 +150,9 @@ def _clipping(manifest: Manifest, stages: Stages, examples: _Examples, clip_norm
                     name: value * np.float32(scale) if "__trainable__" in name else value
                     for name, value in sent.items()
                 }
-            update = _arrays(work(examples, scaled)).values()
-            norm = float(np.sqrt(sum(np.sum(np.square(value, dtype=np.float64)) for value in update)))
-            # In this form, NaN is refused too.
-            if not norm <= clip_norm * (1 + _NORM_ROUNDING):
-                found.append(Refusal(file=path, reason=f"sends an update of norm {norm}, above clip_norm={clip_norm}"))
+            reason = _grid_rounds.too_long(manifest, _arrays(work(examples, scaled)), clip_norm)
+            if reason:
+                found.append(Refusal(file=path, reason=f"sends an update {reason}"))
                 break
     return found
 
@@ -161,7 +168,8 @@ def _plain(manifest: Manifest, stages: Stages, data: list[list[_Examples]]) -> t
             update = stages.work(examples, sent)
             sums[index % 2] = stages.accumulate(sums[index % 2], update)
             if manifest.lite["path"] and not lite:
-                lite = _difference(stages.lite_work(examples, sent), _arrays(update), _LITE_TOLERANCE)
+                one, other = (_floats(_arrays(each)) for each in (stages.lite_work(examples, sent), update))
+                lite = _difference(one, other, _LITE_TOLERANCE, step=0.0 if manifest.grid is None else _UNITS)
         state, _ = stages.update(state, stages.report(stages.merge(*sums)))
         states.append(_arrays(state))
         progress.step()
@@ -193,27 +201,46 @@ def _original(
             progress.step()
 
 
-def _compared(
-    manifest: Manifest, states: list[dict[str, np.ndarray]], original: Iterator[dict[str, np.ndarray]]
-) -> str:
+def _compared(states: list[dict[str, np.ndarray]], original: Iterator[dict[str, np.ndarray]], step: float) -> str:
     for number, (found, expected) in enumerate(zip(states[1:], original, strict=True), start=1):
-        difference = _difference(found, expected, _TOLERANCE)
+        # On a grid, the noise is integers.
+        difference = _difference(found, expected, _TOLERANCE, step=step, exact=_NOISE if step else None)
         if difference:
             return f"round {number} disagrees with the process rebuilt from run.json: {difference}"
     return ""
 
 
-def _difference(found: Mapping[str, Any], expected: Mapping[str, np.ndarray], tolerance: float) -> str:
+def _difference(
+    found: Mapping[str, Any],
+    expected: Mapping[str, np.ndarray],
+    tolerance: float,
+    *,
+    step: float = 0.0,
+    exact: str | None = None,
+) -> str:
+    """Returns which tensor differs by more than a part of its largest number and a step, or an empty text.
+
+    Args:
+        found: The tensors.
+        expected: What they should be; integers must be equal.
+        tolerance: The part.
+        step: What rounding to a grid can add.
+        exact: Part of the names of tensors that must be equal to the bit.
+    """
     for name, value in expected.items():
         other = np.asarray(found[name])
-        if value.dtype.kind != "f":
+        if value.dtype.kind != "f" or (exact is not None and exact in name):
             same = np.array_equal(other, value)
         else:
-            scale = max(1e-6, float(np.abs(value).max(initial=0)))
-            same = other.shape == value.shape and bool(np.all(np.abs(other - value) <= tolerance * scale))
+            most = tolerance * max(1e-6, float(np.abs(value).max(initial=0))) + step
+            same = other.shape == value.shape and bool(np.all(np.abs(other - value) <= most))
         if not same:
             return f"{name} differs"
     return ""
+
+
+def _floats(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value.astype(np.float64) for name, value in tensors.items()}
 
 
 def _arrays(tensors: Tensors) -> dict[str, np.ndarray]:

@@ -39,7 +39,7 @@ class Source:
     configuration: layers.Layer
 
 
-def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Source:
+def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: int | str | None = None) -> Source:
     """Returns the deployment of a run's folder, or of a TOML file of settings.
 
     A simulation may stand for a larger cohort, with less noise (`cohort`). The deployment has that cohort, and the
@@ -48,6 +48,7 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
     Args:
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
+        grid: The grid of the deployment: its bits, "auto" or "none"; `None` for that of the run or file.
 
     Raises:
         InputError: If there is no such run or file, or its settings contradict each other.
@@ -63,7 +64,7 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None) -> Sour
         raise InputValueError(
             f"run={str(path)!r} is not a folder of tff-mf train: {names.SETTINGS_TOML} is missing; {remedy}."
         )
-    chosen, layer = toml_file.resolve(None, file, {})
+    chosen, layer = toml_file.resolve(None, file, {"grid": grid})
     with layers.sourced(toml_file.origins(chosen, layer, file)):
         return _source_of(path, layer, insecure_seed)
 

@@ -87,6 +87,7 @@ def write(
         stages=exported["stages"],
         forms=exported["forms"],
         lite=exported["lite"],
+        grid=exported["grid"],
         local_data={name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
         test_only=source.privacy.insecure,
         versions=versions,

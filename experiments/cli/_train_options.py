@@ -102,10 +102,11 @@ class _NumberOr(click.ParamType):
             )
 
 
+GRID = _NumberOr(click.INT, *GRID_WORDS)
 _NUMBERS = {
     "server_learning_rate": _NumberOr(click.FLOAT, PROPOSED),
     "test_examples": _NumberOr(click.INT, ALL),
-    "grid": _NumberOr(click.INT, *GRID_WORDS),
+    "grid": GRID,
 }
 
 

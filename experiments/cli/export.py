@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..run_folder.names import PLANNED
-from . import _options
+from . import _options, _train_options
 
 if TYPE_CHECKING:
     from .. import bundles
@@ -31,6 +31,12 @@ _ANSWERS = (
 )
 @click.option("--population", type=int, help="Number of devices that can take part, for the report.")
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
+@click.option(
+    "--grid",
+    type=_train_options.GRID,
+    help="Updates, sums and noise as integers: bits of the clip norm, auto, or none for floating point; by default as "
+    "in RUN or CONFIG.",
+)
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
 @click.option(
     "--sign",
@@ -44,6 +50,7 @@ def export(
     round_minutes: float,
     population: int | None,
     task_name: str | None,
+    grid: int | str | None,
     insecure_seed: int | None,
     sign: str | None,
     as_json: bool,
@@ -71,7 +78,7 @@ def export(
     bundles.check_new_folder(folder)
     if key is not None:
         signatures.check_key(key)
-    found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed)
+    found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed, grid=grid)
 
     from ..bundles import building
 
@@ -107,6 +114,7 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str, signed_w
         "timer_hours": policy.timer_hours,
         "task_name": bundles.read_device_policy(folder).task_name,
         "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
+        "grid": manifest.grid,
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,
         "signature": None if signed_with is None else bundles.SIGNATURE,
@@ -134,8 +142,15 @@ def _show(result: Mapping[str, Any]) -> None:
             ("planned ε", "not stated" if refused else planned),
             ("a round", f"{result['clients_per_round']} clients, noise multiplier σ {sigma}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
+            ("numbers", _numbers(result["grid"])),
             ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),
             ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
         ]
     )
     click.echo(f"digest: {result['digest']}")
+
+
+def _numbers(grid: Mapping[str, Any] | None) -> str:
+    if grid is None:
+        return "floats: the guarantee is that of real numbers, and --grid auto closes the difference"
+    return f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"

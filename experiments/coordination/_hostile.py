@@ -29,15 +29,28 @@ def _each(update: Update, change: Callable[[np.ndarray], Any]) -> Update:
     return {name: change(value) for name, value in update.items()}
 
 
+def _not_a_number(value: np.ndarray) -> np.ndarray:
+    return np.full_like(value, np.nan if value.dtype.kind == "f" else np.iinfo(value.dtype).min)
+
+
+def _infinite(value: np.ndarray) -> np.ndarray:
+    return np.full_like(value, np.inf if value.dtype.kind == "f" else np.iinfo(value.dtype).max)
+
+
+def _huge(value: np.ndarray) -> np.ndarray:
+    return np.sign(value) * value.dtype.type(_HUGE if value.dtype.kind == "f" else np.iinfo(value.dtype).max)
+
+
+# Integers, of a grid, have the smallest and the largest of their type in place of numbers that are not finite.
 _CHANGED: Mapping[str, Callable[[Update], Update]] = {
     "scalar": lambda update: _each(update, lambda value: value.dtype.type(3.0)),
     "wrong shape": lambda update: _first(update, lambda value: value.reshape(-1)),
     "wrong dtype": lambda update: _each(update, lambda value: value.astype(np.float64)),
     "missing leaf": _without_first,
     "extra leaf": lambda update: {**update, "update__more": np.zeros(3, np.float32)},
-    "nan": lambda update: _first(update, lambda value: np.full_like(value, np.nan)),
-    "infinite": lambda update: _each(update, lambda value: np.full_like(value, np.inf)),
-    "huge": lambda update: _each(update, lambda value: np.sign(value) * value.dtype.type(_HUGE)),
+    "nan": lambda update: _first(update, _not_a_number),
+    "infinite": lambda update: _each(update, _infinite),
+    "huge": lambda update: _each(update, _huge),
     "empty": lambda update: {},
     "opposite": lambda update: _each(update, np.negative),
 }

@@ -97,13 +97,13 @@ def _square(values: list[tf.Tensor]) -> tf.Tensor:
 
 def _rounded(values: list[tf.Tensor], bits: int) -> list[tf.Tensor]:
     """Returns finite values, in units of the grid, as whole numbers within the bound."""
-    nearest = [tf.math.rint(value) for value in values]
+    nearest = [tf.round(value) for value in values]
     square = _square(nearest)
 
     def smaller() -> list[tf.Tensor]:
         factor = (2.0**bits - _MARGIN) / tf.sqrt(square)
         scaled = [value * factor for value in values]
-        again = [tf.math.rint(value) for value in scaled]
+        again = [tf.round(value) for value in scaled]
         return tf.cond(within(again, bits), lambda: again, lambda: _toward_zero(scaled, bits))
 
     return list(tf.cond(square <= 4.0**bits, lambda: nearest, smaller))

@@ -94,6 +94,11 @@ class Deployment:
             )
         if not devices:
             raise RefusedError(f"devices of round {number}: there are none. Name the chosen devices, one a line.")
+        most = self._stages.most_devices
+        if most is not None and len(devices) > most:
+            raise RefusedError(
+                f"devices of round {number}: {len(devices)} are more than the {most} that a sum has room for."
+            )
         check_devices(devices, number, self._settings, self._journal.entries)
         attempt = 1 + sum((each["kind"], each.get("round")) == ("begun", number) for each in self._journal.entries)
         until = None if minutes is None else time.time() + 60 * minutes

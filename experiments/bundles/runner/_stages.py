@@ -44,6 +44,12 @@ class Stages:
         """Type of each tensor of a device's update."""
         return self.described["work"]["outputs"]
 
+    @property
+    def most_devices(self) -> int | None:
+        """The most devices that a sum of integers has room for; `None` if sums are floats."""
+        grid = self.manifest.get("grid")
+        return None if grid is None else int(grid["max_clients"])
+
     def initialize(self) -> dict[str, Any]:
         """Returns the server's state before the first round."""
         return self._run("initialize", decoded(read_regular(self.folder / INITIAL))[0])
