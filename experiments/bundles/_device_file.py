@@ -25,6 +25,7 @@ _DAY_SECONDS = 86400
 # Days for which a client keeps its history by default.
 _USUAL_DAYS = 30
 _NAME_DIGITS = 12
+_OF_GRID = ("grid_bits", "grid_max_clients", "dimension")
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 
@@ -37,7 +38,10 @@ def device_policy_schema() -> dict[str, Any]:
 
 def default_task_name(configuration: reports.Configuration) -> str:
     """Returns a name that two deployments share only if they have the same guarantee and do the same."""
-    content = {name: value for name, value in dataclasses.asdict(configuration).items() if name not in _SAID}
+    values = dataclasses.asdict(configuration)
+    # Without a grid, the name stays the one that earlier releases give.
+    left_out = {*_SAID, *(name for name in _OF_GRID if values[name] is None)}
+    content = {name: value for name, value in values.items() if name not in left_out}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"tff-mf-{digest[:_NAME_DIGITS]}"
 

@@ -23,6 +23,7 @@ MECHANISMS = {
     "banded": lambda: tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)])),
     "tree": lambda: tff_mf.Tree(ROUNDS, variant="full"),
     "identity": tff_mf.Identity,
+    "blt on a grid": lambda: tff_mf.BLT.production("b400"),
     "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
 
@@ -92,7 +93,7 @@ def exported(tmp_path_factory, data):
     weights = tff.learning.models.ModelWeights(*learned.initial_weights)
     processes = {}
     for name, mechanism in MECHANISMS.items():
-        mean = aggregator(mechanism())
+        mean = aggregator(mechanism(), grid="auto" if "grid" in name else None)
         processes[name] = process(learned, mean)
         description = aggregators.export_process(
             processes[name],
@@ -178,6 +179,9 @@ def test_files_of_an_export(exported):
     root, _, weights = exported
     description = json.loads((root / "banded" / "stages.json").read_text())
     assert max(stage["graph_bytes"] for stage in description["stages"].values()) < 5e6
+    assert description["grid"] is None
+    on_grid = json.loads((root / "blt on a grid" / "stages.json").read_text())["grid"]
+    assert (on_grid["bits"], on_grid["max_clients"], on_grid["integers"]) == (14, 1000, "int32")
     initial = root / "banded" / "server" / "initial.safetensors"
     assert stat.S_IMODE(initial.stat().st_mode) == 0o600
     fed = safetensors.numpy.load_file(initial)

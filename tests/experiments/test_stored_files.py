@@ -15,6 +15,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments import bundles, guard, reports
+from tff_mf.experiments.bundles._device_file import default_task_name
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.privacy import plan_privacy
 
@@ -150,6 +151,8 @@ def test_a_bundle_is_verified_by_its_files(stored, here):
     assert bundles.read_policy(bundle).min_sep == 2
     reasons = [each.reason for each in bundles.refusals(bundle, digest=digest)]
     assert all(stored.about["version"] in each for each in reasons), reasons
+    # The name of its task, by which devices keep their history, is that of a new export too.
+    assert bundles.read_device_policy(bundle).task_name == default_task_name(reports.read_configuration(bundle))
     (bundle / "vocabulary.json").write_text("[]")
     assert [each.file for each in bundles.refusals(bundle, digest=digest)][:1] == ["vocabulary.json"]
 

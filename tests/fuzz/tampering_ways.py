@@ -3,13 +3,31 @@
 import tampering_graphs
 import tampering_policies
 import tampering_signatures
-from tampering import Change, Way, annotated, edited, exchanged, manifested, placed, sparse, taken, together, written
+from tampering import (
+    Change,
+    Way,
+    annotated,
+    asked,
+    edited,
+    exchanged,
+    manifested,
+    placed,
+    run_field,
+    sparse,
+    taken,
+    together,
+    written,
+)
 from tampering_folders import FOLDERS, RUNNERS
 from tampering_statements import ANOTHER_RUN, POLICIES, STATEMENTS, TASKS
+
+import tff_mf
+from tff_mf import grids
 
 _OTHER = ("other",)
 _INSECURE = ("insecure",)
 _GRAPHS = ("server", "device", "forms")
+_GRID = grids.description(tff_mf.Grid(bits=14, max_clients=1000))
 _STATED = ("run.json", "configuration.toml", "planned.json", "planned.md", "device-policy.json")
 
 
@@ -134,6 +152,17 @@ MANIFESTS = (
     _way("one key twice", written("manifest.json", lambda old: old.replace(b"{", b'{"version": 2, ', 1)), listed=False),
     _way("a manifest that nests", written("manifest.json", lambda old: b"[" * 100_000), listed=False),
     _way("a manifest of a gigabyte", placed(lambda f: sparse(f / "manifest.json", 2**30)), listed=False),
+    _way("a grid, of graphs of floats", manifested(lambda m: m.update(grid=_GRID)), listed=False),
+    _way("a grid that is null", manifested(lambda m: m.update(grid=None)), listed=False),
+    _way(
+        "a grid, in run.json too",
+        together(
+            run_field(grid_bits=14, grid_max_clients=1000, dimension=1000),
+            asked("grid", "auto"),
+            manifested(lambda m: m.update(grid=_GRID)),
+        ),
+        reported=True,
+    ),
 )
 DEVICE_POLICIES = tampering_policies.WAYS
 ANOTHER_SIGNER = (
@@ -189,6 +218,9 @@ FOUND_IN_FILES = {
     "one key twice",
     "a manifest that nests",
     "a manifest of a gigabyte",
+    "a grid, of graphs of floats",
+    "a grid that is null",
+    "a grid, in run.json too",
     "a manifest that says TEST ONLY",
     "a version that is a sentence",
     "more noise in run.json",
