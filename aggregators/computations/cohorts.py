@@ -108,11 +108,12 @@ class _Part:
 
     def apply(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Adds the graph to the current one, and returns its result."""
-        given = {
-            name: tf.identity(value)
-            for name, value in zip(self._parameter, values, strict=True)
-            if name.split(":")[0] in self._nodes
-        }
+        given = {}
+        for name, value in zip(self._parameter, values, strict=True):
+            if _node(name) in self._nodes:
+                given[name] = tf.identity(value)
+                # Calls of functions wait for parameters that they do not take.
+                given[f"^{_node(name)}"] = given[name]
         return tf.graph_util.import_graph_def(self._graph, input_map=given, return_elements=self._result, name="")
 
 

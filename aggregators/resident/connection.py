@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(self, address: str, *, wait_seconds: float = 30.0) -> None:
         self.address = address
-        self._open = True
+        self._open, self._lost = True, False
         channel = grpc.insecure_channel(address, _OPTIONS)
         try:
             grpc.channel_ready_future(channel).result(timeout=wait_seconds)
@@ -136,11 +136,14 @@ class Connection:
             raise RuntimeError(
                 "The resident context has ended, and its worker's values are gone: read them inside its `with` block."
             )
+        if self._lost:
+            raise WorkerLostError(self.address)
         try:
             with cleared():
                 yield
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() in _LOST:
+                self._lost = True
                 self._executor.close()
                 raise WorkerLostError(self.address) from error
             raise

@@ -135,7 +135,7 @@ def check_aggregator(
         raise InputValueError(
             "aggregator does not have the noise of the plan: build it with the plan's mechanism, "
             f"clip_norm={clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "
-            f"restart_every={restart_every!r} and insecure_seed={plan.insecure_seed!r}; "
+            f"restart_every={restart_every!r}, grid={plan.grid!r} and insecure_seed={plan.insecure_seed!r}; "
             "pass the same restart_every to open_guard."
         )
 

@@ -42,7 +42,7 @@ def planned(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
     """Returns the figures for the participation schema of the run."""
     every = record.restart_every or record.rounds
     found = tff_mf.restart_sensitivity(mechanism.cast_to_float32(), record.rounds, record.schema, restart_every=every)
-    return _figures(record, mechanism, found, record.schema)
+    return _figures(record, mechanism, found, record.schema, rounds=record.rounds)
 
 
 def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
@@ -77,9 +77,10 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
             exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
             reached = exact.value if exact.exact else 0.0
             found = min(exact, found, key=lambda each: each.value)
+        # A log of more rounds than were planned, which voids the claim, has their cost too.
+        return _figures(record, mechanism, found, schema, rounds=max(record.rounds, rounds), reached=reached)
     except InputError:
         return None
-    return _figures(record, mechanism, found, schema, reached=reached)
 
 
 def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
@@ -146,16 +147,19 @@ def _figures(
     found: tff_mf.SensitivityResult,
     schema: tff_mf.Participation,
     *,
+    rounds: int,
     reached: float = 0.0,
 ) -> Figures:
-    charge = _charge(record, mechanism, schema)
+    charge = _charge(record, mechanism, schema, rounds)
     return Figures(
         guarantee=_guarantee(record, found.value, schema, charge), sensitivity=found, reached=reached, charge=charge
     )
 
 
-def _charge(record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation) -> grids.GridCharge | None:
-    """Returns what the integers of a run cost, for all planned rounds and as many parameters as the model may have.
+def _charge(
+    record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation, rounds: int
+) -> grids.GridCharge | None:
+    """Returns what the integers of a run cost, for as many parameters as the model may have.
 
     Formal guarantee: that of `tff_mf.grids.charge`; fewer rounds or parameters do not cost more.
     """
@@ -163,7 +167,7 @@ def _charge(record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Parti
         return None
     return grids.charge(
         mechanism,
-        record.rounds,
+        rounds,
         schema.max_participations,
         noise_multiplier=record.noise_multiplier,
         grid=record.grid,

@@ -19,7 +19,8 @@ class SecretGroups:
 
     It is as secret as the key of the noise: anyone who has it, or a list of the groups, gets the ε without
     amplification. So it is neither logged nor printed. It must outlast the run, as a client that is put into another
-    group on resumption takes part in rounds of both.
+    group on resumption takes part in rounds of both. It is for one run: ε of two runs with the same groups do not add
+    up, as given the sums of one, the groups of the other are no longer uniform.
 
     Formal guarantee: to anyone without the key, the groups are independent and uniform, up to a difference of 2⁻¹⁹² and
     the advantage of an attacker on BLAKE2b as a pseudorandom function, as the noise is up to that on its generator.

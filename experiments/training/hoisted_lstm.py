@@ -96,11 +96,13 @@ def _hoisted(inputs: tf.Tensor, weights: LstmWeights, steps: _Steps) -> tf.Tenso
         def gradient(of_outputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
             of_gates = _backward(taken, tf.split(of_outputs, steps.sizes), recurrent, steps)
             flat = tf.concat(of_gates, axis=0)
-            before = [steps.first(number, output) for number, output in enumerate(outputs[:-1], 1)]
+            # There is nothing before the first step; `tf.concat` needs at least one part.
+            before = [outputs[0][:0], *(steps.first(number, output) for number, output in enumerate(outputs[:-1], 1))]
+            of_later = tf.concat([of_gates[0][:0], *of_gates[1:]], axis=0)
             return (
                 tf.matmul(flat, _transposed(kernel)),
                 tf.matmul(inputs, flat, transpose_a=True),
-                tf.matmul(tf.concat(before, axis=0), tf.concat(of_gates[1:], axis=0), transpose_a=True),
+                tf.matmul(tf.concat(before, axis=0), of_later, transpose_a=True),
                 tf.reduce_sum(flat, axis=0),
             )
 

@@ -151,6 +151,24 @@ def test_variables_of_one_client_are_not_those_of_another(resident, both, monkey
     assert total == pytest.approx(sum(map(alone, values)), rel=1e-5)
 
 
+def test_a_function_that_waits_for_a_parameter_and_does_not_take_it(both):
+    @tff.tensorflow.computation(np.float32)
+    def work(x):
+        variable = tf.Variable([1.0, 2.0])
+
+        @tf.function
+        def steps(value):
+            for _ in tf.range(3):
+                variable.assign_add(variable * value)
+            return variable.read_value()
+
+        return steps(x)
+
+    computation = summed(work)
+    found = both(lambda: computation([0.0, 1.0, -1.0, 0.5]))
+    np.testing.assert_allclose(found[0], np.array([1.0, 2.0]) * (1 + 8 + 0 + 1.5**3))
+
+
 def _random(x):
     return x + 0.0 * tf.random.normal([], seed=3)
 

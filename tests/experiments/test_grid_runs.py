@@ -12,13 +12,15 @@ import safetensors.numpy
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import grids, noise
+from tff_mf import aggregators, grids, noise
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.configuration.grid import dimension_of, grid_of
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
@@ -81,7 +83,7 @@ def test_without_room_in_delta_for_the_tail_there_is_no_noise_for_an_epsilon():
 
 def test_noise_that_does_not_fit_the_grid_is_refused_before_a_run():
     for sigma in (1e-9, 1e9):
-        with pytest.raises(tff_mf.InputError, match=rf"noise_multiplier={sigma!r} does not fit a grid of 20 bits"):
+        with pytest.raises(tff_mf.InputError, match="does not fit"):
             plan(noise_multiplier=sigma)
     assert plan(noise_multiplier=1e-3, clients_per_round=1, cohort=10**7).epsilon_as_run == math.inf
 
@@ -182,6 +184,28 @@ def test_files_of_runs_in_floating_point_are_as_before(tmp_path):
     assert "critical" in report["arithmetic"]["severity"]
     with pytest.raises(tff_mf.InputError, match="began with"):
         run_folders.start(tmp_path / "run", privacy=run_folders.plan(grid=GRID, dimension=1000))
+
+
+def test_a_guard_takes_the_grid_of_the_plan_alone():
+    privacy = plan(noise_multiplier=4.0, cohort=3)
+    given = {"clip_norm": 1.0, "noise_multiplier": 4.0, "clients_per_round": 3}
+    check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=GRID), privacy, 1.0, {})
+    for other in (None, tff_mf.Grid(bits=18, max_clients=1000), "auto"):
+        with pytest.raises(tff_mf.InputError, match="grid="):
+            check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, 1.0, {})
+
+
+def test_grids_are_compared_and_floating_point_keeps_its_name(tmp_path):
+    path = tmp_path / "spec.toml"
+    setting = "rounds = 8\nclients_per_round = 2\ndelta = 1e-6\nmin_sep = 4\nmax_participations = 2\nepsilon = 8.0\n"
+    names_of = {}
+    for grid in ('["none", "auto"]', None):
+        line = "" if grid is None else f"grid = {grid}\n"
+        path.write_text(f'[run]\n{setting}[[grid]]\nmechanism = "identity"\n{line}')
+        names_of[grid] = [each.name.rsplit("-", 1)[1] for each in spec.read(path)]
+    both, (before,) = names_of.values()
+    assert both[0] == before
+    assert both[1] != before
 
 
 def test_the_audit_of_a_run_on_a_grid(whole):

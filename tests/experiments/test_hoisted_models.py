@@ -92,7 +92,7 @@ def test_after_50_steps_of_sgd_the_model_is_that_of_tff(architecture):
             assert np.max(np.abs(other - before)) > 1e-3
 
 
-@pytest.mark.parametrize("mask", [[[1, 1, 0], [1, 1, 1]], [[0, 1, 0], [1, 0, 1]], [[0, 0, 0], [1, 1, 1]]])
+@pytest.mark.parametrize("mask", [[[1, 1, 0], [1, 1, 1]], [[0, 1, 0], [1, 0, 1]], [[0, 0, 0], [1, 1, 1]], [[1], [0]]])
 def test_layer_and_gradient_are_those_of_keras_in_float64(mask):
     rng, units, width = np.random.default_rng(0), 3, 2
     mask = np.array(mask, bool)

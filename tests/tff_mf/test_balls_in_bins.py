@@ -19,7 +19,7 @@ from tff_mf.balls_in_bins import (
 )
 from tff_mf.balls_in_bins._betting import best_bets, mean_is_at_most
 from tff_mf.balls_in_bins._directions import Add, Remove
-from tff_mf.balls_in_bins._majorant import Moments, moment_delta
+from tff_mf.balls_in_bins._majorant import Moments, _proven, moment_delta
 from tff_mf.balls_in_bins._moments import central_moments
 from tff_mf.balls_in_bins._pair import dominating_pair, gaussian_delta
 from tff_mf.balls_in_bins._search import Claim, add_direction, remove_direction, strongest
@@ -80,6 +80,17 @@ def test_the_deterministic_bound_is_above_quadrature(remove, sigma, delta):
     assert min(ratios) >= 1 - 1e-9
     if sigma == 4.0 and delta == 1e-3:
         assert min(ratios) < 1.1
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_polynomial_that_cannot_be_verified_bounds_nothing(wrong):
+    moments = Moments.of(dominating_pair(covariance(3, 4.0), relative_error=0.0))
+    points = np.linspace(0, 30, 200)
+    heights = np.zeros(200)
+    coefficients = np.array([1.0, 0.0, 0.0, 0.0, 1.0])
+    assert _proven(moments, coefficients, points, heights, 0.0, True) < math.inf
+    heights[7] = wrong
+    assert _proven(moments, coefficients, points, heights, 0.0, True) == math.inf
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
@@ -303,3 +314,11 @@ def test_estimates_of_zero_are_certified_as_well():
     assert found.epsilon == 0.0
     found = balls_in_bins_epsilon(BANDED, 12, bins=3, noise_multiplier=900.0, delta=1e-3, samples=2000)
     assert 0 <= found.epsilon < 0.01
+
+
+def test_two_runs_with_the_same_groups_do_not_compose():
+    """Identity: two runs with the same groups are one of two rounds for each client."""
+    estimator, bins, sigma, delta = BallsInBinsEstimator(np.eye(64)), 64, 0.6, 1e-3
+    one = estimator.epsilon(noise_multiplier=sigma, delta=delta / 2).epsilon
+    both = oracle.by_the_definition(np.eye(2 * bins), bins, sigma, 2 * one, samples=20_000, seed=1)
+    assert max(value - 4 * error for value, error in both) > delta

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.stats
 
 import tff_mf
-from tff_mf import gaussian, grids
+from tff_mf import gaussian, grids, normals
 from tff_mf.errors import InputTypeError, InputValueError
 
 GRID = tff_mf.Grid(bits=16, max_clients=6500)
@@ -125,3 +126,66 @@ def test_wrong_arguments(arguments, error):
 def test_wrong_tails(tail):
     with pytest.raises(InputValueError, match="tail"):
         tff_mf.Guarantee(mu=1.0, tail=tail)
+
+
+def _nearly_singular(kind):
+    """(1 + 0.6x)^13: rounded to multiples of 2^-13, some of its roots are beyond the unit circle."""
+    column = np.array([1.0])
+    for _ in range(13):
+        column = np.convolve(column, [1.0, 0.6])
+    toeplitz = tff_mf.BandedToeplitz(column=column.tolist())
+    if kind == "toeplitz":
+        return toeplitz
+    if kind == "dense":
+        return tff_mf.Dense(matrix=toeplitz.encoder(120))
+    return tff_mf.Banded(values=np.repeat(column[:, np.newaxis], 120, axis=1))
+
+
+@pytest.mark.parametrize("kind", ["toeplitz", "banded", "dense"])
+def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
+    """By those of C, they would exceed int32 after 70 rounds, and the sums of their products 2^52."""
+    found = grids.recursion(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
+    rounds, bands = min(found.rounds, 120), found.bands
+    whole = np.rint(np.ldexp(found.coefficients, found.coefficient_bits)).astype(object)
+    response = []
+    for t in range(rounds):
+        line = whole[0 if kind == "toeplitz" else t]
+        row = [Fraction(0)] * t + [Fraction(1)]
+        for back in range(1, min(bands, t + 1)):
+            share = Fraction(int(line[back - 1]), 2**found.coefficient_bits)
+            for i in range(t - back + 1):
+                row[i] -= share * response[t - back][i]
+        response.append(row)
+    largest = max(sum(map(abs, row)) for row in response) * Fraction(2.0 * 2**8 * 13.5 + 1)
+    assert found.largest >= largest * Fraction(1 - 1e-6)
+    assert found.largest * (np.abs(found.coefficients).sum(axis=1).max() + 1) * 2.0**found.coefficient_bits <= 2.0**52
+
+
+@pytest.mark.parametrize("widest", [0.13, 0.26, 0.38, 1.01, 1.9])
+def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
+    """η is not largest at the ends of the widths of the rounds where wide cells are divided for its proof."""
+    rounds, ratio = 12, 1.3
+    matrix = np.eye(rounds) - np.diag(np.full(rounds - 1, 3.0), -1)
+    matrix[rounds // 2 :] *= ratio
+    mechanism, deviation = tff_mf.Dense(matrix=matrix), ratio / widest
+    found = grids.recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    arguments = {"noise_multiplier": deviation / 2**8, "grid": tff_mf.Grid(bits=8, max_clients=2), "dimension": 10}
+    charge = grids.charge(mechanism, rounds, 1, **arguments)
+    eighths = [eighth / 8 for eighth in range(1, 16) if widest / ratio < eighth / 8 < widest]
+    for width in (*np.linspace(widest / ratio, widest, 50), *eighths):
+        later = (found.largest + 1) * 2.0**-53 * width
+        error = normals.rounding_error(cell=width, limit=charge.limit, later=later, later_relative=2.0**-53)
+        assert error.log_ratio <= charge.log_ratio
+
+
+@pytest.mark.parametrize("variant", ["full", "online", "vanilla"])
+@pytest.mark.parametrize("rounds", [1, 3, 300, 1024])
+def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, monkeypatch):
+    tree = tff_mf.Tree(rounds, variant=variant)
+    exact = grids.recursion(tree, deviation=1e5, largest_normal=13.5)
+    monkeypatch.setattr("tff_mf.grids._trees._MOST_WHOLE_ROUNDS", 0)
+    coarse = grids.recursion(tree, deviation=1e5, largest_normal=13.5)
+    assert exact.largest <= coarse.largest
+    assert len(exact._blocks) == len(coarse._blocks)
+    assert np.all(np.array(exact._blocks) <= np.array(coarse._blocks) * (1 + 1e-12))
+    assert exact.error(rounds) <= coarse.error(rounds)

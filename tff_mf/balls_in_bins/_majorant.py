@@ -141,7 +141,10 @@ def _proven(
     bend = np.maximum(np.maximum(second(steps[:-1]), second(steps[1:])), 0) * (1 + 1e-9)
     lowest = np.minimum(gaps[:-1], before[1:]) - np.diff(steps) ** 2 / 8 * bend
     inside = np.where(steps[:-1] * steps[1:] <= 0, 0.0, np.minimum(np.abs(steps[:-1]), np.abs(steps[1:])))
-    slack = max(0.0, float(np.max(-lowest / (1 + inside**degree)))) * (1 + 1e-9)
+    # np.maximum keeps a NaN of overflowed powers, which max would replace by 0.
+    slack = float(np.maximum(0.0, np.max(-lowest / (1 + inside**degree)))) * (1 + 1e-9)
+    if not slack < math.inf:
+        return math.inf
     # p″ and p‴ are at least 0 at the last point, and p⁗ everywhere: so all are beyond.
     last = steps[-1]
     rises = first(last) / moments.scale >= (1.001 if remove else 0.0)

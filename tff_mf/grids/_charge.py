@@ -102,13 +102,14 @@ def charge(
             f"noise_multiplier={noise_multiplier!r} does not fit a grid of {grid.bits} bits: {error}"
         ) from error
     # Rounds have cells of different widths. As a function of the width, η is convex up to the width at which cells are
-    # divided for its proof, so that it is largest at an end.
-    widths = {1 / least, 1 / most, *(width for width in _DIVIDED if 1 / most < width < 1 / least)}
+    # divided for its proof, and beyond it as a function of the width of their parts, which have the position error of
+    # the whole: it is largest at an end.
+    laters = {width: difference * width for width in (1 / least, 1 / most)}
+    if 1 / least > _DIVIDED[0]:
+        laters |= dict.fromkeys(_DIVIDED, difference / least)
     log_ratio = max(
-        normals.rounding_error(
-            cell=width, limit=widest.limit, later=difference * width, later_relative=product
-        ).log_ratio
-        for width in widths
+        normals.rounding_error(cell=width, limit=widest.limit, later=later, later_relative=product).log_ratio
+        for width, later in laters.items()
     )
     root, error = math.sqrt(values), found.error(part)
     mu = (error / least + math.sqrt(math.pi / 2) * log_ratio) * root * SLACK

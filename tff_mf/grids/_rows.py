@@ -6,7 +6,7 @@ import typing
 import numpy as np
 
 from tff_mf.grids._recursion import MOST_ROUNDS, SLACK, Recursion, allowed
-from tff_mf.mechanisms import Banded, BandedToeplitz, Mechanism
+from tff_mf.mechanisms import Banded, BandedToeplitz, Mechanism, series
 
 # Of a coefficient: a stream ends before sums need more than 52 bits with so few.
 _MOST_BITS, _FEWEST_BITS = 48, 10
@@ -27,15 +27,49 @@ class RowsRecursion(Recursion[Mechanism]):
         self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
         unit = (deviation * largest_normal + self.largest_diagonal) * SLACK
         exact = self._entries[:, 1:] / diagonal[:, np.newaxis]
-        most = float(np.abs(exact).sum(axis=1).max(initial=0.0)) + 1
         with np.errstate(over="ignore"):
-            norms = _row_norms(mechanism) * unit
-            self._rounds = allowed(mechanism.kind, norms * (most * SLACK * 2.0**_FEWEST_BITS))
-        self._largest = float(norms[self._rounds - 1])
-        bits = min(_MOST_BITS, int(np.floor(52 - np.log2(self._largest * most * SLACK))))
-        self.coefficient_bits = bits
-        self.coefficients = np.ldexp(np.rint(np.ldexp(exact, bits)), -bits)
+            self._largest = self._fit(exact, unit)
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
+
+    def _fit(self, exact: np.ndarray, unit: float) -> float:
+        """Sets the coefficients and the last round, and returns N, so that no sum of products exceeds 2^52."""
+        kind = self.mechanism.kind
+        needed = _row_norms(self.mechanism) * unit * _sums(exact)
+        self._rounds = allowed(kind, needed * 2.0**_FEWEST_BITS)
+        bits = min(_MOST_BITS, int(np.floor(52 - np.log2(needed[self._rounds - 1]))))
+        while True:
+            self.coefficient_bits, self.coefficients = bits, np.ldexp(np.rint(np.ldexp(exact, bits)), -bits)
+            # Of C̃, which is streamed: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
+            norms = self._streamed_norms() * unit
+            needed = norms * _sums(self.coefficients) * 2.0**bits
+            excess = needed[self._rounds - 1] / 2.0**52
+            if excess <= 1:
+                break
+            fewer = bits - int(np.ceil(np.log2(excess))) if np.isfinite(excess) else 0
+            if fewer < _FEWEST_BITS:
+                self._rounds = allowed(kind, needed)
+                break
+            bits = fewer
+        return float(norms[self._rounds - 1])
+
+    def _streamed_norms(self) -> np.ndarray:
+        """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
+        diagonal = self._entries[:, 0]
+        if self._toeplitz:
+            with np.errstate(over="ignore", invalid="ignore"):
+                column = series.reciprocal((1.0, *self.coefficients[0].tolist()), MOST_ROUNDS)
+                return np.cumsum(np.abs(column)) / diagonal[0]
+        # Imported here: it takes a good part of the import time of the package.
+        from scipy.linalg import solve_triangular
+
+        rounds = len(diagonal)
+        matrix = np.eye(rounds)
+        for offset in range(1, self.bands):
+            later = np.arange(offset, rounds)
+            matrix[later, later - offset] = self.coefficients[later, offset - 1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            inverse = solve_triangular(matrix, np.diag(1 / diagonal), lower=True, check_finite=False)
+            return np.maximum.accumulate(np.abs(inverse).sum(axis=1))
 
     @functools.cached_property
     def _entries(self) -> np.ndarray:
@@ -88,6 +122,11 @@ class RowsRecursion(Recursion[Mechanism]):
 
     def error(self, rounds: int) -> float:
         return 0.0
+
+
+def _sums(coefficients: np.ndarray) -> float:
+    """Returns a bound on the sum of absolute values of a row of K, with what its terms are added to."""
+    return (float(np.abs(coefficients).sum(axis=1).max(initial=0.0)) + 1) * SLACK
 
 
 def _row_norms(mechanism: Mechanism) -> np.ndarray:

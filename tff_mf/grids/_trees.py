@@ -17,7 +17,8 @@ class TreeRecursion(Recursion[Tree]):
     """L_t = Σ_h w_h(t)·I_h for the integer sums I_h of n over the last complete block of 2^h rounds.
 
     Up to 4,096 rounds, the bounds on n and I_h are sums of absolute values of C⁻¹; for more, they are coarse: of the
-    full tree, |n_t| ≤ (levels + 1)·u, of the others, (levels + 1)²·u, for u = T·s + max C_tt.
+    full tree, |n_t| ≤ (levels + 1)·u, of the others, (levels + 1)²·u, for u = T·s + max C_tt. Sums of a block are at
+    most a sum of one estimate per level, of norm 1 in the vanilla tree and of more in the online one.
     """
 
     def __init__(self, mechanism: Tree, *, deviation: float, largest_normal: float) -> None:
@@ -35,7 +36,9 @@ class TreeRecursion(Recursion[Tree]):
         levels = self._levels
         if self.mechanism.variant == "full":
             return [levels + 1.0, *(2.0**height * (levels + 1) for height in range(levels))]
-        return [(levels + 1.0) ** 2, *[levels + 1.0] * levels]
+        # The sum of n in a block is a difference of two prefix sums: of at most one estimate of a node per level.
+        block = sum(_estimate_norms(levels)) if self.mechanism.variant == "online" else levels + 1.0
+        return [(levels + 1.0) ** 2, *[block] * levels]
 
     @property
     def rounds(self) -> int:
@@ -76,6 +79,16 @@ class TreeRecursion(Recursion[Tree]):
             weights[:, height - 1] = coupling
             alpha = np.where(in_tree, np.where(in_right, right, left), alpha)
         return weights
+
+
+def _estimate_norms(levels: int) -> list[float]:
+    """Returns the sum of the rows T(h) of `tree_factors.online_decoder`, which are positive, for each height h."""
+    norms = [1.0]
+    for height in range(1, levels):
+        rest = 1 - tree_factors.online_weight(height)
+        halves = rest * (2 * norms[-1] - tree_factors.online_scale(height - 1))
+        norms.append(halves + tree_factors.online_scale(height))
+    return norms
 
 
 def _norms(tree: Tree) -> list[float]:
