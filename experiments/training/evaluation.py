@@ -100,7 +100,7 @@ class Evaluator:
 def _read_ahead(chunks: Iterable[Tokens]) -> Generator[Tokens, None, None]:
     """Yields chunks, of which the next is read in a thread meanwhile.
 
-    They are read and closed in one thread, as connections to SQLite need it; it has ended when this generator is closed.
+    They are read and closed in one thread, as connections to SQLite need it. It ends with this generator.
     """
     source = iter(chunks)
     with futures.ThreadPoolExecutor(1) as thread:
