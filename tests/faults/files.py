@@ -108,6 +108,7 @@ class _Process:
             model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
         )
         plan = mock.Mock(
+            grid=None,
             mechanism=tff_mf.Identity(),
             noise_multiplier_as_run=5.0,
             rounds=small_run.ROUNDS,
