@@ -11,6 +11,7 @@ from . import _options
 
 # Characters of the longest value that the column of values is wide enough for.
 _LONGEST_VALUE = 16
+_WORDS = {"None": "–", "True": "yes", "False": "no"}
 
 
 def show(preset: presets.Preset | None, layer: Layer, shown: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
@@ -36,7 +37,7 @@ def show(preset: presets.Preset | None, layer: Layer, shown: Mapping[str, Mappin
             published = f"published ({row.source}): {results}"
         _options.paragraphs(f"{preset.name}: {preset.title}. {preset.paper}.", preset.notes, published)
         click.echo()
-    values = {name: "–" if entry["value"] is None else str(entry["value"]) for name, entry in shown.items()}
+    values = {name: _WORDS.get(str(entry["value"]), str(entry["value"])) for name, entry in shown.items()}
     names, column = max(map(len, values)), max(len(value) for value in values.values() if len(value) <= _LONGEST_VALUE)
     rows = []
     for name, value in values.items():

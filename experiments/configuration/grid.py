@@ -2,6 +2,7 @@
 
 import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.grids import FEWEST_BITS, MOST_BITS
 
 from .settings import ModelConfig
 
@@ -43,6 +44,8 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
         raise InputValueError(f"grid={grid!r} must be a number of bits, {AUTO!r} or {NONE!r}.")
     if isinstance(grid, bool) or not isinstance(grid, int):
         raise InputTypeError(f"grid={grid!r} must be a whole number of bits, {AUTO!r} or {NONE!r}.")
+    if not FEWEST_BITS <= grid <= MOST_BITS:
+        raise InputValueError(f"grid={grid} must be at least {FEWEST_BITS} and at most {MOST_BITS} bits, or a word.")
     return tff_mf.Grid(bits=grid, max_clients=clients)
 
 

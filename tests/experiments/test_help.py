@@ -27,6 +27,7 @@ OF_THEIR_OWN = {
     "out": "an artifact, a data set, a folder, or the answers of a report",
     "rounds": "audit and verify take those of the artifact, or a few",
     "digest": "that of a report or of a bundle",
+    "grid": "export takes that of the run or configuration by default",
     "show": "a flag of train and train-central",
     "plot": "the pictures are different ones",
     "noise_multiplier": "of a cohort in train, with a default in audit",

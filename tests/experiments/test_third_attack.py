@@ -148,7 +148,14 @@ def test_no_noise_is_calibrated_to_a_participation_that_is_assumed(tmp_path, sea
 )
 def test_export_states_no_epsilon_where_its_report_says_that_there_is_none(capsys, headline, shown):
     names = ("out", "test_only", "lite", "lite_reason", "digest", "clients_per_round", "min_sep", "largest_graph_bytes")
-    figures = {"noise_multiplier": 8.0, "epsilon": 2.0, "delta": 1e-6, "timer_hours": 2.5, "max_participations": 2}
+    figures = {
+        "grid": None,
+        "noise_multiplier": 8.0,
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "timer_hours": 2.5,
+        "max_participations": 2,
+    }
     export._show({**dict.fromkeys(names, 0), **figures, "headline": headline})
     assert f"planned ε        {shown}" in capsys.readouterr().out
 

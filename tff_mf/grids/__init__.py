@@ -2,6 +2,8 @@
 
 from tff_mf.grids._charge import GridCharge as GridCharge
 from tff_mf.grids._charge import charge as charge
+from tff_mf.grids._grid import FEWEST_BITS as FEWEST_BITS
+from tff_mf.grids._grid import MOST_BITS as MOST_BITS
 from tff_mf.grids._grid import Grid as Grid
 from tff_mf.grids._grid import check as check
 from tff_mf.grids._recursion import Recursion as Recursion

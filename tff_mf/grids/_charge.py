@@ -112,7 +112,7 @@ def charge(
         for width, later in laters.items()
     )
     root, error = math.sqrt(values), found.error(part)
-    mu = (error / least + math.sqrt(math.pi / 2) * log_ratio) * root * SLACK
+    mu = float((error / least + math.sqrt(math.pi / 2) * log_ratio) * root * SLACK)
     tail = values * widest.tail * SLACK
     return GridCharge(
         mu=mu,

@@ -75,7 +75,7 @@ class _BLTRecursion(Recursion[BLT]):
         for decay, omega, bound in zip(self.mechanism.theta, self.mechanism.omega, bounds, strict=True):
             if decay < 1:
                 error += omega * 2 * ROUNDING * bound * min(rounds, 1 / (1 - decay))
-        return error * SLACK
+        return float(error * SLACK)
 
 
 class _InverseRecursion(Recursion[BandedInverse]):
