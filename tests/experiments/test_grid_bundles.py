@@ -102,7 +102,7 @@ def test_the_option_wins_over_the_source_s_own_grid(on_grid, tmp_path):
     config.write_text(on_grid.config.read_text() + "grid = 16\n")
     assert bundles.read_source(config).privacy.grid == tff_mf.Grid(bits=16, max_clients=1000)
     assert bundles.read_source(config, grid="none").privacy.grid is None
-    with pytest.raises(tff_mf.InputError, match="bits=27 must be at least 8 and at most 26"):
+    with pytest.raises(tff_mf.InputError, match="grid=27 must be at least 8 and at most 26"):
         bundles.read_source(config, grid=27)
     done = CliRunner().invoke(cli, ["export", str(config), "--out", str(tmp_path / "new"), "--grid", "yes"])
     assert done.exit_code == 2
