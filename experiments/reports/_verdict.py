@@ -7,7 +7,7 @@ from typing import Any
 
 from ..output.digits import rounded_up
 from ..privacy import statements
-from ..privacy.plan import deployed_population
+from ..privacy.populations import deployed_population
 from ..run_folder.names import ANSWERS
 from ..run_folder.run_record import RunRecord
 from ._case import Case

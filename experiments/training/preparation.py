@@ -14,7 +14,8 @@ from .. import sampling
 from ..configuration.settings import TrainingSettings
 from ..datasets import text_file
 from ..privacy import amplification
-from ..privacy.plan import PrivacyPlan, population
+from ..privacy.plan import PrivacyPlan
+from ..privacy.populations import population
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from . import initial_model
 from .learning_process import build_process, build_task
