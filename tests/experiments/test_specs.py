@@ -18,7 +18,7 @@ from tff_mf.experiments.configuration import layers, state_rows
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.privacy.plan import deployed_population
+from tff_mf.experiments.privacy.populations import deployed_population
 
 from . import test_cli
 
