@@ -11,6 +11,8 @@ import numpy as np
 
 _CASE, _WORDS, _WEIGHTS = "case.json", "words.npy", "weights.npz"
 PADDING = 0
+# The environment variable with the number of the pipe's descriptor.
+ANSWERS = "PEERS_ANSWERS"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,10 +97,9 @@ def read_model(file: pathlib.Path) -> list[np.ndarray]:
 
 
 class Requests:
-    """Requests on standard input, one line of JSON each, which are answered on standard output.
+    """Requests on standard input, one line of JSON each, which are answered on a pipe of their own.
 
-    `{"clients": 10}` is for a round of so many clients, and `{"model": FILE}` for the model as a file. Whatever else
-    is printed goes to standard error.
+    `{"clients": 10}` is for a round of so many clients, and `{"model": FILE}` for the model as a file.
 
     Args:
         model: Returns the current model, in Keras' order and shapes.
@@ -106,8 +107,7 @@ class Requests:
 
     def __init__(self, model: Callable[[], Sequence[np.ndarray]]) -> None:
         self._model = model
-        self._answers = os.fdopen(os.dup(1), "w", buffering=1)
-        os.dup2(2, 1)
+        self._answers = os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1)
 
     def next_round(self) -> int | None:
         """Answers the request before, which is done, and returns the clients of the next round; `None` to end."""

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import psutil
-from _peer import Case, read_model
+from _peer import ANSWERS, Case, read_model
 from _peers_page import PLAIN, draw, tables
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -96,14 +96,18 @@ class Process:
         # Each peer has the threads that it would have by itself.
         free = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
         self._log = (folder / f"{name}.log").open("w")
+        reading, writing = os.pipe()
+        self._answers = os.fdopen(reading)
         self._process = subprocess.Popen(
             ["taskset", "--cpu-list", ",".join(map(str, cores)), interpreter, HERE / program, folder, *arguments],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=self._log,
             stderr=self._log,
             text=True,
-            env=free,
+            env=free | {ANSWERS: str(writing)},
+            pass_fds=[writing],
         )
+        os.close(writing)
         self.name = name
 
     def wait(self) -> None:
@@ -112,7 +116,7 @@ class Process:
         Raises:
             RuntimeError: If the peer ended.
         """
-        if self._process.stdout.readline() != "done\n":
+        if self._answers.readline() != "done\n":
             raise RuntimeError(f"{self.name} ended: see {self._log.name}")
 
     def ask(self, **request: object) -> None:
@@ -137,6 +141,7 @@ class Process:
             self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        self._answers.close()
         self._log.close()
 
 
