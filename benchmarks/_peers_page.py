@@ -1,5 +1,7 @@
 """The tables and the picture of docs/performance.md, from what `peers.py` measured."""
 
+import functools
+import itertools
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
@@ -9,8 +11,10 @@ from tff_mf.experiments.output import figures
 
 PLAIN = "plain TensorFlow"
 _TITLES = {"lstm": "LSTM of the papers, 10 clients × 32 sentences", "conv": "light model, 100 clients × 16 sentences"}
+_CLIENTS = {"lstm": 10, "conv": 100}
 _KINDS = {"table": "sentences of `pydoc`", "full": "sentences of 20 words, without padding"}
 _COLUMNS = "| | wall seconds | CPU seconds | wall / plain | CPU / plain | models apart |\n|---|--:|--:|--:|--:|--:|"
+_MARKS = ("<!-- measured -->", "<!-- until here -->")
 
 Pairs = Sequence[Sequence[float]]
 
@@ -43,7 +47,8 @@ def _workers(model: str, part: Mapping[str, Any]) -> str:
 def _heading(title: str, part: Mapping[str, Any], turns: int) -> str:
     cores = f"{part['cores']} core" + ("s" if part["cores"] > 1 else "")
     before, after = part["load"]
-    return f"**{title}**, {cores}, {turns} rounds of each; load of the machine {before:.0f} before, {after:.0f} after."
+    rounds = f"{turns} rounds of each; load of the machine {before:.0f} before, {after:.0f} after"
+    return f"**{title}**\n({cores}, {rounds}):"
 
 
 def _seconds(pairs: Pairs, column: int) -> str:
@@ -60,44 +65,65 @@ def _apart(distance: float) -> str:
     return f"{distance:.0e}" if distance else "0"
 
 
+def filled(text: str, found: Mapping[str, Any]) -> str:
+    """Returns a page with the tables of what was measured between its two marks."""
+    before, _, rest = text.partition(_MARKS[0])
+    _, _, after = rest.partition(_MARKS[1])
+    return "".join([before, _MARKS[0], "\n\n", "\n".join(tables(found).values()), "\n", _MARKS[1], after])
+
+
 def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
-    """Draws times over clients, over sizes and over workers, and memory over rounds, of what has been measured."""
-    names = next(iter(found["table"].values()))["times"]
-    looks = figures.styles(names)
-    with figures.picture(path, size=(figures.PAGE, 5.0), rows=2, columns=2) as (_, panels):
-        _over_clients(panels[0][0], found["table"], looks)
-        _over_sizes(panels[0][1], found.get("size", {}), looks)
-        _over_workers(panels[1][0], found.get("workers", {}))
-        _over_rounds(panels[1][1], found.get("memory", {}).get("conv"))
+    """Draws what has been measured: times over clients, sizes and workers, and memory over rounds."""
+    looks = figures.styles(next(iter(found["table"].values()))["times"])
+    panels = [functools.partial(_over_clients, model, part, looks) for model, part in found["table"].items()]
+    if "size" in found:
+        panels.append(functools.partial(_over_sizes, found["size"], looks))
+    if "workers" in found:
+        panels.append(functools.partial(_over_workers, found["workers"]))
+    if "memory" in found:
+        panels.append(functools.partial(_over_rounds, found["memory"]["conv"]))
+    rows, columns = -(-len(panels) // 2), min(2, len(panels))
+    size = (figures.PAGE if columns == 2 else figures.PAGE / 2, 2.7 * rows)
+    with figures.picture(path, size=size, rows=rows, columns=columns) as (_, places):
+        for panel, place in itertools.zip_longest(panels, places.flat):
+            if panel is None:
+                place.set_axis_off()
+            else:
+                panel(place)
 
 
-def _over_clients(panel: Any, table: Mapping[str, Any], looks: Mapping[str, figures.Style]) -> None:
-    for model, part in table.items():
-        own = {str(_clients(model)): part["times"]} | part["clients"]
-        for peer in next(iter(part["clients"].values())):
-            numbers = sorted(map(int, own))
-            values = [1000 * min(pair[1] for pair in own[str(number)][peer]) / number for number in numbers]
-            label = peer if model == "conv" or "conv" not in table else None
-            panel.plot(numbers, values, label=label, **looks[peer].line())
-    panel.set(xscale="log", yscale="log", xlabel="clients a round", ylabel="CPU ms a client")
-    panel.set_title("LSTM (above) and light model")
+def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
+    own = {_CLIENTS[model]: part["times"]} | {int(number): times for number, times in part["clients"].items()}
+    for peer in next(iter(part["clients"].values())):
+        values = [1000 * _cpu(own[number][peer]) / number for number in sorted(own)]
+        panel.plot(sorted(own), values, label=peer, **looks[peer].line())
+    panel.set(xscale="log", yscale="log", xlabel="clients a round", ylabel="CPU milliseconds a client")
+    panel.set_title(_TITLES[model].split(",")[0])
+    _finish(panel)
+
+
+def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
+    numbers = sorted(map(int, sizes))
+    for peer in sizes[str(numbers[0])]["times"]:
+        panel.plot(
+            numbers, [_cpu(sizes[str(number)]["times"][peer]) for number in numbers], label=peer, **looks[peer].line()
+        )
+    panel.set(xscale="log", yscale="log", xlabel="parameters", ylabel="CPU seconds a round")
+    panel.set_title("light model, 10 clients")
+    _finish(panel)
+
+
+def _cpu(pairs: Pairs) -> float:
+    return statistics.median(pair[1] for pair in pairs)
+
+
+def _finish(panel: Any) -> None:
+    figures.plain_ticks(panel.xaxis)
+    figures.plain_ticks(panel.yaxis)
     panel.legend()
 
 
-def _clients(model: str) -> int:
-    return {"lstm": 10, "conv": 100}[model]
-
-
-def _over_sizes(panel: Any, sizes: Mapping[str, Any], looks: Mapping[str, figures.Style]) -> None:
-    for peer in next(iter(sizes.values()), {"times": ()})["times"]:
-        numbers = sorted(map(int, sizes))
-        values = [min(pair[1] for pair in sizes[str(number)]["times"][peer]) for number in numbers]
-        panel.plot(numbers, values, label=peer, **looks[peer].line())
-    panel.set(xscale="log", yscale="log", xlabel="parameters of a light model", ylabel="CPU seconds a round")
-    panel.set_title("10 clients of 16 sentences")
-
-
-def _over_workers(panel: Any, workers: Mapping[str, Any]) -> None:
+def _over_workers(workers: Mapping[str, Any], panel: Any) -> None:
     for index, (model, part) in enumerate(workers.items()):
         values = [statistics.median(pair[0] for pair in pairs) for pairs in part["times"].values()]
         places = [place + 0.35 * index for place in range(len(values))]
@@ -105,15 +131,12 @@ def _over_workers(panel: Any, workers: Mapping[str, Any]) -> None:
         panel.set_xticks([place + 0.17 for place in range(len(values))], [*part["times"]])
     panel.set(ylabel="wall time, over one worker's")
     panel.set_title("workers on 2 cores")
-    if workers:
-        panel.legend()
+    panel.legend()
 
 
-def _over_rounds(panel: Any, memory: Mapping[str, Sequence[float]] | None) -> None:
+def _over_rounds(memory: Mapping[str, Sequence[float]], panel: Any) -> None:
     for name, look in figures.styles(["worker", "python"]).items():
-        if memory is not None:
-            panel.plot(memory["round"], [each / 1e6 for each in memory[name]], label=name, color=look.color)
+        panel.plot(memory["round"], [each / 1e6 for each in memory[name]], label=name, color=look.color)
     panel.set(xlabel="round of 100 clients", ylabel="memory, MB", ylim=(0, None))
     panel.set_title("memory of Python and of TFF's worker")
-    if memory is not None:
-        panel.legend()
+    panel.legend()

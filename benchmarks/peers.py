@@ -8,8 +8,8 @@ are asked for one round at a time, in rotation, so that what else the machine do
 those of a peer and its child processes. After two rounds the models are compared. torch and pfl-research are installed
 into build/peers/venv when they are first needed.
 
-What is measured goes to docs/results/performance.json. `page` draws docs/performance.png of it, and prints the tables
-of docs/performance.md.
+What is measured goes to docs/results/performance.json. Afterwards, or by `page` alone, docs/performance.png is drawn of
+it, and the tables of docs/performance.md are replaced.
 """
 
 import argparse
@@ -27,10 +27,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import psutil
 from _peer import ANSWERS, Case, read_model
-from _peers_page import PLAIN, draw, tables
+from _peers_page import PLAIN, draw, filled
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance.json"
+PAGE = HERE.parent / "docs" / "performance.md"
 PICTURE = HERE.parent / "docs" / "performance.png"
 ENVIRONMENT = HERE.parent / "build" / "peers" / "venv"
 REQUIREMENTS = ("torch==2.13.0", "pfl==0.6.0")
@@ -265,10 +266,11 @@ PARTS: Mapping[str, tuple[Callable[[Bench, Case, dict[str, object]], None], Mapp
 }
 
 
-def page(found: Mapping[str, object]) -> None:
-    """Draws the picture and prints the tables."""
+def page() -> None:
+    """Draws the picture of all results, and puts their tables into the page."""
+    found = results()
     draw(found, PICTURE)
-    print("\n".join(tables(found).values()))
+    PAGE.write_text(filled(PAGE.read_text(), found))
 
 
 def main() -> None:
@@ -293,7 +295,7 @@ def main() -> None:
         shutil.rmtree(folder)
     if "memory" in chosen:
         write("memory", "conv", memory())
-    page(results())
+    page()
 
 
 def measure(bench: Bench, asked: Sequence[tuple[str, str, Case]]) -> None:
