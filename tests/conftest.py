@@ -27,6 +27,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests write into the checkout, never into a user's cache.
 os.environ["TFF_MF_CACHE"] = str(pathlib.Path(__file__).parents[1] / ".cache" / "tff-mf")
 
+# Tests kill processes, never the machine: what one has written, all read, whether it is on the disk or not. That files
+# are synchronized is tested by the calls, and commands that tests run as a shell does wait for the disk.
+os.fsync = lambda descriptor: None
+
 # Among all objects of TensorFlow, looking for garbage as often as Python does by default takes a twentieth of the time.
 gc.set_threshold(20_000, 20, 20)
 
