@@ -55,7 +55,7 @@ def test_stream_in_a_graph_is_the_inverse_times_the_recorded_noise(make_mechanis
 @given(data=st.data())
 def test_stream_is_the_inverse_times_the_recorded_noise(make_mechanism, data):
     # Longer ones run in a graph, above: operation by operation, each round takes as long as tracing a whole one.
-    rounds = data.draw(st.integers(1, 24))
+    rounds = data.draw(st.integers(1, 12))
     mechanism = make_mechanism(rounds)
     stream = build_stream(mechanism, dimension=data.draw(st.integers(1, 4)), stddev=1.0)
     rows, state = rows_of(stream, rounds)
@@ -76,7 +76,7 @@ def test_any_blt_streams_its_inverse(theta, scale, rounds):
 
 
 @hypothesis.settings(max_examples=8)
-@given(rounds=st.integers(1, 40), data=st.data())
+@given(rounds=st.integers(1, 20), data=st.data())
 def test_any_banded_matrix_streams_its_inverse(rounds, data):
     bands = data.draw(st.integers(1, rounds))
     values = np.random.default_rng(data.draw(st.integers(0, 99))).uniform(-0.5, 0.5, size=(bands, rounds)) / bands
