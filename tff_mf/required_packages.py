@@ -12,6 +12,7 @@ PYTHON = (3, 11)
 INSTALL_COMMAND = "tff-mf doctor --requirements > tff-pins.txt && pip install --no-deps -r tff-pins.txt"
 # Quoted: some shells interpret brackets as a pattern of file names.
 PLOT_COMMAND = "pip install 'tff-mf[plot]'"
+AES_COMMAND = "pip install 'tff-mf[aes]'"
 
 
 def is_installed(name: str) -> bool:
@@ -39,5 +40,5 @@ def other_python() -> str:
 def _remedy(missing: list[str]) -> str:
     # Where TensorFlow is installed, only the pinned versions of other packages are compatible.
     if not any(name.startswith("tensorflow") for name in missing) and not is_installed("tensorflow"):
-        return f"Run: {PLOT_COMMAND}"
+        return f"Run: {AES_COMMAND if 'cryptography' in missing else PLOT_COMMAND}"
     return f"{other_python()}." if other_python() else f"On Linux with Python 3.11: {INSTALL_COMMAND}"

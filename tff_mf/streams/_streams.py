@@ -10,7 +10,8 @@ from tff_mf.errors import InputValueError
 from tff_mf.grids import LARGEST_NORMAL, Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.streams._steps import IdentitySteps, Steps
-from tff_mf.streams._stream import NoiseStream, float32_at_least
+from tff_mf.streams._stream import NoiseStream
+from tff_mf.streams.arguments import float32_at_least
 from tff_mf.streams.banded_inverse import BandedInverseSteps
 from tff_mf.streams.banded_plus_low_rank import BandedPlusLowRankSteps
 from tff_mf.streams.blt import BLTSteps
