@@ -23,6 +23,9 @@ from . import tree_oracle
 BLT = tff_mf.BLT.production("b400")
 
 
+# The same test belongs to two classes, one for each engine.
+TWO_CLASSES = [hypothesis.HealthCheck.differing_executors]
+
 needs_tensorflow = pytest.mark.skipif(tf is None, reason="TensorFlow is not installed")
 
 
@@ -152,7 +155,7 @@ class Streams:
         assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ z)
         assert len(self.engine.keys(state)) == rounds
 
-    @hypothesis.settings(max_examples=3)
+    @hypothesis.settings(max_examples=3, suppress_health_check=TWO_CLASSES)
     @given(data=st.data())
     def test_stream_is_the_inverse_times_the_recorded_noise(self, make_mechanism, data):
         # Longer ones run in a graph, above: operation by operation, each round takes as long as tracing a whole one.
@@ -163,7 +166,7 @@ class Streams:
         z = self.engine.drawn_again(stream, state, rows.shape[1], 1.0)
         assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ z)
 
-    @hypothesis.settings(max_examples=20)
+    @hypothesis.settings(max_examples=20, suppress_health_check=TWO_CLASSES)
     @given(
         theta=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=4),
         scale=st.floats(0.0, 1.0),
@@ -176,7 +179,7 @@ class Streams:
         expected = mechanism.inverse(rounds) @ self.engine.drawn_again(stream, state, 2, 1.0)
         np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-4)
 
-    @hypothesis.settings(max_examples=8)
+    @hypothesis.settings(max_examples=8, suppress_health_check=TWO_CLASSES)
     @given(rounds=st.integers(1, 40), data=st.data())
     def test_any_banded_matrix_streams_its_inverse(self, rounds, data):
         bands = data.draw(st.integers(1, rounds))
