@@ -82,7 +82,8 @@ def build_stream(
     record = registry.registered(mechanism)
     stddev = validation.nonnegative("stddev", stddev)
     shared = {"dimension": dimension, "grid": grid, "insecure_seed": insecure_seed, "generator": generator}
-    if grids.check(grid) is not None:
+    if grid is not None:
+        grids.check(grid)
         deviation = stddev * 2.0**grid.bits
         found = grids.recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
         steps = _STEPS[record.kind](found.mechanism) if record.kind in _SAME_ON_A_GRID else _rows(found, dimension)
