@@ -295,12 +295,6 @@ class Streams:
             stream.limited_to(2).next(state)
         stream.next(state)
 
-    def test_repeated_keys_give_the_same_noise(self, make_mechanism):
-        stream = self.engine.build(make_mechanism(8), dimension=3, stddev=1.0)
-        rows, state = rows_of(stream, 8, self.engine.compiled(stream))
-        repeating = stream.repeating(self.engine.keys(state))
-        np.testing.assert_array_equal(rows_of(repeating, 8, self.engine.compiled(repeating))[0], rows)
-
     def test_rows_in_use(self):
         def in_use(mechanism, rounds):
             stream = self.engine.build(mechanism, dimension=2, stddev=1.0)

@@ -216,6 +216,15 @@ def test_the_noise_does_not_share_memory_with_the_state(make_mechanism):
     assert not any(np.shares_memory(noise, array) for array in after.values())
 
 
+def test_repeated_keys_give_the_same_noise(make_mechanism):
+    stream = streams.build_stream(make_mechanism(8), dimension=3, stddev=1.0)
+    rows, state = rows_of(stream, 8)
+    repeating = stream.repeating(state["keys"])
+    np.testing.assert_array_equal(rows_of(repeating, 8)[0], rows)
+    with pytest.raises(tff_mf.InputError, match="keys of 3 rounds"):
+        rows_of(stream.repeating(state["keys"][:3]), 4)
+
+
 def test_restarts_are_independent_streams():
     inner = streams.build_stream(tff_mf.Tree(4), dimension=5, stddev=2.0)
     stream = streams.RestartedStream(inner, restart_every=4, rounds=10)
