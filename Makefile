@@ -5,8 +5,11 @@ STARTED := .venv/.started
 READY := .venv/.ready
 CORE := .venv-core
 CORE_READY := $(CORE)/.ready
+DOCS := .venv-docs
+DOCS_READY := $(DOCS)/.ready
 RESULTS := build/results
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py docs/pictures.py \
+  docs/notebooks.py docs/site
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Containers often switch bytecode off, and then every process compiles all of TensorFlow's Python: six seconds each.
@@ -21,7 +24,7 @@ DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv demo test test-core test-main test-interpreters lint faults faults-short fuzz check check-long format clean
+.PHONY: help venv demo test test-core test-main test-interpreters lint faults faults-short fuzz check check-long docs format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
@@ -30,6 +33,7 @@ help:
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
 	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
+	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
 	@echo "make format      format and mend what ruff can mend"
 	@echo "make clean       delete the environments and what was built"
 
@@ -56,6 +60,18 @@ $(CORE_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	"$(PYTHON)" -m venv $(CORE)
 	$(CORE)/bin/python $(PIP) "./build/core[test]"
 	@touch $@
+
+$(DOCS_READY): requirements-docs.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' 2>/dev/null || \
+	  { echo "make docs needs Python 3.11 or newer, and '$(PYTHON)' is not: run 'make PYTHON=/path/to/python3.11 docs'." >&2; exit 2; }
+	"$(PYTHON)" -m venv --clear $(DOCS)
+	$(DOCS)/bin/python $(PIP) --no-deps -r requirements-docs.txt
+	@touch $@
+
+# Strict: a broken link, a public name without a docstring and a page outside of the navigation are errors.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	$(DOCS)/bin/python docs/site/check.py build/site
 
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
@@ -114,4 +130,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(CORE) build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) $(DOCS) build .pytest_cache .ruff_cache .hypothesis
