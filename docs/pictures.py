@@ -115,8 +115,8 @@ def noise_that_cancels() -> str:
         picture.line(band, kind="", more=f' fill="{color}" fill-opacity="0.15"')
         picture.line(list(zip(x, middle - scale * drawn, strict=True)), color)
     picture.text(left + width / 2, 394, "rounds, 1 to 160; shaded: standard deviation", "small mid")
-    picture.text(left + 4, 84, "independent noise", "bold", ORANGE)
-    picture.text(left + 176, 84, "correlated noise (BLT)", "bold", BLUE)
+    picture.text(left + 4, 84, "independent", "bold", ORANGE)
+    picture.text(left + 150, 84, "correlated (BLT)", "bold", BLUE)
     _accuracies(picture, 450, {"identity": ORANGE, "blt, buffers 2": BLUE})
     return picture.svg()
 
@@ -124,7 +124,7 @@ def noise_that_cancels() -> str:
 def _accuracies(picture: Picture, left: float, colors: dict[str, str]) -> None:
     levels = json.loads((ROOT / "docs" / "results" / "pydoc.json").read_text())["levels"]
     picture.text(left, 32, "Accuracy at equal ε", "bold")
-    picture.text(left, 52, "next word, %; with 95 % intervals", "small")
+    picture.text(left, 52, "next word, %; 95 % intervals", "small")
     bottom, scale = 366.0, 14.1
     for percent in (0, 5, 10, 15, 20):
         picture.line([(left + 30, bottom - scale * percent), (704, bottom - scale * percent)], kind="faint")

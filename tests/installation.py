@@ -3,7 +3,7 @@
     python tests/installation.py [--quick] [--with-tff] [--results FOLDER]
 
 Every Python from 3.11 on runs all tests of that layer; `--quick` runs a few tests on the newest, unless it is 3.11.
-`--with-tff` makes Python 3.11 run the page's lines for TFF instead of the tests. Missing versions are skipped and named.
+`--with-tff` makes Python 3.11 run the page's lines for TFF instead of the tests. Missing versions are named.
 """
 
 import argparse
