@@ -1,5 +1,8 @@
 """TensorFlow's Philox words and the normals of a key, without TensorFlow."""
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from tff_mf import validation
@@ -44,16 +47,37 @@ def draw(key: np.ndarray, dimension: int) -> np.ndarray:
         (3,)
     """
     dimension = validation.whole("dimension", dimension)
-    parts = []
-    for begin in range(0, dimension, PART):
+    drawn = functools.partial(words, key)
+    return np.concatenate(
+        [draw_part(drawn, begin, min(PART, dimension - begin)) for begin in range(0, dimension, PART)]
+    )
 
-        def more(level: int, count: int, begin: int = begin) -> np.ndarray:
-            block = ((level + 1) << LEVEL_BITS) + begin * BLOCKS_OF_A_PIECE
-            return words(key, block, WORDS_OF_A_PIECE * count).reshape(WORDS_OF_A_PIECE, count)
 
-        first = words(key, begin // WORDS_OF_A_BLOCK, min(PART, dimension - begin))
-        parts.append(from_words(first, more))
-    return np.concatenate(parts)
+def draw_part(drawn: Callable[[int, int], np.ndarray], begin: int, count: int) -> np.ndarray:
+    """Returns the standard normals of coordinates that are drawn together, for any generator with a counter.
+
+    Formal guarantee: that of `from_words` for the words that `drawn` returns. No word is used twice, neither in a part
+    nor in two parts without a coordinate in common.
+
+    Args:
+        drawn: Returns words from a block of the counter on, int64 `[count]`, two in a block: `words` of a key.
+        begin: First coordinate, even.
+        count: Number of coordinates.
+
+    Returns:
+        float64 `[count]`.
+
+    Example:
+        >>> key = np.array([1, 2])
+        >>> bool(np.all(draw_part(functools.partial(words, key), 0, 3) == draw(key, 3)))
+        True
+    """
+
+    def more(level: int, wanted: int) -> np.ndarray:
+        block = ((level + 1) << LEVEL_BITS) + begin * BLOCKS_OF_A_PIECE
+        return drawn(block, WORDS_OF_A_PIECE * wanted).reshape(WORDS_OF_A_PIECE, wanted)
+
+    return from_words(drawn(begin // WORDS_OF_A_BLOCK, count), more)
 
 
 def words(key: np.ndarray, block: int, count: int) -> np.ndarray:
