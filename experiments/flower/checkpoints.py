@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf import checkpoint_files
+from tff_mf import checkpoint_files, files
 from tff_mf.errors import InputValueError
 
 from ..run_folder.ledger import ReportCounts, read_counts
@@ -41,6 +41,19 @@ def keys_alone(state: ServerState) -> np.ndarray:
     return np.asarray(state.noise["keys"])[: state.round_number]
 
 
+def remove_checkpoints(out: pathlib.Path) -> None:
+    """Deletes every checkpoint of a run, the newest last, so that a crash in between leaves the newest."""
+    folder = out / CHECKPOINTS
+    files.remove_unfinished(folder)
+    for number in _rounds(folder):
+        (folder / f"{_PREFIX}{number}{_SUFFIX}").unlink()
+
+
+def _rounds(folder: pathlib.Path) -> list[int]:
+    names = [path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
 class Checkpoints:
     """The checkpoints of one run, which only a run with the same settings can resume.
 
@@ -57,11 +70,12 @@ class Checkpoints:
         self._folder = out / CHECKPOINTS
         self._settings, self._run = json.loads(json.dumps(settings)), run
         checkpoint_files.make_private(self._folder)
+        # They have keys too.
+        files.remove_unfinished(self._folder)
 
     def rounds(self) -> list[int]:
         """Returns the rounds after which a state was saved, in order."""
-        names = [path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in self._folder.glob(f"{_PREFIX}*")]
-        return sorted(int(name) for name in names if name.isdecimal())
+        return _rounds(self._folder)
 
     def save(self, state: ServerState, reports: ReportCounts) -> None:
         """Saves the state after a round, and deletes all but the newest checkpoints.
@@ -107,11 +121,6 @@ class Checkpoints:
             raise InputValueError(f"checkpoint {str(path)!r} has keys of {len(keys)} rounds, not of {round_number}.")
         state = ServerState(round_number=round_number, weights=weights, velocity=velocity, noise=replay(keys))
         return state, read_counts(about["reports"])
-
-    def remove_all(self) -> None:
-        """Deletes every checkpoint, the newest last, so that a crash in between leaves the newest."""
-        for number in self.rounds():
-            self._path(number).unlink()
 
     def _path(self, round_number: int) -> pathlib.Path:
         return self._folder / f"{_PREFIX}{round_number}{_SUFFIX}"

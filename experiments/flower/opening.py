@@ -17,9 +17,9 @@ from .. import guard, reports
 from ..guard.run_guard import RunGuard
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, versions
-from ..run_folder.names import CHECKPOINTS, LEDGER, REPORT
+from ..run_folder.names import LEDGER, REPORT
 from . import cohorts
-from .checkpoints import Checkpoints, ServerState
+from .checkpoints import Checkpoints, ServerState, remove_checkpoints
 from .identities import Identify, by_public_key
 from .layout import Layout
 from .settings import FlowerSettings
@@ -80,10 +80,12 @@ def open_strategy(
         stddev=plan.noise_multiplier_as_run * settings.clip_norm,
         insecure_seed=plan.insecure_seed,
     )
+    # A stream knows only the product of σ and the clip norm.
+    stream = stream.bound_to(repr(float(settings.clip_norm))).limited_to(plan.rounds)
     more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
     more.setdefault("settings", {"engine": "flwr", **settings.as_json()})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
-        about = {**settings.as_json(), "layout": layout.as_json(), "noise": stream.fingerprint}
+        about = {**settings.as_json(), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         checkpoints = Checkpoints(folder, settings=about, run=guarded.run)
         state = _resumed(guarded, checkpoints, stream, layout, initial)
         yield MFStrategy(
@@ -147,6 +149,5 @@ def _finish(folder: pathlib.Path) -> None:
         return
     if not (folder / REPORT).exists():
         reports.write(folder, realised=True)
-    for path in (folder / CHECKPOINTS).glob("checkpoint_*"):
-        path.unlink()
+    remove_checkpoints(folder)
     raise InputValueError(f"out={str(folder)!r} holds a run that has ended: its model and report are there.")

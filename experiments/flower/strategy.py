@@ -18,7 +18,7 @@ from tff_mf.errors import InputValueError
 from ..guard.run_guard import RunGuard
 from ..output import files
 from ..run_folder.names import MODEL
-from .checkpoints import Checkpoints, ServerState
+from .checkpoints import Checkpoints, ServerState, remove_checkpoints
 from .clipping import checked_clip_norm
 from .cohorts import Draw, check_drawn
 from .layout import Layout
@@ -204,7 +204,7 @@ class MFStrategy(Strategy):
         files.write_atomically(self._folder / MODEL, safetensors.numpy.save(self.arrays))
         report = self._guard.end()
         # With the keys, the noise can be removed from the models; no round needs them any more.
-        self._checkpoints.remove_all()
+        remove_checkpoints(self._folder)
         return report
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
