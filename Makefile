@@ -5,6 +5,8 @@ STARTED := .venv/.started
 READY := .venv/.ready
 CORE := .venv-core
 CORE_READY := $(CORE)/.ready
+FLOWER := .venv-flower
+FLOWER_READY := $(FLOWER)/.ready
 RESULTS := build/results
 CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
@@ -21,11 +23,11 @@ DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv demo test test-core test-main test-interpreters lint faults faults-short fuzz check check-long format clean
+.PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
-	@echo "make test        run the tests that CI runs; test-core: those of an environment without TensorFlow alone"
+	@echo "make test        run the tests that CI runs; test-core, test-flower: those of other environments"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
@@ -57,17 +59,24 @@ $(CORE_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	$(CORE)/bin/python $(PIP) "./build/core[test]"
 	@touch $@
 
+# Flower needs a protobuf that TensorFlow does not accept.
+$(FLOWER_READY): requirements-flower.txt setup.py pyproject.toml | $(STARTED)
+	"$(PYTHON)" -m venv --clear $(FLOWER)
+	$(FLOWER)/bin/python $(PIP) --no-deps -r requirements-flower.txt
+	$(FLOWER)/bin/python $(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-TESTED := test test-core test-main faults faults-short fuzz check check-long
+TESTED := test test-core test-flower test-main faults faults-short fuzz check check-long
 $(TESTED): export OPENBLAS_NUM_THREADS = 1
 $(TESTED): export OMP_NUM_THREADS = 1
 # What tests download or make stays in the checkout.
 $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
-test: test-core test-main
+test: test-core test-flower test-main
 
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
@@ -75,6 +84,9 @@ test-main: $(READY)
 # Behind the other tests, where both run: they fill the cores while those wait, and until the last of those has ended.
 test-core: $(CORE_READY)
 	cd tests && nice ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
+
+test-flower: $(FLOWER_READY)
+	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)
@@ -102,7 +114,7 @@ lint: $(READY)
 # All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
 # longest is first.
 check:
-	$(MAKE) -j3 --output-sync test-main test-core lint faults-short
+	$(MAKE) -j3 --output-sync test-main test-core test-flower lint faults-short
 
 check-long:
 	$(MAKE) LONG=--long lint test test-interpreters
@@ -114,4 +126,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(CORE) build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) $(FLOWER) build .pytest_cache .ruff_cache .hypothesis

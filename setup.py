@@ -126,6 +126,7 @@ setuptools.setup(
         "tff_mf.experiments.central_training": ["presets/*.toml"],
         "tff_mf.experiments.comparison.specs": ["*.toml"],
         "tff_mf.experiments.configuration.presets": ["*.toml"],
+        "tff_mf.experiments.flower": ["template/**/*"],
     },
     cmdclass={"bdist_wheel": SameWheel, "build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},
 )

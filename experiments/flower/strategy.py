@@ -27,6 +27,8 @@ from .updates import UpdateSum, as_record
 
 # The key in which Flower's own `fixedclipping_mod` looks for the clip norm.
 _CLIPPING_NORM = "clipping_norm"
+# Clients that clip to a little less than ζ are not scaled again for the rounding of their own arithmetic.
+_OF_CLIENTS = 1 - 1e-4
 
 
 class MFStrategy(Strategy):
@@ -103,7 +105,7 @@ class MFStrategy(Strategy):
             {
                 self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),
                 self._settings.configrecord_key: ConfigRecord(
-                    {**config, "server-round": number, _CLIPPING_NORM: float(self._clip_norm)}
+                    {**config, "server-round": number, _CLIPPING_NORM: _OF_CLIENTS * float(self._clip_norm)}
                 ),
             }
         )
