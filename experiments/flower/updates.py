@@ -163,7 +163,7 @@ def _checked(array: Any, like: np.ndarray) -> np.ndarray:
         file = io.BytesIO(data)
         if np.lib.format.read_magic(file) != (1, 0):
             raise RefusedReplyError("damaged")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_MAX_HEADER)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         if dtype != like.dtype:
             raise RefusedReplyError("dtype")
         if shape != like.shape:
