@@ -22,7 +22,7 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, central, experiments, queries
+from tff_mf import aggregators, central, experiments, queries, streams
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ BLOCKS = [
     for number, (language, block) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.S | re.M))
     if (page.name, language) != RUN_ELSEWHERE
 ]
-LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "central": central, "aggregators": aggregators}
+LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "central": central, "streams": streams, "aggregators": aggregators}
 
 
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "python"])

@@ -21,6 +21,7 @@ _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_CACHED = 2**13
 # TensorFlow's own constants, which turn a seed into a key and a counter.
 _SCRAMBLING_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint64)
 
@@ -112,15 +113,21 @@ def _halves(wide: np.ndarray) -> np.ndarray:
 
 def _philox(key: np.ndarray, counter: np.ndarray) -> np.ndarray:
     """Returns the outputs of ten rounds; key uint64 `[2]` and counter uint64 `[4, count]`, with 32 bits each."""
+    outputs = np.array(counter, np.uint64)
+    # Parts that stay in the cache.
+    for begin in range(0, outputs.shape[1], _CACHED):
+        _ten_rounds(key, *outputs[:, begin : begin + _CACHED])
+    return outputs
+
+
+def _ten_rounds(key: np.ndarray, one: np.ndarray, two: np.ndarray, three: np.ndarray, four: np.ndarray) -> None:
+    left, right = np.empty_like(one), np.empty_like(one)
     for _ in range(10):
-        left, right = counter[0] * _MULTIPLIERS[0], counter[2] * _MULTIPLIERS[1]
-        counter = np.stack(
-            [
-                (right >> _HALF) ^ counter[1] ^ key[0],
-                right & _LOW,
-                (left >> _HALF) ^ counter[3] ^ key[1],
-                left & _LOW,
-            ]
-        )
+        np.multiply(one, _MULTIPLIERS[0], out=left)
+        np.multiply(three, _MULTIPLIERS[1], out=right)
+        for wide, other, word, out, low in ((right, two, key[0], one, two), (left, four, key[1], three, four)):
+            np.right_shift(wide, _HALF, out=out)
+            np.bitwise_xor(out, other, out=out)
+            np.bitwise_xor(out, word, out=out)
+            np.bitwise_and(wide, _LOW, out=low)
         key = (key + _INCREMENTS) & _LOW
-    return counter

@@ -1,6 +1,7 @@
 """Computes a step, one part of all rows after another, so that parts stay in the cache."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -11,6 +12,20 @@ _PRODUCT = 2**20
 
 # Writes the normals of a round from a coordinate on, which is a multiple of the part.
 Draw = Callable[[int, int, np.ndarray], None]
+
+
+class _Buffers(NamedTuple):
+    """What is computed for a part: s·z, L_t, n_t, an array for products, and the sums of the step's product."""
+
+    drawn: np.ndarray
+    past: np.ndarray
+    new: np.ndarray
+    scratch: np.ndarray
+    products: np.ndarray
+
+    def first(self, size: int) -> Self:
+        """Returns the first columns."""
+        return type(self)(*(array[..., :size] for array in self))
 
 
 class Advance:
@@ -56,22 +71,14 @@ class Advance:
     def run(self, done: int, part: int) -> None:
         """Fills `noise` and the new ones of `rows` for the round after `done` rounds."""
         dimension, sums = len(self.noise), 0 if self._step.product is None else len(self._step.product.weights)
-        drawn, past, new, scratch = (np.empty(min(part, dimension), self._number) for _ in range(4))
-        products = np.empty((sums, min(part, dimension)), self._number)
+        size = min(part, dimension)
+        drawn, past, new, scratch = (np.empty(size, self._number) for _ in range(4))
+        whole = _Buffers(drawn, past, new, scratch, np.empty((sums, size), self._number))
         for begin in range(0, dimension, part):
-            size = min(part, dimension - begin)
-            self._part(done, begin, *(array[:size] for array in (drawn, past, new, scratch)), products[:, :size])
+            self._part(done, begin, whole.first(min(part, dimension - begin)))
 
-    def _part(
-        self,
-        done: int,
-        begin: int,
-        drawn: np.ndarray,
-        past: np.ndarray,
-        new: np.ndarray,
-        scratch: np.ndarray,
-        products: np.ndarray,
-    ) -> None:
+    def _part(self, done: int, begin: int, buffers: _Buffers) -> None:
+        drawn, past, new, scratch, products = buffers
         end = begin + len(drawn)
         if not self._on_grid:
             new = self.noise[begin:end]

@@ -6,7 +6,6 @@ import numpy as np
 
 from tff_mf import normals
 
-KEY_WORDS = 2
 _KEY_BYTES = 16
 
 

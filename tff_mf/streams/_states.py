@@ -41,29 +41,46 @@ def check_state(
         InputTypeError: If it is no mapping of NumPy arrays.
         InputValueError: If it is a state of other noise, or damaged.
     """
-    if not isinstance(state, Mapping) or not all(isinstance(value, np.ndarray) for value in state.values()):
-        raise InputTypeError(f"state={type(state).__name__} must be a dict of NumPy arrays, as init returns it.")
-    _expect(state, "fingerprint", np.int64, (4,))
+    check_arrays(state)
+    expect(state, "fingerprint", np.int64, (4,))
     if state["fingerprint"].astype("<i8").tobytes() != fingerprint:
         raise InputValueError(
-            "state is of other noise than that of this stream: mechanism, stddev, grid, generator (or NumPy's normals), "
-            "insecure_seed, or what the stream is bound to differ. Continue it with the arguments that it was begun with."
+            "state is of other noise than that of this stream: mechanism, stddev, grid, generator, insecure_seed, "
+            "or what the stream is bound to, differ. Continue it with the arguments that it was begun with."
         )
-    _expect(state, "round", np.int64, ())
+    expect(state, "round", np.int64, ())
     done = int(state["round"])
     if done < 0:
         raise InputValueError(f"state is damaged: round={done} must be at least 0; {_REMEDY}.")
-    _expect(state, "keys", np.int64, (done, 2))
+    expect(state, "keys", np.int64, (done, 2))
     expected = types(done)
     for index, kind in enumerate(expected):
-        _expect(state, f"row_{index}", np.dtype(kind), (dimension,))
+        expect(state, f"row_{index}", np.dtype(kind), (dimension,))
     more = sorted(set(state) - {"fingerprint", "round", "keys", *(f"row_{index}" for index in range(len(expected)))})
     if more:
         raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {_REMEDY}.")
     return done
 
 
-def _expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, shape: tuple[int, ...]) -> None:
+def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Returns a state if it is a mapping of NumPy arrays.
+
+    Raises:
+        InputTypeError: If it is anything else.
+    """
+    if not isinstance(state, Mapping) or not all(isinstance(value, np.ndarray) for value in state.values()):
+        raise InputTypeError(
+            f"state of type {type(state).__name__} must be a dict of NumPy arrays, as init returns it."
+        )
+    return state
+
+
+def expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, shape: tuple[int, ...]) -> None:
+    """Raises unless a state has an array of this name, type and shape.
+
+    Raises:
+        InputValueError: If it has not.
+    """
     if name not in state:
         raise InputValueError(f"state is damaged: {name} is missing; {_REMEDY}.")
     found = state[name]

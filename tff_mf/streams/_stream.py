@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.registry import content_digest
-from tff_mf.streams import _keys
+from tff_mf.streams import _keys, arguments
 from tff_mf.streams._advance import Advance
 from tff_mf.streams._generators import generator_of
 from tff_mf.streams._states import NoiseState, check_state, new_state
 from tff_mf.streams._steps import Step, Steps
-
-_INT64_LIMIT = 2**63
 
 
 class NoiseStream:
@@ -69,11 +67,7 @@ class NoiseStream:
         self._mechanism, self._steps, self._grid = mechanism.cast_to_float32(), steps, grid
         self._dimension = validation.whole("dimension", dimension)
         self._stddev, self._limit = stddev, limit
-        if insecure_seed is not None:
-            insecure_seed = validation.whole("insecure_seed", insecure_seed, at_least=0)
-            if insecure_seed >= _INT64_LIMIT:
-                raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
-        self._insecure_seed = insecure_seed
+        self._insecure_seed = arguments.seed(insecure_seed)
         self._generator = generator_of(generator, on_grid=grid is not None)
         self._repeated: np.ndarray | None = None
         drawn = repr(
@@ -119,7 +113,7 @@ class NoiseStream:
             InputValueError: If they are of another shape or type.
         """
         repeating = copy.copy(self)
-        repeating._repeated = _checked_keys(keys).copy()
+        repeating._repeated = arguments.keys(keys)
         return repeating
 
     @property
@@ -170,17 +164,22 @@ class NoiseStream:
         they are belong to both states. Do not write into them.
 
         Raises:
-            InputTypeError: If the state is no mapping of NumPy arrays.
+            InputTypeError: If the state is no dict of NumPy arrays.
             InputValueError: Past the last round, for a state of other noise, or for a damaged one.
         """
-        done = self._checked(state)
+        done = self.check(state)
         if self._limit is not None and done >= self._limit:
-            defined = f"{self._mechanism.kind} mechanism"
-            # A limit below that of the mechanism is that of a run.
-            if self._limit != self._mechanism.max_rounds:
-                defined = f"run of this {defined}"
-            raise InputValueError(f"The {defined} is defined for {self._limit} rounds, and all of them have run.")
+            raise InputValueError(arguments.past_the_end(self._mechanism, self._limit))
         return self._advanced(state, done, self._key(done))
+
+    def check(self, state: Mapping[str, np.ndarray]) -> int:
+        """Returns the number of rounds that a state has drawn, if this stream continues it.
+
+        Raises:
+            InputTypeError: If the state is no dict of NumPy arrays.
+            InputValueError: For a state of other noise, or a damaged one.
+        """
+        return check_state(state, self._fingerprint, dimension=self._dimension, types=self._types)
 
     def replay(self, keys: np.ndarray) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
@@ -191,7 +190,7 @@ class NoiseStream:
         Raises:
             InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the stream.
         """
-        keys = _checked_keys(keys)
+        keys = arguments.keys(keys)
         if len(keys):
             self._mechanism.check(len(keys))
         if self._limit is not None and len(keys) > self._limit:
@@ -208,13 +207,7 @@ class NoiseStream:
             return ["float32"] * self.row_count
         return ["float64"] * sums + [self._steps.stored] * (self.row_count - sums)
 
-    def _checked(self, state: Mapping[str, np.ndarray]) -> int:
-        """Returns the number of rounds that a state has drawn."""
-        return check_state(state, self._fingerprint, dimension=self._dimension, types=self._types)
-
-    def _advanced(
-        self, state: Mapping[str, np.ndarray], done: int, key: np.ndarray
-    ) -> tuple[np.ndarray, NoiseState]:
+    def _advanced(self, state: Mapping[str, np.ndarray], done: int, key: np.ndarray) -> tuple[np.ndarray, NoiseState]:
         keys = np.vstack([state["keys"], key])
         step = self._steps.step(done)
         advance = Advance(
@@ -230,9 +223,8 @@ class NoiseStream:
         return advance.noise, new_state(self._fingerprint, advance.rows, keys=keys)
 
     def _scale(self, step: Step) -> np.floating:
-        if self._grid is not None or step.scale == 1.0:
-            return self._stddev * step.scale if self._grid is not None else self._stddev
-        return float32_at_least("stddev", float(self._stddev) * step.scale)
+        scale = float(self._stddev) * step.scale
+        return np.float64(scale) if self._grid is not None else arguments.float32_at_least("stddev", scale)
 
     def _key(self, done: int) -> np.ndarray:
         if self._repeated is not None:
@@ -242,21 +234,3 @@ class NoiseStream:
         if self._insecure_seed is None:
             return _keys.system_key()
         return _keys.insecure_key(self._insecure_seed, done)
-
-
-def float32_at_least(name: str, value: float) -> np.float32:
-    """Returns the smallest float32 that is at least `value`: noise is never rounded down."""
-    with np.errstate(over="ignore"):
-        result = np.float32(value)
-    if float(result) < value:
-        result = np.nextafter(result, np.float32(np.inf))
-    if not np.isfinite(result):
-        raise InputValueError(f"{name}={value!r} is too large for float32.")
-    return result
-
-
-def _checked_keys(keys: Any) -> np.ndarray:
-    keys = np.asarray(keys)
-    if keys.dtype != np.int64 or keys.ndim != 2 or keys.shape[1] != _keys.KEY_WORDS:
-        raise InputValueError(f"keys of type {keys.dtype} and shape {keys.shape} must be int64 [rounds, 2].")
-    return keys

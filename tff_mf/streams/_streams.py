@@ -10,7 +10,8 @@ from tff_mf.errors import InputValueError
 from tff_mf.grids import LARGEST_NORMAL, Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.streams._steps import IdentitySteps, Steps
-from tff_mf.streams._stream import NoiseStream, float32_at_least
+from tff_mf.streams._stream import NoiseStream
+from tff_mf.streams.arguments import float32_at_least
 from tff_mf.streams.banded_inverse import BandedInverseSteps
 from tff_mf.streams.banded_plus_low_rank import BandedPlusLowRankSteps
 from tff_mf.streams.blt import BLTSteps
@@ -81,7 +82,8 @@ def build_stream(
     record = registry.registered(mechanism)
     stddev = validation.nonnegative("stddev", stddev)
     shared = {"dimension": dimension, "grid": grid, "insecure_seed": insecure_seed, "generator": generator}
-    if grids.check(grid) is not None:
+    if grid is not None:
+        grids.check(grid)
         deviation = stddev * 2.0**grid.bits
         found = grids.recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
         steps = _STEPS[record.kind](found.mechanism) if record.kind in _SAME_ON_A_GRID else _rows(found, dimension)

@@ -1,7 +1,5 @@
 """Noise of any lower-triangular C: all rows of z so far, drawn again from their keys."""
 
-import numpy as np
-
 from tff_mf.errors import InputTypeError
 from tff_mf.mechanisms import Mechanism, ToeplitzMechanism
 from tff_mf.streams._steps import Step, Steps

@@ -45,7 +45,10 @@ class RowsSteps(Steps):
             return Step(scale=scale)
         place = done % self._block
         if place == 0:
-            product = Product(weights=self._entries(done, self._block, range(rows, 0, -1)), rows=range(rows))
+            # Before the first rounds, rows are zero; no sum is without terms.
+            used = min(max(done, 1), rows)
+            weights = self._entries(done, self._block, range(used, 0, -1))
+            product = Product(weights=weights, rows=range(rows - used, rows))
             after = [*_each(range(rows + 1, rows + self._block)), *range(self._block, rows), THE_NEW_ROW]
             return Step(scale=scale, past=((rows, 1.0),), after=tuple(after), product=product)
         in_run = place % self._run
