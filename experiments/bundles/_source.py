@@ -10,13 +10,12 @@ from tff_mf.errors import InputValueError
 from .. import reports
 from ..configuration import layers, toml_file
 from ..configuration.begun import with_grid, with_schema
-from ..configuration.grid import NONE
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
-from ..run_folder.names import RUN_JSON, VOCABULARY
+from ..run_folder.names import VOCABULARY
 from ..training.resume import as_begun
 
 # The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
@@ -76,9 +75,6 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
         configuration = with_schema(configuration, path)
         if "grid" not in layer.values:
             configuration = with_grid(configuration, path)
-            # In the bundle's own settings too, which are those of a file: without it, they would mean another grid.
-            if configuration.grid == NONE:
-                layer = layers.laid([layer, layers.Layer.of({"grid": NONE}, RUN_JSON)])
     for name in _NOT_EXPORTED:
         if getattr(configuration, name) is not None:
             raise InputValueError(

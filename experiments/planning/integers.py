@@ -49,7 +49,7 @@ def of_option(
     if charge is None:
         return found | {"line": f"{on_grid}, without noise"}
     line = (
-        f"{on_grid} cost a μ_c of {digits.upwards(charge.mu)} with {parameters:,} parameters"
+        f"{on_grid} cost a μ_c of {digits.upwards(charge.mu, 2)} with {parameters:,} parameters"
         f"{' (--dimension)' if dimension is None else ''}: figures above leave it out, --epsilon of train does not"
     )
     if states:
