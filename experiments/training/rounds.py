@@ -7,13 +7,13 @@ import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from ..run_folder import ledger, run_log, run_record
 from ..run_folder.names import LEDGER, METRICS, PARTICIPATION
 from . import resume, tensorboard
 from .checkpoints import Progress, Recovery
+from .client_batches import Batch
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
 
@@ -54,16 +54,15 @@ class RoundLoop:
             # Stopped after its last round: only what is written at the end is missing.
             self._released_again(progress)
             return progress
-        iterator = self.prepared.source.iterator(progress.round_number)
         started = time.perf_counter() - progress.seconds
         with run_log.open_run_log(self.out, run=saved.run) as log:
             # The run may have been stopped between a checkpoint and the ledger's entry of it.
             log.released_until(progress.round_number)
             managers = self._released_again(progress)
             for number in range(progress.round_number + 1, self._rounds + 1):
-                datasets = iterator.select()
+                batches = self.prepared.batches.of(self.prepared.present.cohort(number - 1))
                 self._begin(log, progress)
-                progress, metrics = self._computed(progress, datasets, started)
+                progress, metrics = self._computed(progress, batches, started)
                 if saved.save(progress, released=bool(metrics)):
                     log.released_until(number)
                 _release(managers, progress)
@@ -91,11 +90,11 @@ class RoundLoop:
         )
 
     def _computed(
-        self, progress: Progress, datasets: Sequence[tf.data.Dataset], started: float
+        self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float
     ) -> tuple[Progress, dict[str, float]]:
         """Returns where the run is after the next round, and the metrics of its model: none if it is not evaluated."""
         number, history = progress.round_number + 1, progress.history
-        state = self.prepared.process.next(progress.state, datasets).state
+        state = self.prepared.process.next(progress.state, batches).state
         metrics: dict[str, float] = {}
         if number % self.prepared.settings.evaluate_every == 0 or number == self._rounds:
             metrics = self.prepared.measurement.evaluate(self.prepared.process.get_model_weights(state))
