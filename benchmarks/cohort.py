@@ -60,7 +60,11 @@ class Case:
         )
         shape = (self.clients, sentences, evaluation.SEQUENCE_LENGTH + 1)
         self.words = np.random.default_rng(0).integers(1, words + 1, shape)
-        self.cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(BATCH) for one in self.words]
+        # As `train` passes them.
+        self.cohort = [
+            [(one[start : start + BATCH, :-1], one[start : start + BATCH, 1:]) for start in range(0, sentences, BATCH)]
+            for one in self.words
+        ]
         self.rate = settings.client_learning_rate
         self.task = learning_process.build_task(settings, self.vocabulary)
         self.process: tff.learning.templates.LearningProcess

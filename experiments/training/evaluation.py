@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from . import word_ids
+from .read_ahead import read_ahead
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
@@ -88,7 +88,7 @@ class Evaluator:
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
         sentences, total = 0, np.zeros(7)
-        with contextlib.closing(_read_ahead(chunks)) as ahead:
+        with contextlib.closing(read_ahead(chunks)) as ahead:
             for chunk in ahead:
                 sentences += len(chunk.lengths)
                 # Collected before they are read, so that TensorFlow need not wait for Python.
@@ -97,23 +97,6 @@ class Evaluator:
         sums, words = total[:4], total[[4, 4, 5, 6]]
         values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
         return Measured(metrics=dict(zip(METRICS, map(float, values), strict=True)), sentences=sentences)
-
-
-def _read_ahead(chunks: Iterable[Tokens]) -> Generator[Tokens, None, None]:
-    """Yields chunks, of which the next is read in a thread meanwhile.
-
-    One thread reads and closes them, as connections to SQLite need it; it has ended when this generator is closed.
-    """
-    source = iter(chunks)
-    with futures.ThreadPoolExecutor(1) as thread:
-        try:
-            coming = thread.submit(next, source, None)
-            while (chunk := coming.result()) is not None:
-                coming = thread.submit(next, source, None)
-                yield chunk
-        finally:
-            if isinstance(source, Generator):
-                thread.submit(source.close).result()
 
 
 def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
