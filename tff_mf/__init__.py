@@ -12,6 +12,10 @@ from tff_mf.accounting import dp_event as dp_event
 from tff_mf.accounting import effective_noise_multiplier as effective_noise_multiplier
 from tff_mf.accounting import epsilon as epsilon
 from tff_mf.accounting import zcdp_rho as zcdp_rho
+from tff_mf.allocation import (
+    calibrate_random_allocation_noise_multiplier as calibrate_random_allocation_noise_multiplier,
+)
+from tff_mf.allocation import random_allocation_epsilon as random_allocation_epsilon
 from tff_mf.amplification import amplified_dp_event as amplified_dp_event
 from tff_mf.amplification import amplified_epsilon as amplified_epsilon
 from tff_mf.amplification import calibrate_amplified_noise_multiplier as calibrate_amplified_noise_multiplier
@@ -49,6 +53,9 @@ from tff_mf.mechanisms import Mechanism as Mechanism
 from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
+from tff_mf.min_sep_poisson import MinSepPoissonGuarantee as MinSepPoissonGuarantee
+from tff_mf.min_sep_poisson import min_sep_poisson_epsilon as min_sep_poisson_epsilon
+from tff_mf.min_sep_poisson import min_sep_poisson_probability as min_sep_poisson_probability
 from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
 from tff_mf.optimize import former_results
 from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz

@@ -17,13 +17,13 @@ from tff_mf.balls_in_bins import (
     balls_in_bins_gram,
     calibrate_balls_in_bins,
 )
-from tff_mf.balls_in_bins._betting import best_bets, mean_is_at_most
 from tff_mf.balls_in_bins._directions import Add, Remove
 from tff_mf.balls_in_bins._majorant import Moments, _proven, moment_delta
 from tff_mf.balls_in_bins._moments import central_moments
 from tff_mf.balls_in_bins._pair import dominating_pair, gaussian_delta
-from tff_mf.balls_in_bins._search import Claim, add_direction, remove_direction, strongest
+from tff_mf.balls_in_bins._search import add_direction, remove_direction
 from tff_mf.balls_in_bins._tilts import Sampler, Tilts
+from tff_mf.betting import Claim, best_bets, mean_is_at_most, strongest
 
 BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6, 0.3])
