@@ -83,7 +83,8 @@ def main() -> None:
                     f"{name}, n = {rounds}, b = {min_sep}, p = {probability:.4g}, σ = {sigma}, "
                     f"{'remove' if remove else 'add'}: ε {bound.value:.4f} (estimate {bound.estimate:.4f}, "
                     f"{bound.bound}), δ {found['mean']:.4e} ± {found['error']:.1e} of {DELTA:g} ({above:+.1f} errors), "
-                    f"{case['samples']:,} samples, {found['seconds']:.0f} s",
+                    f"{case['samples']:,} samples, {found['seconds']:.0f} s"
+                    + (f", losses {found['apart']:.0e} from jax_privacy's" if found["apart"] is not None else ""),
                     flush=True,
                 )
         peer.stdin.close()

@@ -118,7 +118,11 @@ def min_sep_poisson_epsilon(
     if 0 < most < math.inf and float(np.max(np.sum(columns**2, axis=1))) < _LARGEST_VARIANCE * sigma**2:
         signals, generator = Signals(chain, columns / sigma), np.random.default_rng(seed)
         remove = _bounded(_removal(signals, most, delta, generator), plain, delta, samples, generator)
-        bounds = [remove, _bounded(_addition(signals, most, delta, generator), plain, delta, samples, generator)]
+        # Z is at least the probability of no round at all.
+        if -chain.log_never < most:
+            plain = dataclasses.replace(plain, value=-chain.log_never * (1 + 1e-9), bound="no round")
+        added = _addition(signals, plain.value, delta, generator)
+        bounds = [remove, _bounded(added, plain, delta, samples, generator)]
     worst = max(bounds, key=lambda each: each.value)
     return MinSepPoissonGuarantee(
         epsilon=worst.value,
@@ -171,7 +175,7 @@ def _bounded(
     ]
     count = strongest(found.direction, claims, samples=samples, failure=FAILURE / 2 * delta, generator=generator)
     if not count:
-        return dataclasses.replace(plain, estimate=found.epsilon, samples=samples)
+        return dataclasses.replace(plain, estimate=min(found.epsilon, plain.value), samples=samples)
     return DirectionBound(value=claims[count - 1].epsilon, estimate=found.epsilon, bound="Monte Carlo", samples=samples)
 
 

@@ -63,6 +63,15 @@ class Chain:
         most = rest.max(axis=0)
         return most + np.log(np.tensordot(self.start, np.exp(rest - most), axes=1))
 
+    @property
+    def log_never(self) -> float:
+        """The logarithm of the probability that the client takes part in no round."""
+        if self.probability == 1:
+            waits = self.start[self.rounds :]
+            return math.log(waits.sum()) if len(waits) else -math.inf
+        left = np.maximum(self.rounds - np.arange(self.min_sep), 0)
+        return math.log(float(self.start @ np.exp(left * math.log1p(-self.probability))) + 1e-300)
+
     def draws(self, logs: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
         """Returns histories with probabilities proportional to π(x) Π_{t in x} w_t, bool `[count, rounds]`.
 

@@ -212,10 +212,13 @@ class Add:
     def most(self, epsilon: float) -> float:
         """Returns a bound of all values: the supremum over ℓ < −ε of (1 − e^(ε + ℓ)) / D(ℓ), D the least density.
 
-        Both fall in ℓ. To the left of all intervals the numerator is at most 1.
+        Both fall in ℓ, and ℓ is at least the logarithm of the probability of no round at all.
         """
         epsilon -= LOSS_SLACK
+        least = self.signals.chain.log_never - LOSS_SLACK
         half = self.signals.chain.share * float(self.signals.squares.sum()) / 2
         ends = -epsilon - np.concatenate([np.linspace(60, 8, _STEPS // 4)[:-1], np.linspace(8, 0, _STEPS)])
-        heights = np.append(1.0, -np.expm1(epsilon + ends[:-1]))
+        ends = np.append(ends[ends > least], max(-epsilon, least))
+        lefts = np.maximum(np.append(-math.inf, ends[:-1]), least)
+        heights = np.maximum(-np.expm1(epsilon + lefts), 0.0)
         return float(np.max(heights * np.exp(-self._log_density(ends + half)))) * (1 + 4 * DELTA_SLACK)

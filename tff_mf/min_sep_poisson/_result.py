@@ -20,7 +20,8 @@ class MinSepPoissonGuarantee:
         estimate: An estimate of ε, without a certificate.
         remove: Bound for the run with the client against the run without it.
         add: Bound for the run without the client against the run with it.
-        bound: Name of the bound in the direction that decides: "unamplified" or "Monte Carlo".
+        bound: Name of the bound in the direction that decides: "unamplified", "no round" (deterministic, for adding)
+            or "Monte Carlo".
         failure: Probability, at most δ/1000, that the certificate is wrong; 0 if no sampling was needed.
         certified: False if a seed was given: its samples may have been chosen.
         seconds: Time that it took.
