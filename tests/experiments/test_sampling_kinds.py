@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -11,6 +12,7 @@ import pytest
 import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
+from tff_mf.experiments.reports import _sections
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 
 
@@ -188,6 +190,15 @@ def test_another_run_cannot_have_the_same_groups(tmp_path):
     assert abs(same - 1000) < 6 * math.sqrt(6000 * 5 / 36)
     with pytest.raises(InputTypeError, match="run=''"):
         sampling.SecretGroups.drawn(6, run="")
+
+
+@pytest.mark.parametrize("kind", sorted({*SAMPLING_KINDS}))
+def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
+    record = types.SimpleNamespace(settings={"sampling": {"kind": kind}})
+    texts = _sections._sampling(record)
+    assert len(texts) == (kind in ("balls_in_bins", "min_sep_poisson", "random_allocation"))
+    assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
+    assert _sections._sampling(types.SimpleNamespace(settings={})) == []
 
 
 def test_who_takes_part_says_nothing_about_the_group():
