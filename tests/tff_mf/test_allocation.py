@@ -69,6 +69,7 @@ def test_means_and_masses_are_kept():
         assert np.all(np.diff(each.points) > 0)
 
 
+@pytest.mark.long  # Those above cover ε, which the search of σ calls.
 def test_calibration_reaches_the_target():
     setting = {"participations": 1, "delta": 1e-4}
     sigma = calibrate_random_allocation_noise_multiplier(IDENTITY, 4, epsilon=1.0, **setting)

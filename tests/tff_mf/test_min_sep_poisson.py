@@ -135,6 +135,7 @@ def test_false_claims_fail():
     assert wrong <= 6
 
 
+@pytest.mark.long  # The one above compares certificates with quadrature.
 def test_with_probability_1_it_is_balls_in_bins():
     setting = {"noise_multiplier": 1.5, "delta": 1e-4, "samples": 20_000}
     found = min_sep_poisson_epsilon(BANDED, 12, min_sep=3, probability=1.0, **setting)
