@@ -12,10 +12,6 @@ from tff_mf.accounting import dp_event as dp_event
 from tff_mf.accounting import effective_noise_multiplier as effective_noise_multiplier
 from tff_mf.accounting import epsilon as epsilon
 from tff_mf.accounting import zcdp_rho as zcdp_rho
-from tff_mf.allocation import (
-    calibrate_random_allocation_noise_multiplier as calibrate_random_allocation_noise_multiplier,
-)
-from tff_mf.allocation import random_allocation_epsilon as random_allocation_epsilon
 from tff_mf.amplification import amplified_dp_event as amplified_dp_event
 from tff_mf.amplification import amplified_epsilon as amplified_epsilon
 from tff_mf.amplification import calibrate_amplified_noise_multiplier as calibrate_amplified_noise_multiplier
@@ -71,6 +67,10 @@ from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
 from tff_mf.patterns import pattern_sensitivity as pattern_sensitivity
+from tff_mf.random_allocation import (
+    calibrate_random_allocation_noise_multiplier as calibrate_random_allocation_noise_multiplier,
+)
+from tff_mf.random_allocation import random_allocation_epsilon as random_allocation_epsilon
 from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
 from tff_mf.shuffling import shuffled_epsilon as shuffled_epsilon

@@ -4,14 +4,11 @@ import functools
 import math
 
 from tff_mf import gaussian, validation
-from tff_mf.allocation._atoms import Atoms
+from tff_mf.allocation import one_of_many
 from tff_mf.amplification import bands_and_norm
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
-
-# Outside, exp overflows, or the slack for rounding errors exceeds ε.
-_LEAST_MU, _MOST_MU = 1e-5, 12.0
 
 
 def random_allocation_epsilon(
@@ -101,30 +98,6 @@ def calibrate_random_allocation_noise_multiplier(
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
     return high
-
-
-@functools.lru_cache(maxsize=64)
-def one_of_many(count: int, mu: float, delta: float) -> Atoms | None:
-    """Returns the likelihood ratio of Gaussian releases of which one, chosen at random, has a client in it.
-
-    Formal guarantee: above the mean of `count` independent exp(μg − μ²/2) in convex order.
-
-    Args:
-        count: Number of releases.
-        mu: μ of each.
-        delta: A δ of the size that is of interest; it determines where points are, not whether the result is right.
-
-    Returns:
-        Its distribution, or `None` if μ is too small or too large to compute with.
-
-    Example:
-        >>> atoms = one_of_many(10, 1.0, 1e-6)
-        >>> round(atoms.epsilon(1e-6, most=4.5, remove=True), 2)
-        2.65
-    """
-    if not _LEAST_MU <= mu <= _MOST_MU:
-        return None
-    return Atoms.lognormal(mu, delta).mean_of(count, delta)
 
 
 @functools.lru_cache(maxsize=256)
