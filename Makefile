@@ -5,8 +5,13 @@ STARTED := .venv/.started
 READY := .venv/.ready
 CORE := .venv-core
 CORE_READY := $(CORE)/.ready
+DOCS := .venv-docs
+DOCS_READY := $(DOCS)/.ready
+FLOWER := .venv-flower
+FLOWER_READY := $(FLOWER)/.ready
 RESULTS := build/results
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py docs/pictures.py \
+  docs/notebooks.py docs/site
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Containers often switch bytecode off, and then every process compiles all of TensorFlow's Python: six seconds each.
@@ -21,15 +26,16 @@ DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv demo test test-core test-main test-interpreters lint faults faults-short fuzz check check-long format clean
+.PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
-	@echo "make test        run the tests that CI runs; test-core: those of an environment without TensorFlow alone"
+	@echo "make test        run the tests that CI runs; test-core, test-flower: those of other environments"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
 	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
+	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
 	@echo "make format      format and mend what ruff can mend"
 	@echo "make clean       delete the environments and what was built"
 
@@ -57,24 +63,47 @@ $(CORE_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	$(CORE)/bin/python $(PIP) "./build/core[test]"
 	@touch $@
 
+$(DOCS_READY): requirements-docs.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' 2>/dev/null || \
+	  { echo "make docs needs Python 3.11 or newer, and '$(PYTHON)' is not: run 'make PYTHON=/path/to/python3.11 docs'." >&2; exit 2; }
+	"$(PYTHON)" -m venv --clear $(DOCS)
+	$(DOCS)/bin/python $(PIP) --no-deps -r requirements-docs.txt
+	@touch $@
+
+# Strict: a broken link, a public name without a docstring and a page outside of the navigation are errors.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	$(DOCS)/bin/python docs/site/check.py build/site
+
+# Flower needs a protobuf that TensorFlow does not accept.
+$(FLOWER_READY): requirements-flower.txt setup.py pyproject.toml | $(STARTED)
+	"$(PYTHON)" -m venv --clear $(FLOWER)
+	$(FLOWER)/bin/python $(PIP) --no-deps -r requirements-flower.txt
+	$(FLOWER)/bin/python $(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-TESTED := test test-core test-main faults faults-short fuzz check check-long
+TESTED := test test-core test-flower test-main faults faults-short fuzz check check-long
 $(TESTED): export OPENBLAS_NUM_THREADS = 1
 $(TESTED): export OMP_NUM_THREADS = 1
 # What tests download or make stays in the checkout.
 $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
-test: test-core test-main
+test: test-core test-flower test-main
 
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
 
-# Behind the other tests, where both run: they fill the cores while those wait, and until the last of those has ended.
+# Behind the other tests, where both run: they fill the cores while those wait, and take nothing from them, which last
+# longest.
 test-core: $(CORE_READY)
-	cd tests && nice ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
+	cd tests && nice -n 19 ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
+
+test-flower: $(FLOWER_READY)
+	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)
@@ -102,7 +131,7 @@ lint: $(READY)
 # All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
 # longest is first.
 check:
-	$(MAKE) -j3 --output-sync test-main test-core lint faults-short
+	$(MAKE) -j3 --output-sync test-main test-core test-flower lint faults-short
 
 check-long:
 	$(MAKE) LONG=--long lint test test-interpreters
@@ -114,4 +143,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(CORE) build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) $(DOCS) $(FLOWER) build .pytest_cache .ruff_cache .hypothesis

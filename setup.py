@@ -103,7 +103,7 @@ def description() -> str:
     """Returns the README without the links that lead nowhere outside of the sources."""
     text = (HERE / "README.md").read_text(encoding="utf-8")
     heading, rest = text.split("\n\n", 1)
-    linked = re.sub(r"\[([^]]+)\]\((?!https?://|#)([^)]+)\)", _named, rest)
+    linked = re.sub(r"!?\[([^]]+)\]\((?!https?://|#)([^)]+)\)", _named, rest)
     return f"{heading}\n\n{IN_SOURCES}{linked}"
 
 
@@ -126,6 +126,7 @@ setuptools.setup(
         "tff_mf.experiments.central_training": ["presets/*.toml"],
         "tff_mf.experiments.comparison.specs": ["*.toml"],
         "tff_mf.experiments.configuration.presets": ["*.toml"],
+        "tff_mf.experiments.flower": ["template/**/*"],
     },
     cmdclass={"bdist_wheel": SameWheel, "build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},
 )

@@ -6,7 +6,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import sampling
 from tff_mf.experiments.configuration.settings import ModelConfig
-from tff_mf.experiments.datasets import named_data, sqlite
+from tff_mf.experiments.datasets import named_data, sentences, sqlite
 from tff_mf.experiments.training import task
 
 PARAMETERS = 4_050_748
@@ -38,8 +38,7 @@ class Lstm:
             client_epochs=1,
             seed=0,
         )
-        source = sampling.MinSepDataSource(splits.train, cohorts, preprocess_fn=self.task.preprocess_train)
-        self.cohort = source.datasets(0)
+        self.cohort = self.task.build_batches(sentences.ClientSentences(data, "train")).of(cohorts.cohort(0))
 
     def process(
         self, aggregator: tff.aggregators.UnweightedAggregationFactory | None

@@ -15,8 +15,10 @@ import functools
 import json
 import pathlib
 import time
+import types
 from collections.abc import Mapping
 
+import _digits_bins as bins
 import _digits_results as results
 import numpy as np
 
@@ -27,6 +29,8 @@ from tff_mf.experiments.central_training.settings import CentralConfiguration
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
 MECHANISMS = ("identity", "tree-online", "tree-full", "blt", "banded", "banded, sampled")
+# Made for groups that are drawn at random, by balls in bins.
+IN_BINS = {"blt, in bins": "blt", "banded Toeplitz, in bins": "banded"}
 # Batch size and epochs, of 200 rounds each.
 CANDIDATES = ((128, 20), (256, 40))
 # Where only errors are compared, and at which ε.
@@ -63,7 +67,7 @@ class Setting:
             return CentralConfiguration(**common, mechanism="identity", sampling="poisson")
         if self.mechanism == "banded, sampled":
             return CentralConfiguration(**common, mechanism="banded", sampling="cyclic_poisson", bands=self._bands)
-        return CentralConfiguration(**common, mechanism=self.mechanism)
+        return CentralConfiguration(**common, mechanism=IN_BINS.get(self.mechanism, self.mechanism))
 
     @property
     def _bands(self) -> int:
@@ -79,9 +83,18 @@ class Setting:
         )[0].bands
 
     @functools.cached_property
-    def prepared(self) -> preparation.PreparedTraining:
+    def prepared(self) -> preparation.PreparedTraining | types.SimpleNamespace:
         """The mechanism, the order and σ."""
         self.configuration.check()
+        if self.mechanism in IN_BINS:
+            return bins.prepared(
+                IN_BINS[self.mechanism],
+                examples=self.configuration.examples,
+                batch_size=self.batch_size,
+                rounds=self.configuration.rounds,
+                epsilon=self.epsilon,
+                delta=DELTA,
+            )
         return preparation.prepare(self.configuration, self.configuration.build_mechanism())
 
     @property
@@ -144,6 +157,8 @@ class Trainer:
         self._rate.assign(rate * (1 - momentum))
         self._momentum.assign(momentum)
         order = self._setting.prepared.order
+        if isinstance(order, bins.BallsInBins):
+            order = order.redrawn()
         state = self._noise.init()
         for row in tf.constant(order.batches(0, order.rounds)):
             state = self._step(row, state)
@@ -226,9 +241,10 @@ def _data() -> data_sets.ImageData:
 def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
     """Returns the results of a mechanism at an ε, with the settings that were chosen for it."""
     setting, momentum, rate = study.chosen(mechanism, epsilon)
+    sampled = mechanism in IN_BINS
     return {
         **dataclasses.asdict(setting),
-        "bands": setting.configuration.bands,
+        "bands": getattr(setting.prepared.mechanism, "bands", None) if sampled else setting.configuration.bands,
         "momentum": momentum,
         "learning_rate": rate * (1 - momentum),
         "noise_multiplier": setting.prepared.noise_multiplier,
@@ -271,7 +287,7 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
     study = Study(arguments.work, 0 if arguments.tables else arguments.seconds)
-    found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in MECHANISMS]
+    found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in (*MECHANISMS, *IN_BINS)]
     runs = list(study.runs.values())
     results.write(found, crossings(), runs, sum(run["cpu_seconds"] for run in runs))
 

@@ -21,6 +21,7 @@ import psutil
 import tensorflow as tf
 import tensorflow_federated as tff
 from _common import header, row, worker
+from _plain_round import PlainRound
 
 import tff_mf
 from tff_mf import aggregators
@@ -60,7 +61,11 @@ class Case:
         )
         shape = (self.clients, sentences, evaluation.SEQUENCE_LENGTH + 1)
         self.words = np.random.default_rng(0).integers(1, words + 1, shape)
-        self.cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(BATCH) for one in self.words]
+        # As `train` passes them.
+        self.cohort = [
+            [(one[start : start + BATCH, :-1], one[start : start + BATCH, 1:]) for start in range(0, sentences, BATCH)]
+            for one in self.words
+        ]
         self.rate = settings.client_learning_rate
         self.task = learning_process.build_task(settings, self.vocabulary)
         self.process: tff.learning.templates.LearningProcess
@@ -73,52 +78,10 @@ class Case:
 def plain(case: Case) -> Callable[[], object]:
     """Returns a round of the same arithmetic in a plain `tf.function`."""
     model = models.build_keras_model(case.config, extended_vocab_size=case.config.vocab_size + 4, seed=0)
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
-    variables = model.trainable_variables
-    start = [tf.Variable(variable) for variable in variables]
-    total = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
-
-    def step(words: tf.Tensor, following: tf.Tensor) -> None:
-        with tf.GradientTape() as tape:
-            value = loss(following, model(words, training=True))
-        for variable, gradient in zip(variables, tape.gradient(value, variables), strict=True):
-            if isinstance(gradient, tf.IndexedSlices):
-                variable.scatter_sub(tf.IndexedSlices(case.rate * gradient.values, gradient.indices))
-            else:
-                variable.assign_sub(case.rate * gradient)
-
-    @tf.function(autograph=False)
-    def client(words: tf.Tensor, following: tf.Tensor) -> None:
-        for variable, given in zip(variables, start, strict=True):
-            variable.assign(given)
-
-        def batch(number: tf.Tensor) -> tf.Tensor:
-            part = slice(number * BATCH, (number + 1) * BATCH)
-            step(words[part], following[part])
-            return number + 1
-
-        tf.while_loop(lambda number: number < tf.shape(words)[0] // BATCH, batch, [0], parallel_iterations=1)
-        changes = [variable - given for variable, given in zip(variables, start, strict=True)]
-        scale = tf.minimum(1.0, 1.0 / tf.linalg.global_norm(changes))
-        for variable, change in zip(total, changes, strict=True):
-            variable.assign_add(scale * change)
-
-    @tf.function(autograph=False)
-    def server() -> None:
-        for variable, added in zip(start, total, strict=True):
-            noise = 0.1 * tf.random.stateless_normal(tf.shape(added), [1, 2])
-            variable.assign_add((added + noise) / case.clients)
-            added.assign(tf.zeros_like(added))
-
-    data = [(tf.constant(one[:, :-1]), tf.constant(one[:, 1:])) for one in case.words]
-
-    def one_round() -> object:
-        for words, following in data:
-            client(words, following)
-        server()
-        return start[0].numpy()
-
-    return one_round
+    one_round, _ = PlainRound(model=model, batch=BATCH, client_rate=case.rate).build(
+        [(one[:, :-1], one[:, 1:]) for one in case.words]
+    )
+    return lambda: one_round(case.clients)
 
 
 def cpu_seconds() -> float:

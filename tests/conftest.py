@@ -27,6 +27,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests write into the checkout, never into a user's cache.
 os.environ["TFF_MF_CACHE"] = str(pathlib.Path(__file__).parents[1] / ".cache" / "tff-mf")
 
+# Tests kill processes, never the machine: what one has written, all read, whether it is on the disk or not. That files
+# are synchronized is tested by the calls, and commands that tests run as a shell does wait for the disk.
+os.fsync = lambda descriptor: None
+
 # Among all objects of TensorFlow, looking for garbage as often as Python does by default takes a twentieth of the time.
 gc.set_threshold(20_000, 20, 20)
 
@@ -36,24 +40,29 @@ hypothesis.settings.load_profile("tff-mf")
 # By their time, longest first: two processes that take turns at files end together if the last files are short.
 LONGEST_FIRST = (
     "test_command_lines.py",
-    "test_process_check.py",
     "test_training.py",
-    "test_export.py",
+    "test_process_check.py",
     "test_docs.py",
-    "test_factory.py",
-    "test_recovery.py",
     "test_noise.py",
+    "test_export.py",
+    "test_factory.py",
     "test_coordination.py",
     "test_first_run_screens.py",
+    "test_tfp_contract.py",
+    "test_recovery.py",
     "test_stored_files.py",
     "test_matrix.py",
     "test_query_states.py",
     "test_comparison.py",
     "test_tampered_bundles.py",
     "test_checkpoints.py",
-    "test_tfp_contract.py",
     "test_no_false_alarm.py",
+    "test_grid_noise.py",
+    "test_grid_bundles.py",
     "test_cohorts_of_runs.py",
+    "test_grid_runs.py",
+    "test_cohorts.py",
+    "test_central_runs.py",
     "test_resident.py",
     "test_queries.py",
     "test_central_training.py",

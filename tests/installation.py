@@ -1,9 +1,9 @@
-"""Installs as README says, line by line, with each Python on this machine, and tests the `tff_mf` layer there.
+"""Installs as docs/install.md says, line by line, with each Python on this machine, and tests the `tff_mf` layer there.
 
     python tests/installation.py [--quick] [--with-tff] [--results FOLDER]
 
 Every Python from 3.11 on runs all tests of that layer; `--quick` runs a few tests on the newest, unless it is 3.11.
-`--with-tff` makes Python 3.11 run README's lines for TFF instead of the tests. Missing versions are skipped and named.
+`--with-tff` makes Python 3.11 run the page's lines for TFF instead of the tests. Missing versions are named.
 """
 
 import argparse
@@ -43,8 +43,8 @@ def interpreters() -> dict[str, str]:
 
 
 def lines(*, with_tff: bool) -> list[str]:
-    """Returns the commands of README's section on installing; those for TFF only on request."""
-    section = (HERE / "README.md").read_text(encoding="utf-8").split("## Install\n")[1].split("\n## ")[0]
+    """Returns the commands of docs/install.md; those for TFF only on request."""
+    section = (HERE / "docs" / "install.md").read_text(encoding="utf-8").split("The tests of a checkout")[0]
     (block,) = re.findall(r"^```bash\n(.*?)^```", section, re.S | re.M)
     return [line for line in block.splitlines() if with_tff or "# Python 3.11:" not in line]
 

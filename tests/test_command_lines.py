@@ -28,7 +28,16 @@ import psutil
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 # A page may use what the pages before it make.
-PAGES = ("README", "docs/report", "docs/resident", "docs/deployment", "docs/own-pipeline", "docs/experiments")
+PAGES = (
+    "README",
+    "docs/install",
+    "docs/commands",
+    "docs/report",
+    "docs/resident",
+    "docs/deployment",
+    "docs/own-pipeline",
+    "docs/experiments",
+)
 LINE_SECONDS = 240
 STARTS_IN_SECONDS = 60
 

@@ -22,7 +22,7 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, central, experiments, queries
+from tff_mf import aggregators, central, experiments, queries, streams
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ BLOCKS = [
     for number, (language, block) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.S | re.M))
     if (page.name, language) != RUN_ELSEWHERE
 ]
-LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "central": central, "aggregators": aggregators}
+LIBRARIES = {"tff_mf": tff_mf, "queries": queries, "central": central, "streams": streams, "aggregators": aggregators}
 
 
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "python"])
@@ -174,7 +174,8 @@ SWAPPED = (
 )
 
 
-@pytest.mark.parametrize("names", [("BLT", "tree, full"), pytest.param(SWAPPED, marks=pytest.mark.long)], ids=len)
+# Long: tests/aggregators/test_factory.py runs each mechanism in TFF.
+@pytest.mark.parametrize("names", [("BLT",), pytest.param(SWAPPED, marks=pytest.mark.long)], ids=len)
 def test_the_script_that_swaps_each_mechanism_runs(names, capfd):
     script = (HERE / "docs" / "swap.py").read_text()
     loop = "in mechanisms.items():"
@@ -184,7 +185,8 @@ def test_the_script_that_swaps_each_mechanism_runs(names, capfd):
     assert [line.split("sigma")[0].strip() for line in capfd.readouterr().out.splitlines()] == list(names)
 
 
-@pytest.mark.parametrize("context", ["resident", "session", "default"])
+# The kinds of contexts differ in nothing that the guard sees, and the script that swaps mechanisms runs in a session.
+@pytest.mark.parametrize("context", ["resident", pytest.param("session", marks=pytest.mark.long), "default"])
 def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
     """In TFF's own context it is stopped, and resumes in a new process."""
     script = HERE / "docs" / "pipeline.py"
@@ -198,6 +200,7 @@ def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context,
     with pytest.raises(SystemExit, match="stopped after round 3"):
         runpy.run_path(str(script), run_name="__main__")
     before = capfd.readouterr().out
+    # No fork: TFF's own context does not survive one.
     with (tmp_path / "out").open("w") as out, (tmp_path / "errors").open("w") as errors:
         subprocess.run([sys.executable, *arguments], check=True, stdout=out, stderr=errors)
     check_pipeline(tmp_path / "run", before + (tmp_path / "out").read_text())

@@ -49,12 +49,12 @@ def commands(target):
 
 def test_the_long_check_runs_all_parts_without_sampling():
     short, long = commands("check"), commands("check-long")
-    for part in ("ruff format --check", "ruff check", "pyrefly check", "tests.xml", "core.xml"):
+    for part in ("ruff format --check", "ruff check", "pyrefly check", "tests.xml", "core.xml", "flower.xml"):
         assert part in short
         assert part in long
     assert "--long" not in short
-    assert short.count("/pytest ") == 2
-    assert long.count("--long --junitxml") == 2
+    assert short.count("/pytest ") == 3
+    assert long.count("--long --junitxml") == 3
     assert "tests/faults --short" in short
     assert "tests/faults --out" in long
     assert "tests/fuzz" in long

@@ -49,6 +49,9 @@ from tff_mf.mechanisms import Mechanism as Mechanism
 from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
+from tff_mf.min_sep_poisson import MinSepPoissonGuarantee as MinSepPoissonGuarantee
+from tff_mf.min_sep_poisson import min_sep_poisson_epsilon as min_sep_poisson_epsilon
+from tff_mf.min_sep_poisson import min_sep_poisson_probability as min_sep_poisson_probability
 from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
 from tff_mf.optimize import former_results
 from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
@@ -64,6 +67,10 @@ from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
 from tff_mf.patterns import pattern_sensitivity as pattern_sensitivity
+from tff_mf.random_allocation import (
+    calibrate_random_allocation_noise_multiplier as calibrate_random_allocation_noise_multiplier,
+)
+from tff_mf.random_allocation import random_allocation_epsilon as random_allocation_epsilon
 from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
 from tff_mf.shuffling import shuffled_epsilon as shuffled_epsilon

@@ -8,14 +8,17 @@ applies to the run: Choquette-Choo et al. (2023), theorem 4.
 This does not apply to cross-device training, where a server cannot draw clients at random: see `tff_mf.guarantee`.
 """
 
+import dataclasses
 import functools
 import math
 import typing
+from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import _matrices, gaussian, registry, validation
+from tff_mf import _matrices, gaussian, grids, registry, validation
 from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
@@ -31,6 +34,9 @@ _GRID = 2000
 _FINEST = 1e-5
 _COARSEST = 1e-2
 
+# Of the search for a noise multiplier on a grid: first by the charge at the last one, then in small steps.
+_APPROACHES, _STEPS = 6, 60
+
 
 def amplified_dp_event(
     mechanism: Mechanism, rounds: int, *, population: int, clients_per_round: float, noise_multiplier: float
@@ -45,6 +51,8 @@ def amplified_dp_event(
         fixed beforehand and hold ⌊population / b̂⌋ clients each. Cohorts of a fixed size are not covered.
         Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, in each of ⌈n/b̂⌉ queries.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort.
+        Arithmetic: noise is taken to be Gaussian with real values. What a grid costs is no event of dp-accounting:
+        `amplified_epsilon` includes it.
 
     Args:
         mechanism: A mechanism whose C has b̂ bands; b̂ is counted from its entries.
@@ -85,13 +93,18 @@ def amplified_epsilon(
     clients_per_round: float,
     noise_multiplier: float,
     delta: float,
+    grid: Grid | None = None,
+    dimension: int | None = None,
 ) -> float:
     """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP, by privacy loss distributions.
 
     The privacy loss is rounded up to a grid of ε/2000, so that the result exceeds the smallest ε by about 0.1 %. It is
     never above the ε of the run without amplification.
 
-    Formal guarantee: that of `amplified_dp_event`.
+    Formal guarantee: that of `amplified_dp_event`. With `grid`, the release is the integers that are computed, and what
+    they cost is included: the norm of a column of C changes by what the rounding of its entries changes, the ideal
+    release is amplified, and the computed one is close to it for every draw of the cohorts, by the chain of
+    `grids.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
 
     Args:
         mechanism: A mechanism whose C has b̂ bands.
@@ -100,14 +113,20 @@ def amplified_epsilon(
         clients_per_round: Expected size B of a cohort.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
         delta: δ, at least 1e-12 and below 1.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
 
-    Source: Choquette-Choo et al. (2023), corollary E.1; Doroshenko et al. (2022) for privacy loss distributions.
+    Source: Choquette-Choo et al. (2023), corollary E.1; Doroshenko et al. (2022) for privacy loss distributions;
+    docs/floating-point.md for the grid.
 
     Example:
         >>> from tff_mf import Identity
         >>> setting = {"population": 1000, "clients_per_round": 10, "noise_multiplier": 1.0}
         >>> round(amplified_epsilon(Identity(), 100, **setting, delta=1e-6), 2)
         0.95
+        >>> on_grid = {"grid": Grid(bits=16, max_clients=1000), "dimension": 4_050_748}
+        >>> round(amplified_epsilon(Identity(), 100, **setting, delta=1e-6, **on_grid), 4)
+        0.9557
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -116,11 +135,22 @@ def amplified_epsilon(
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     delta = validation.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta)
+    charge_of = _charge_of(mechanism, rounds, grid, dimension, clients_per_round)
+    if charge_of is None or sigma == 0:
+        return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta)
+    return _on_grid(queries, probability, norm, sigma, delta, charge_of(sigma))
 
 
 def calibrate_amplified_noise_multiplier(
-    mechanism: Mechanism, rounds: int, *, population: int, clients_per_round: float, epsilon: float, delta: float
+    mechanism: Mechanism,
+    rounds: int,
+    *,
+    population: int,
+    clients_per_round: float,
+    epsilon: float,
+    delta: float,
+    grid: Grid | None = None,
+    dimension: int | None = None,
 ) -> float:
     """Returns the smallest σ, to 0.1 %, for which a run with cyclic Poisson sampling is (ε, δ)-DP.
 
@@ -133,6 +163,8 @@ def calibrate_amplified_noise_multiplier(
         clients_per_round: Expected size B of a cohort.
         epsilon: ε, greater than 0.
         delta: δ, at least 1e-12 and below 1.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
 
     Source: Choquette-Choo et al. (2023), corollary E.1.
 
@@ -144,11 +176,66 @@ def calibrate_amplified_noise_multiplier(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C has more bands than there are clients.
+        InputValueError: If an argument is out of range, C has more bands than there are clients, or the grid alone
+            costs more than `epsilon`.
     """
     target, delta = validation.positive("epsilon", epsilon), validation.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    return _calibrate(queries, probability, norm, target, delta)
+    charge_of = _charge_of(mechanism, rounds, grid, dimension, clients_per_round)
+    sigma = _calibrate(queries, probability, norm, target, delta)
+    if charge_of is None:
+        return sigma
+    settled = False
+    for step in range(_STEPS):
+        charge = charge_of(sigma)
+        level = grids.ideal_level(target, delta, charge)
+        if level is None:
+            break
+        if step < _APPROACHES and not settled:
+            before, at_charge = sigma, _calibrate(queries, probability, norm + charge.sensitivity, *level)
+            sigma = max(sigma, at_charge)
+            settled = sigma <= before * (1 + 1e-2)
+        elif _on_grid(queries, probability, norm, sigma, delta, charge) <= target:
+            return sigma
+        else:
+            sigma *= 1 + 1e-4
+    raise InputValueError(
+        f"epsilon={epsilon!r} at delta={delta!r} was not reached on grid={grid!r} with dimension={dimension!r}, which "
+        "costs too much of it, or has too little room for cohorts: take fewer bits or a larger max_clients."
+    )
+
+
+def _charge_of(
+    mechanism: Mechanism, rounds: int, grid: Grid | None, dimension: int | None, clients_per_round: float
+) -> Callable[[float], grids.GridCharge] | None:
+    """Returns what the integers cost as a function of σ, with cohorts that a sum has no room for; None without a grid.
+
+    Its `sensitivity` is that of one participation: a client has one in each query.
+    """
+    if (grids.check(grid) is None) != (dimension is None):
+        raise InputValueError(
+            f"grid={grid!r} and dimension={dimension!r} must be given together: the charge of a grid depends on both."
+        )
+    if grid is None or dimension is None:
+        return None
+    excess = grids.overflow(rounds, max_clients=grid.max_clients, clients_per_round=clients_per_round)
+
+    def charge_of(sigma: float) -> grids.GridCharge:
+        found = grids.charge(mechanism, rounds, 1, noise_multiplier=sigma, grid=grid, dimension=dimension)
+        return dataclasses.replace(found, tail=min(1.0, (found.tail + excess) * (1 + 2.0**-40)))
+
+    return charge_of
+
+
+def _on_grid(
+    queries: int, probability: float, norm: float, sigma: float, delta: float, charge: grids.GridCharge
+) -> float:
+    """Returns ε of the computed release: that of the amplified chain, or that of a run whose cohorts are known."""
+    mu = Guarantee.of_gaussian(norm + charge.sensitivity, sigma).mu
+    known = Guarantee(mu=(mu * math.sqrt(queries) + 2 * charge.mu) * (1 + 2.0**-48), tail=charge.tail).epsilon(delta)
+    if probability == 1:
+        return known
+    return min(known, grids.epsilon_of_chain(delta, charge, lambda part: _epsilon(queries, probability, mu, part)))
 
 
 def _calibrate(queries: int, probability: float, norm: float, target: float, delta: float) -> float:

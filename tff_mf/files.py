@@ -57,6 +57,23 @@ def atomic_file(path: str | os.PathLike[str], *, mode: int | None = None, overwr
             temporary.unlink()
 
 
+def remove_unfinished(folder: str | os.PathLike[str]) -> None:
+    """Deletes what processes that were killed left of files they were writing with `atomic_file` in a folder.
+
+    Call it only where no other process writes.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, f".0{_SUFFIX}").write_bytes(b"")
+        ...     remove_unfinished(folder)
+        ...     os.listdir(folder)
+        []
+    """
+    for path in pathlib.Path(folder).glob(f".*{_SUFFIX}"):
+        path.unlink(missing_ok=True)
+
+
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Returns when the names of the files in a folder would survive a power cut.
 

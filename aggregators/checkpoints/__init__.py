@@ -1,4 +1,4 @@
 """Checkpoints of TFF programs whose state contains the keys of noise, and releases that wait for them.
 
-Public modules: `manager`, `write_ahead` and `checkpoint_file`.
+Public modules: `manager` and `write_ahead`.
 """

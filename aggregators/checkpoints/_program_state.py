@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import tree
 
+from tff_mf import checkpoint_files
 from tff_mf.noise import NoiseState
-
-from . import checkpoint_file
 
 
 def keys_alone(noise: NoiseState) -> NoiseState:
@@ -44,9 +43,9 @@ def noise_states(structure: Any) -> list[NoiseState]:
 
 def encoded(leaf: Any, tensors: list[Any]) -> dict[str, Any]:
     """Returns the description of a leaf, and appends the leaf to `tensors` if it is a tensor."""
-    if not checkpoint_file.is_tensor(leaf) and hasattr(leaf, "numpy"):
+    if not checkpoint_files.is_tensor(leaf) and hasattr(leaf, "numpy"):
         leaf = leaf.numpy()
-    if checkpoint_file.is_tensor(leaf):
+    if checkpoint_files.is_tensor(leaf):
         tensors.append(leaf)
         return {"tensor": len(tensors) - 1}
     if hasattr(leaf, "to_bytes") and hasattr(type(leaf), "from_bytes") and not isinstance(leaf, int):

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_mf import validation
+from tff_mf import checkpoint_files, validation
 from tff_mf.errors import InputValueError
 from tff_mf.noise import NoiseState
 
 from ..factories.factory import MFAggregationFactory
-from . import _program_state, checkpoint_file
+from . import _program_state
 
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 _ROWS = ("replay", "save")
@@ -62,7 +62,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         self._replays = validation.one_of("rows", rows, _ROWS) == "replay" and aggregator is not None
         self._keep = validation.whole("keep", keep)
         self._folder = pathlib.Path(root_dir)
-        checkpoint_file.make_private(self._folder)
+        checkpoint_files.make_private(self._folder)
         self._saving: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._checks: list[Callable[[Any, int], None]] = []
@@ -118,7 +118,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         tensors: list[Any] = []
         leaves = [_program_state.encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise()}
-        await _in_thread(lambda: checkpoint_file.write(path, tensors, description))
+        await _in_thread(lambda: checkpoint_files.write(path, tensors, description))
         for old in sorted(self._versions())[: -self._keep]:
             self._path(old).unlink()
 
@@ -136,7 +136,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         path = self._path(version)
         if not path.exists():
             raise tff.program.ProgramStateNotFoundError(version)
-        tensors, description = await _in_thread(lambda: checkpoint_file.read(path))
+        tensors, description = await _in_thread(lambda: checkpoint_files.read(path))
         replays = description["replay"]
         if replays and self._aggregator is None:
             raise InputValueError(

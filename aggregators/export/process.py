@@ -9,10 +9,9 @@ import numpy as np
 import safetensors.numpy
 import tensorflow_federated as tff
 
-from tff_mf import grids, validation
+from tff_mf import checkpoint_files, grids, validation
 from tff_mf.errors import InputValueError
 
-from ..checkpoints import checkpoint_file
 from ..computations import forms as tff_forms
 from ..factories import record_sums
 from ..factories.factory import MFAggregationFactory
@@ -100,7 +99,7 @@ def export_process(
     graphs, fed = _server_graphs(process, form, initial_weights, aggregator)
     work = _stages.on_tensors(form.work, batch_size=batch_size, client_epochs=client_epochs, max_examples=max_examples)
     # Made private while it is empty: no file in it is ever open to others.
-    checkpoint_file.close(folder / "server")
+    checkpoint_files.close(folder / "server")
     stages = _write_stages(folder, {**graphs, "work": _stages.part_graph("work", work)})
     _write_private(folder / INITIAL, fed)
     return {

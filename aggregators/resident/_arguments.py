@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from ..computations import forms
-from . import _datasets
+from . import _datasets, _sequences
 from .connection import Connection
 from .values import ResidentValue, Source
 
@@ -109,8 +109,21 @@ def encoded_client(value: object, type_spec: tff.Type) -> list[bytes]:
     Raises:
         TypeError: If the argument does not have the type, as when it is sent.
     """
+    return list(_encoded(value, type_spec))
+
+
+def _encoded(value: object, type_spec: tff.Type) -> Iterator[bytes]:
+    if isinstance(type_spec, tff.StructType):
+        for _, element, element_type in _elements(value, type_spec):
+            yield from _encoded(element, element_type)
+        return
+    listed = isinstance(type_spec, tff.SequenceType) and isinstance(value, list)
+    graph = _sequences.serialized(value, type_spec.element) if listed else None
+    if graph is not None:
+        yield graph
+        return
     sent, _ = tff.framework.serialize_value(_materialized(value, type_spec), type_spec)
-    return list(_strings(sent))
+    yield from _strings(sent)
 
 
 def _strings(value: Any) -> Iterator[bytes]:

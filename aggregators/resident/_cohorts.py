@@ -80,12 +80,17 @@ class Summing:
 
 
 def _calls(clients: Sequence[object], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
-    """Yields the clients' data, those of one call at a time."""
+    """Yields the clients' data, those of one call at a time: at most `_CALL_BYTES`, or one client."""
     part, size, most = [], 0, _FIRST_CALL
     for client in clients:
-        part.append(_arguments.encoded_client(client, client_type))
-        size += sum(map(len, part[-1]))
-        if len(part) == most or size > _CALL_BYTES:
+        encoded = _arguments.encoded_client(client, client_type)
+        own = sum(map(len, encoded))
+        if part and size + own > _CALL_BYTES:
+            yield part
+            part, size, most = [], 0, 2 * most
+        part.append(encoded)
+        size += own
+        if len(part) == most:
             yield part
             part, size, most = [], 0, 2 * most
     if part:

@@ -33,6 +33,19 @@ class _Stub(tff.framework.RemoteExecutorGrpcStub):
             return super().dispose(request)
 
 
+class _Executor(tff.framework.RemoteExecutor):
+    """TFF's executor, some of whose values are read and released in other threads."""
+
+    def __init__(self, stub: _Stub, **options: Any) -> None:
+        super().__init__(stub, **options)
+        # Reentrant: a reference may be collected while another one is released.
+        self._releasing = threading.RLock()
+
+    def _dispose(self, value_ref: Any, value_executor_id: Any) -> None:
+        with self._releasing:
+            super()._dispose(value_ref, value_executor_id)
+
+
 class _UnwatchedChannel:
     """A channel whose state is not watched: the thread in which TFF's stub watches it would outlive the channel."""
 
@@ -68,7 +81,7 @@ class Connection:
         self._channel = channel
         self._stub = _Stub(_UnwatchedChannel(channel))
         # A value is released with its last reference: a state may take most of the memory.
-        self._executor = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
+        self._executor = _Executor(self._stub, dispose_batch_size=1)
         with self._translated():
             self._executor.set_cardinalities({tff.CLIENTS: 0})
         self._computations: dict[int, tuple[tff.Computation, Any]] = {}

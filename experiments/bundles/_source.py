@@ -9,7 +9,7 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
-from ..configuration.begun import with_schema
+from ..configuration.begun import with_grid, with_schema
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
@@ -73,6 +73,8 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
     if path.is_dir():
         configuration = with_schema(configuration, path)
+        if "grid" not in layer.values:
+            configuration = with_grid(configuration, path)
     for name in _NOT_EXPORTED:
         if getattr(configuration, name) is not None:
             raise InputValueError(

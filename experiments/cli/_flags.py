@@ -9,6 +9,7 @@ import tff_mf
 from tff_mf import validation
 
 from ..configuration import mechanism_names
+from ..configuration.grid import AUTO, NONE, grid_of
 from ..configuration.mechanism_setting import MechanismSetting
 from ..privacy import amplification
 
@@ -36,6 +37,8 @@ class Flags:
     sampling: str | None = None
     population: int | None = None
     clients_per_round: int | None = None
+    grid: int | str | None = None
+    dimension: int | None = None
 
     @property
     def says_participation(self) -> bool:
@@ -99,7 +102,22 @@ class Flags:
             restart_every=self.restart_every,
             adjacency=self.adjacency,
             workload=self.chosen_workload(rounds) or workload,
+            grid=self.chosen_grid(),
+            dimension=None if self.chosen_grid() is None else self.dimension,
         )
+
+    def chosen_grid(self) -> tff_mf.Grid | None:
+        """Returns the grid of the flags; refuses one whose cost no --dimension tells."""
+        if self.dimension is not None:
+            validation.whole("dimension", self.dimension)
+        if self.grid in (None, NONE) and (self.dimension is None or self.grid == NONE):
+            return None
+        if self.dimension is None:
+            raise click.UsageError(
+                f"--dimension is missing: what --grid {self.grid} costs depends on the number of model parameters."
+            )
+        grid = AUTO if self.grid is None else self.grid
+        return grid_of(grid, dimension=self.dimension, cohort=self.clients_per_round or 1)
 
     def named(self, file: str, setting: MechanismSetting) -> tff_mf.Mechanism:
         """Returns the mechanism called FILE, optimized for the setting if it names a kind."""

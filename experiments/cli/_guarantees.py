@@ -52,6 +52,18 @@ class Found:
         """Returns the setting of the guarantee."""
         return described(self.setting)
 
+    def charge(self, noise_multiplier: float) -> dict[str, Any]:
+        """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""
+        found, grid = self.setting.charge(self.mechanism, noise_multiplier), self.setting.grid
+        if found is None or grid is None:
+            return {}
+        return {
+            "grid_bits": grid.bits,
+            "dimension": self.setting.dimension,
+            "grid_mu": found.mu,
+            "grid_tail": found.tail,
+        }
+
     def errors(self, noise_multiplier: float) -> dict[str, Any]:
         """Returns the standard deviation of the noise in the rows of the workload, in clip norms, if one was given."""
         if not self.says_workload:
@@ -69,15 +81,25 @@ class Found:
         if self.sampled is None:
             return {}
         found = amplification.in_secret(
-            self.mechanism, self.setting.rounds, **self.sampled, noise_multiplier=noise_multiplier, delta=delta
+            self.mechanism,
+            self.setting.rounds,
+            **self.sampled,
+            noise_multiplier=noise_multiplier,
+            delta=delta,
+            **self._on_grid,
         )
         return {"amplified_epsilon": found.epsilon, "amplified_statement": found.statement}
+
+    @property
+    def _on_grid(self) -> dict[str, Any]:
+        return {"grid": self.setting.grid, "dimension": self.setting.dimension}
 
     def calibrated(self, epsilon: float, delta: float, population: int | None) -> dict[str, Any]:
         """Returns the noise multiplier of a target with its guarantee, and the amplified one in its own entries."""
         multiplier = self.setting.noise_multiplier(self.mechanism, epsilon=epsilon, delta=delta)
         run = self.setting.guarantee(self.mechanism, multiplier)
         return {
+            **self.charge(multiplier),
             "noise_multiplier": multiplier,
             "effective_noise_multiplier": run.effective_noise_multiplier,
             "mu": run.mu,
@@ -103,6 +125,7 @@ class Found:
             clients_per_round=self.sampled["clients_per_round"],
             epsilon=epsilon,
             delta=delta,
+            **self._on_grid,
         )
         known = self.setting.guarantee(self.mechanism, multiplier).epsilon(delta)
         return {

@@ -59,6 +59,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "noise_multiplier": {"type": float, "help": "σ: standard deviation of Z divided by the clip norm."},
     "epsilon": {"type": float, "help": "Largest ε of the whole run."},
     "delta": {"type": float, "help": "δ of the guarantee; well below 1 / population."},
+    "grid": {
+        "type": _types.GRID,
+        "help": "What the integers of a run cost is included: bits of the clip norm, auto, or none for real numbers; "
+        "auto if --dimension is given.",
+    },
+    "dimension": {"type": int, "help": "Number of model parameters: what a grid costs depends on it."},
     "out": {"metavar": "FILE", "help": "File of the artifact."},
 }
 
@@ -67,6 +73,7 @@ PARTICIPATION = ("min_sep", "max_participations", "fixed_epochs")
 SETTING = ("rounds", *PARTICIPATION, "restart_every", "adjacency")
 WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")
 SAMPLING = ("population", "sampling", "clients_per_round")
+ON_GRID = ("grid", "dimension")
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "

@@ -34,6 +34,7 @@ class PlanScreen:
         statement: Its guarantee in one line, or the reason why there is none.
         refused: Whether there is none.
         signal: Signal and noise, see `signal_to_noise.of_option`.
+        numbers: The grid and what it costs, see `integers.of_option`.
         notes: Further remarks.
         by_epsilon: Whether the noise follows from ε, and not ε from the noise.
         sampling: The kind of --sampling, if given.
@@ -48,6 +49,7 @@ class PlanScreen:
     statement: str
     refused: bool
     signal: Mapping[str, Any]
+    numbers: Mapping[str, Any]
     notes: Sequence[str]
     by_epsilon: bool
     sampling: str | None
@@ -70,6 +72,7 @@ class PlanScreen:
             "why": self.why,
             "statement": self.statement,
             "signal": self.signal,
+            "numbers": _finite(self.numbers),
             "notes": self.notes,
             "mechanisms": [self._row(option) for option in self.options],
         }
@@ -93,7 +96,7 @@ class PlanScreen:
             if option.note and option.mechanism is not None:
                 yield ""
                 yield from _screens.folded(f"{option.name}: {option.note}.")
-        for text in (self.why, self.signal["line"], self.statement, *self.notes):
+        for text in (self.why, self.signal["line"], self.numbers["line"], self.statement, *self.notes):
             yield ""
             yield from _screens.folded(text)
         if self.sampled is not None:

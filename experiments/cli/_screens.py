@@ -19,6 +19,7 @@ _MOST_LISTED = 8
 
 # Rounded up, so that a copied value is safe.
 _UPWARDS = (
+    *("grid_mu", "grid_tail"),
     *("epsilon", "epsilon_by_pld", "epsilon_from_zcdp", "zcdp_rho", "mu", "noise_multiplier"),
     *("amplified_epsilon", "amplified_noise_multiplier", "epsilon_if_cohorts_are_known"),
 )
@@ -33,6 +34,10 @@ _LABELS = {
     "epsilon_by_pld": "ε by PLD, to compare",
     "epsilon_from_zcdp": "ε from ρ alone",
     "delta": "δ",
+    "grid_bits": "bits of the grid",
+    "dimension": "model parameters",
+    "grid_mu": "μ_c of the grid",
+    "grid_tail": "tail of the grid",
     "noise_multiplier": "noise multiplier σ",
     "effective_noise_multiplier": "effective σ",
     "sensitivity_as_run": "as run, in float32",

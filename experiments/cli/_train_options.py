@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from ..configuration.grid import WORDS as GRID_WORDS
 from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALL
 from . import _options, _types
@@ -85,28 +84,10 @@ _WORDS = {
 }
 
 
-class _NumberOr(click.ParamType):
-    """A number, or a word in its place."""
-
-    def __init__(self, number: click.ParamType, *words: str) -> None:
-        self.name, self._number, self._words = number.name, number, words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
-        if value in self._words:
-            return value
-        try:
-            return self._number.convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(
-                f"{value!r} is neither a valid {self.name} nor {' nor '.join(map(repr, self._words))}.", param, ctx
-            )
-
-
-GRID = _NumberOr(click.INT, *GRID_WORDS)
 _NUMBERS = {
-    "server_learning_rate": _NumberOr(click.FLOAT, PROPOSED),
-    "test_examples": _NumberOr(click.INT, ALL),
-    "grid": GRID,
+    "server_learning_rate": _types.NumberOr(click.FLOAT, PROPOSED),
+    "test_examples": _types.NumberOr(click.INT, ALL),
+    "grid": _types.GRID,
 }
 
 

@@ -10,6 +10,7 @@ from tff_mf import validation
 from tff_mf.guarantees import ADJACENCIES
 
 from ..configuration import mechanism_names
+from ..configuration.grid import WORDS as GRID_WORDS
 from ..configuration.settings import ALGORITHMS, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
 from ..privacy import amplification
 from ..sampling.settings import SAMPLING_KINDS, SCHEMAS
@@ -87,6 +88,23 @@ class Spec(click.ParamType):
         return _completed(specs.names(), incomplete)
 
 
+class NumberOr(click.ParamType):
+    """A number, or a word in its place."""
+
+    def __init__(self, number: click.ParamType, *words: str) -> None:
+        self.name, self._number, self._words = number.name, number, words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
+        if value in self._words:
+            return value
+        try:
+            return self._number.convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{value!r} is neither a valid {self.name} nor {' nor '.join(map(repr, self._words))}.", param, ctx
+            )
+
+
 def _completed(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
@@ -103,6 +121,7 @@ VALIDATION_SPLIT = Words(VALIDATION_SPLITS)
 DATASET = Named(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"))
 MECHANISM = Named(lambda: (*mechanism_names.names(), *mechanism_names.production()))
 AMPLIFIED = Words((*amplification.KINDS, amplification.BALLS_IN_BINS))
+GRID = NumberOr(click.INT, *GRID_WORDS)
 PRESET = Known(_presets)
 CENTRAL_PRESET = Known(_central_presets)
 SPEC = Spec()

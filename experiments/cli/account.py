@@ -9,7 +9,15 @@ from ._flags import Flags
 @click.command()
 @_options.mechanism
 @_options.option("noise_multiplier", required=True)
-@_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers", *_options.SAMPLING, required=("rounds",))
+@_options.setting(
+    *_options.SETTING,
+    *_options.WORKLOAD,
+    "bands",
+    "buffers",
+    *_options.SAMPLING,
+    *_options.ON_GRID,
+    required=("rounds",),
+)
 @_options.option("delta", required=True)
 @_options.as_json
 def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_json: bool) -> None:
@@ -27,6 +35,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
         "mechanism": found.mechanism.kind,
         **found.described(),
         **found.sensitivity(),
+        **found.charge(noise_multiplier),
         "noise_multiplier": noise_multiplier,
         "effective_noise_multiplier": run.effective_noise_multiplier,
         "mu": run.mu,

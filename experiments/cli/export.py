@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..run_folder.names import PLANNED
-from . import _options, _train_options
+from . import _options, _types
 
 if TYPE_CHECKING:
     from .. import bundles
@@ -33,9 +33,9 @@ _ANSWERS = (
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 @click.option(
     "--grid",
-    type=_train_options.GRID,
+    type=_types.GRID,
     help="Updates, sums and noise as integers: bits of the clip norm, auto, or none for floating point; by default as "
-    "in RUN or CONFIG.",
+    "in RUN or CONFIG, where it is auto unless they name another.",
 )
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
 @click.option(

@@ -4,6 +4,7 @@ import typing
 
 import click
 
+from ..configuration.grid import AUTO
 from ..planning.deployment import Deployment
 from . import _options, _plan_bins_screen, _plan_screen
 from ._flags import Flags
@@ -20,7 +21,8 @@ if typing.TYPE_CHECKING:
 @_options.option("delta", required=True)
 @_options.option("epsilon", help="Largest ε of the whole run; or give --noise-multiplier.")
 @_options.option("noise_multiplier")
-@click.option("--dimension", type=int, help="Number of model parameters, for the memory in bytes.")
+@_options.option("grid", help="Integers that the run will compute with: bits, auto (the default), or none for floats.")
+@_options.option("dimension", help="Number of model parameters, for the memory in bytes and the cost of the grid.")
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
 @click.option(
     "--plot",
@@ -33,6 +35,7 @@ def plan(
     delta: float,
     epsilon: float | None,
     noise_multiplier: float | None,
+    grid: int | str | None,
     dimension: int | None,
     thorough: bool,
     plot: str | None,
@@ -57,7 +60,7 @@ def plan(
         figures.checked_path(plot)
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
-    screen = _compared(deployment, level, flags.sampling, dimension=dimension, thorough=thorough)
+    screen = _compared(deployment, level, flags.sampling, grid=grid, dimension=dimension, thorough=thorough)
     if plot is not None:
         from ..planning import plots
 
@@ -78,11 +81,12 @@ def _compared(
     level: dict[str, float | None],
     sampling: str | None,
     *,
+    grid: int | str | None,
     dimension: int | None,
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
-    from ..planning import amplified, options, signal_to_noise
+    from ..planning import amplified, integers, options, signal_to_noise
     from ..privacy import amplification, statements
 
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
@@ -106,6 +110,9 @@ def _compared(
         statement=f"{chosen.name}: {statements.one_line(claim)}",
         refused=refused,
         signal=signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused),
+        numbers=integers.of_option(
+            deployment, chosen, grid=AUTO if grid is None else grid, dimension=dimension, states=not refused
+        ),
         notes=[customary] if customary else [],
         by_epsilon=level["epsilon"] is not None,
         sampling=sampling,

@@ -156,7 +156,8 @@ def _checked(
 
     begun_with = None
     if resume:
-        configuration, begun_with = begun.with_schema(configuration, folder), begun.initial_model(folder)
+        configuration = begun.with_grid(begun.with_schema(configuration, folder), folder)
+        begun_with = begun.initial_model(folder)
         configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()

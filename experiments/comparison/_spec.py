@@ -12,6 +12,7 @@ import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..configuration import layers, toml_file
+from ..configuration.grid import NONE
 from ..configuration.layers import Layer
 from ..configuration.run import FIELDS, RunConfiguration
 from ..configuration.settings import MEASURING
@@ -21,7 +22,7 @@ from . import _grids, _scaling
 
 _ABOUT_KEYS = ("title", "paper", "notes")
 _KEYS = (*_ABOUT_KEYS, "preset", "run", "grid")
-# Settings that came later, with their defaults: they are left out of a run's name, so that finished runs keep theirs.
+# Settings that came later, with the values of runs before them: left out of names, so that finished runs keep theirs.
 _LATER = {
     field.name: field.default
     for field in dataclasses.fields(RunConfiguration)
@@ -32,6 +33,7 @@ _LATER = {
         *MEASURING,
     )
 }
+_LATER["grid"] = NONE
 # Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
@@ -94,6 +96,7 @@ def read(
     *,
     dataset: str | None = None,
     fraction: float | None = None,
+    in_floats: bool = False,
 ) -> list[PlannedRun]:
     """Returns the runs of a specification, with checked settings.
 
@@ -103,6 +106,7 @@ def read(
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of those of the file.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
+        in_floats: Whether runs without a `grid` are those of floating point, the default of earlier releases.
 
     Raises:
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
@@ -113,9 +117,10 @@ def read(
     layers.check_keys(content, _KEYS, str(path))
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     points = list(_grids.points(content, str(path)))
+    below = Layer.of({"grid": NONE} if in_floats else {}, "an earlier release")
     full, found = [], []
     for point in points:
-        full.append(layers.laid([point.layer, elsewhere]))
+        full.append(layers.laid([below, point.layer, elsewhere]))
         with layers.sourced(toml_file.origins(point.preset, full[-1], path)):
             _check(layers.configuration(full[-1], str(path)), path)
             found.append(full[-1] if fraction is None else _scaling.scaled(full[-1], fraction))

@@ -10,6 +10,7 @@ from typing import Any
 import tff_mf
 
 from ..configuration import layers, toml_file
+from ..configuration.grid import AUTO, dimension_of, grid_of
 from ..configuration.run import FIELDS
 from ..configuration.settings import ModelConfig, TrainingSettings
 from ..datasets import pydoc
@@ -60,6 +61,7 @@ class DemoSettings:
     evaluation_examples: int = 3000
     test_examples: int | str = "all"
     seed: int = 20240816
+    grid: int | str = AUTO
 
 
 def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | None = None) -> dict[str, Any]:
@@ -139,6 +141,8 @@ def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
         ),
         "identity": tff_mf.Identity(),
     }
+    dimension = dimension_of(settings.model)
+    grid = grid_of(settings.grid, dimension=dimension, cohort=settings.cohort)
     return {
         name: plan_privacy(
             mechanism=mechanism,
@@ -148,6 +152,8 @@ def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
             epsilon=settings.epsilon,
             clients_per_round=settings.clients_per_round,
             cohort=settings.cohort,
+            grid=grid,
+            dimension=None if grid is None else dimension,
         )
         for name, mechanism in mechanisms.items()
     }

@@ -1,4 +1,4 @@
-"""The settings of a run that was begun, where an earlier release gave them another meaning."""
+"""The settings of a run that was begun, where an earlier release gave them another meaning or default."""
 
 import dataclasses
 import pathlib
@@ -8,6 +8,7 @@ import tff_mf
 from ..run_folder.initial_model import InitialModel, of_settings
 from ..run_folder.names import RUN_JSON
 from ..run_folder.run_record import read_record
+from .grid import NONE
 from .run import RunConfiguration
 
 
@@ -32,6 +33,26 @@ def with_schema(configuration: RunConfiguration, folder: pathlib.Path) -> RunCon
     if read_record(folder).participation != tff_mf.MinSep.__name__:
         return configuration
     return dataclasses.replace(configuration, participation_schema="min_sep")
+
+
+def with_grid(configuration: RunConfiguration, folder: pathlib.Path) -> RunConfiguration:
+    """Returns the configuration of a run with floating point, if that is what it began with.
+
+    It was the default of earlier releases: the settings of such a run name no grid, and neither does its `run.json`.
+
+    Formal guarantee: noise of integers is never continued by floats, nor the reverse: a run whose `run.json` names a
+    grid keeps it.
+
+    Args:
+        configuration: The settings that the run was begun with.
+        folder: Its folder.
+
+    Raises:
+        InputValueError: If `run.json` is damaged.
+    """
+    if (folder / RUN_JSON).is_file() and read_record(folder).grid is None:
+        return dataclasses.replace(configuration, grid=NONE)
+    return configuration
 
 
 def initial_model(folder: pathlib.Path) -> InitialModel | None:

@@ -3,7 +3,7 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import grids, validation
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import ADJACENCIES
 from tff_mf.losses import Errors, restart_errors
@@ -22,6 +22,8 @@ class MechanismSetting:
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
         workload: The workload A that losses are for; `None` is the prefix sum.
+        grid: The grid on which updates are summed and noised, or `None` for real numbers.
+        dimension: The most parameters that the model may have, with a grid.
 
     Example:
         >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
@@ -41,6 +43,8 @@ class MechanismSetting:
     restart_every: int | None = None
     adjacency: str = "zero-out"
     workload: tff_mf.Workload | None = None
+    grid: tff_mf.Grid | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         self.participation.check(self.rounds)
@@ -132,6 +136,25 @@ class MechanismSetting:
             noise_multiplier=noise_multiplier,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+
+    def charge(self, mechanism: tff_mf.Mechanism, noise_multiplier: float) -> grids.GridCharge | None:
+        """Returns what the integers of the grid cost; `None` without one, or without noise.
+
+        Formal guarantee: that of `tff_mf.grids.charge`; it is part of `guarantee`.
+        """
+        if self.grid is None or self.dimension is None or noise_multiplier == 0:
+            return None
+        return grids.charge(
+            mechanism,
+            self.rounds,
+            self.participation.max_participations,
+            noise_multiplier=noise_multiplier,
+            grid=self.grid,
+            dimension=self.dimension,
+            restart_every=self.restart_every,
         )
 
     def noise_multiplier(self, mechanism: tff_mf.Mechanism, *, epsilon: float, delta: float) -> float:
@@ -147,6 +170,8 @@ class MechanismSetting:
             delta=delta,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
         )
 
     def errors(self, mechanism: tff_mf.Mechanism) -> Errors:

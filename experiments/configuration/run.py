@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import grids, validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names
-from .grid import NONE, dimension_of, grid_of
+from .grid import AUTO, dimension_of, grid_of
 from .mechanism_setting import MechanismSetting
 from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
 
@@ -39,7 +39,7 @@ class RunConfiguration:
         initial_model: The `model.safetensors` of another run's folder, to start from; None is one drawn with `seed`.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
-            floating point, of which the guarantee is that of real numbers.
+            floating point, of which the guarantee is that of real numbers, and which low bits can give away.
         sampling: How cohorts are drawn.
         participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
             strictest one that the sampling keeps.
@@ -71,7 +71,7 @@ class RunConfiguration:
     dropout: float = TrainingSettings.dropout
     epsilon: float | None = None
     noise_multiplier: float | None = None
-    grid: int | str = NONE
+    grid: int | str = AUTO
     clip_norm: float = TrainingSettings.clip_norm
     adaptive_clipping: float | None = TrainingSettings.adaptive_clipping
     adaptive_count_stddev: float | None = None
@@ -146,7 +146,10 @@ class RunConfiguration:
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
-        self._grid()
+        grid = self._grid()
+        if grid is not None and self.mechanism == "dense":
+            # Before a search of hours.
+            grids.check_rows("dense", bands=setting.searched_rounds, dimension=dimension_of(self._model()))
         for name in ("buffers", "bands"):
             if getattr(self, name) is not None:
                 validation.whole(name, getattr(self, name))
@@ -202,6 +205,8 @@ class RunConfiguration:
         """
         self._check_counts()
         grid = self._grid()
+        if grid is not None and mechanism.max_rounds is not None:
+            grids.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=dimension_of(self._model()))
         return plan_privacy(
             mechanism=mechanism,
             rounds=self.rounds,

@@ -5,7 +5,7 @@ import itertools
 import os
 import pathlib
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -58,6 +58,43 @@ def chunks(
         found = itertools.islice(examples, skip, None if most is None else skip + most)
         while chunk := list(itertools.islice(found, size)):
             yield chunk
+
+
+class ClientSentences:
+    """The sentences of single clients of a split.
+
+    Args:
+        path: A file in StackOverflow's format, or of a synthetic data set.
+        split: `train`, `heldout` or `test`.
+
+    Raises:
+        InputValueError: If the file is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike, split: str) -> None:
+        self._path, self._split = pathlib.Path(path), split
+        self._computed = None
+        if synthetic.is_synthetic(self._path):
+            self._computed = synthetic.examples_by_client(synthetic.read(self._path), split)
+
+    def of(self, clients: Sequence[str], *, most: int) -> list[list[bytes]]:
+        """Returns the first serialized examples of each client.
+
+        Args:
+            clients: Their names.
+            most: How many examples of a client to return at most.
+
+        Raises:
+            InputValueError: If the file is damaged.
+        """
+        if self._computed is not None:
+            return [examples[:most] for examples in self._computed(clients)]
+        # Opened anew: a connection belongs to one thread.
+        with _opened(self._path) as connection:
+            query = f"{_EXAMPLES} LIMIT ?"
+            return [
+                [example for (example,) in connection.execute(query, [client, self._split, most])] for client in clients
+            ]
 
 
 def _examples(path: pathlib.Path, split: str) -> Generator[bytes, None, None]:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_mf import validation
@@ -184,6 +184,24 @@ def examples(data: SyntheticData, split: str, clients: Sequence[str]) -> Iterato
     )
     for text in texts.as_numpy_iterator():
         yield _example_proto.serialized({"tokens": text.decode()})
+
+
+def examples_by_client(data: SyntheticData, split: str) -> Callable[[Sequence[str]], list[list[bytes]]]:
+    """Returns the function from clients of a split to the sentences of each, as serialized examples."""
+    import tensorflow as tf
+
+    # Traced once: TensorFlow keeps the functions of every dataset.
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def texts(clients: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(clients).map(lambda client: _sentences(data, split, client))
+
+    def examples_of(clients: Sequence[str]) -> list[list[bytes]]:
+        return [
+            [_example_proto.serialized({"tokens": text.decode()}) for text in of_client]
+            for of_client in texts(tf.constant(list(clients), tf.string)).as_numpy_iterator()
+        ]
+
+    return examples_of
 
 
 def _shares(vocabulary: int) -> list[float]:

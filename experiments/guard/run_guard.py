@@ -12,8 +12,9 @@ from typing import Any
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from .. import reports
+from .. import reports as run_reports
 from ..run_folder import run_log
+from ..run_folder.ledger import ReportCounts
 from ..run_folder.run_record import RunRecord
 from . import _checks
 from ._checks import refusal as refusal
@@ -101,13 +102,16 @@ class RunGuard:
         """Whether the guard was opened with the aggregator, and checks the noise of released states."""
         return self._noise is not None
 
-    def goes_on_after(self, round_number: int, state: Any = None, *, run: str | None = None) -> int:
+    def goes_on_after(
+        self, round_number: int, state: Any = None, *, run: str | None = None, reports: ReportCounts | None = None
+    ) -> int:
         """Tells the guard after which round training is resumed, and returns the round.
 
         Args:
             round_number: Version of the newest checkpoint; 0 for a new start.
             state: The process's state in the checkpoint. Needed if the guard knows the aggregator.
             run: The `run` that was kept in the checkpoint, if it was.
+            reports: Counts of the clients' reports in that round, if they were kept in the checkpoint.
 
         Raises:
             InputTypeError: If there is no state, although the guard knows the aggregator.
@@ -118,9 +122,9 @@ class RunGuard:
         _checks.check_run(run, self.run)
         with self._lock:
             _checks.check_drawn(state, self._noise, number, last_released=self._log.last_released)
-            return self.goes_on_unseen(number)
+            return self.goes_on_unseen(number, reports=reports)
 
-    def goes_on_unseen(self, round_number: int) -> int:
+    def goes_on_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
         """Does what `goes_on_after` does without checking the state, which is checked when it is released.
 
         Raises:
@@ -135,7 +139,7 @@ class RunGuard:
         if number > self._log.last_released:
             self._check_unmixed()
         # A round in a checkpoint can be seen, and the process may have been stopped before it recorded the release.
-        self._log.released_until(number)
+        self._log.released_until(number, reports=reports)
         self._last, self._first, self._mixed = number, number + 1, False
         return number
 
@@ -217,7 +221,7 @@ class RunGuard:
             read = _checks.ids(clients)
             yield self.begin(read), read
 
-    def released(self, round_number: int, state: Any = None) -> None:
+    def released(self, round_number: int, state: Any = None, *, reports: ReportCounts | None = None) -> None:
         """Records that all rounds up to this one are released. Call it once the checkpoint is on disk, then release.
 
         It need not be called in every round.
@@ -225,6 +229,7 @@ class RunGuard:
         Args:
             round_number: The round, counted from 1; with a state, the round that was begun last.
             state: The process's state after the round. Needed if the guard knows the aggregator.
+            reports: Counts of the clients' reports in the round, if they were counted.
 
         Raises:
             InputTypeError: If there is no state, although the guard knows the aggregator.
@@ -239,9 +244,9 @@ class RunGuard:
                     "after it. To begin a failed round again, call goes_back_to first."
                 )
             self.check_state(number, state)
-            self.released_unseen(number)
+            self.released_unseen(number, reports=reports)
 
-    def released_unseen(self, round_number: int) -> None:
+    def released_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Records what `released` does, for a round whose state was checked by `check_state`.
 
         Raises:
@@ -253,7 +258,7 @@ class RunGuard:
                     f"round_number={round_number} was never begun: the last one was {self.last_round}."
                 )
             self._check_unmixed()
-            self._log.released_until(round_number)
+            self._log.released_until(round_number, reports=reports)
 
     def check_state(self, round_number: int, state: Any) -> None:
         """Raises unless the noise of a state was drawn exactly once for each round up to `round_number`.
@@ -271,7 +276,7 @@ class RunGuard:
     def end(self) -> dict[str, Any]:
         """Records that the run has ended, writes the final report, and returns it."""
         self._log.ended()
-        return reports.write(self._folder, realised=True)
+        return run_reports.write(self._folder, realised=True)
 
     def _check_unmixed(self) -> None:
         last = self._log.last_released

@@ -56,7 +56,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     Formal guarantee: that of `tff_mf.amplified_epsilon`, for groups enlarged in proportion to the
     cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
     larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
-    bands as groups; neither restarts of the noise, nor the counts of adaptive clipping, nor what a grid costs.
+    bands as groups; neither restarts of the noise, nor the counts of adaptive clipping. What a grid costs is included.
 
     Args:
         privacy: The mechanism and its noise.
@@ -77,7 +77,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     groups = {"poisson": 1, "cyclic_poisson": privacy.participation.min_sep}.get(sampling.kind)
     if groups is None or privacy.insecure or not privacy.noise_multiplier or privacy.delta < _SMALLEST_DELTA:
         return None
-    if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None or privacy.grid is not None:
+    if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None:
         return None
     if bands_of(privacy.mechanism, privacy.rounds) != groups:
         return None
@@ -91,6 +91,8 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
         clients_per_round=privacy.cohort,
         noise_multiplier=privacy.noise_multiplier,
         delta=privacy.delta,
+        grid=privacy.grid,
+        dimension=privacy.dimension,
     )
     claim = privacy.claim(population=scaled)
     return Amplified(
@@ -139,6 +141,8 @@ def in_secret(
     clients_per_round: int,
     noise_multiplier: float,
     delta: float,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
 ) -> Amplified:
     """Returns the amplified ε of a deployment that draws its cohorts in secret.
 
@@ -154,6 +158,8 @@ def in_secret(
         clients_per_round: Clients of a round on average.
         noise_multiplier: σ.
         delta: δ.
+        grid: The grid on which updates are summed and noised, or `None` for floating point.
+        dimension: The most parameters that the model may have, with a grid.
 
     Example:
         >>> setting = {"kind": "poisson", "groups": 1, "population": 1000, "clients_per_round": 10, "delta": 1e-6}
@@ -171,6 +177,8 @@ def in_secret(
         clients_per_round=clients_per_round,
         noise_multiplier=noise_multiplier,
         delta=delta,
+        grid=grid,
+        dimension=dimension,
     )
     claim = statements.Claim(
         guarantee=None,

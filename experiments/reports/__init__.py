@@ -1,7 +1,9 @@
 """The privacy report of a run: planned before it starts, final after it ends, and checked from the run's files."""
 
-from ..run_folder.run_record import RunRecord, read_record
+# `Configuration` and `read_configuration` are the names under which pipelines of others read run.json.
+from ..run_folder.run_record import RunRecord as Configuration  # noqa: F401
 from ..run_folder.run_record import check_fields as check_fields
+from ..run_folder.run_record import read_record as read_configuration  # noqa: F401
 from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._build import digest as digest
@@ -26,7 +28,3 @@ from ._schema import SCHEMA as SCHEMA
 from ._schema import problems as problems
 from ._so_far import claim_so_far as claim_so_far
 from ._violations import violations as violations
-
-# The names under which pipelines of others read run.json.
-Configuration = RunRecord
-read_configuration = read_record

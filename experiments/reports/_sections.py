@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
@@ -14,7 +15,7 @@ from ..run_folder.run_record import RunRecord
 from . import _figures, _verdict
 from ._case import Case
 from ._judgement import Judgement
-from ._texts import NOT_COVERED
+from ._texts import IN_SECRET, NOT_COVERED, NOT_IN_SECRET
 
 
 def accountant(case: Case, found: Judgement) -> dict[str, Any]:
@@ -56,11 +57,19 @@ def covered(case: Case) -> dict[str, Any]:
         "not_covered": [
             *(each.replace(NOT_TRAINING, ALSO_TRAINING) if also else each for each in NOT_COVERED),
             _tuning(answers["tuning_runs"]),
+            *_sampling(case.record),
         ],
         "pretraining": answers["pretraining"],
         "released_without_noise": list(case.record.released_without_noise),
         "other_releases": answers["other_releases"],
     }
+
+
+def _sampling(record: RunRecord) -> list[str]:
+    """Returns that a run that logs its cohorts has no amplified ε, if its sampling amplifies elsewhere."""
+    sampling = record.settings.get("sampling")
+    kind = sampling.get("kind") if isinstance(sampling, Mapping) else None
+    return [NOT_IN_SECRET.format(kind=kind)] if kind in IN_SECRET else []
 
 
 def participation(case: Case) -> dict[str, Any]:

@@ -7,6 +7,13 @@ NOT_COVERED = [
     "clients that evaluate, as far as their metrics give them away",
 ]
 
+# Kinds of sampling that amplify where cohorts are secret, and of which a report states no amplified ε at all.
+IN_SECRET = ("balls_in_bins", "min_sep_poisson", "random_allocation")
+NOT_IN_SECRET = (
+    "an amplified ε: sampling={kind!r} amplifies only where the rounds of a client are drawn independently of those of "
+    "others, once for the run, and stay secret; here they follow from a seed, and the cohorts are logged"
+)
+
 RANDOMNESS = {
     "algorithm": "Philox 4x32-10 (TensorFlow stateless random), Box-Muller, float32",
     "entropy": "128 bits of /dev/urandom for every round, drawn in the graph when the round runs",

@@ -27,8 +27,9 @@ def plan_min_sep_poisson(
     otherwise after 1 to b − 1 rounds, each equally likely. So every cohort has m clients on average.
 
     Formal guarantee: any two rounds of a client are at least b apart, and it has at most ⌈n / b⌉ of them; ε is that of
-    `participation`. No amplified ε is computed for it here: b-min-sep sampling (Dong and Ganesh 2026) amplifies
-    mechanisms of at most b bands, but its bound needs a recursion of minutes that this package lacks.
+    `participation`. Amplified, for mechanisms of at most b bands without entries below 0, it is that of
+    `tff_mf.min_sep_poisson_epsilon`, where the coins are secret. Here they follow from `seed`, as suits a simulation:
+    an amplified ε is then not a statement about its clients.
 
     Args:
         client_ids: The population; the plan depends on its order.

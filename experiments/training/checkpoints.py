@@ -106,6 +106,10 @@ class Recovery:
             seconds=kept["seconds"],
         )
 
+    def is_due(self, round_number: int, *, released: bool) -> bool:
+        """Returns whether `save` writes a checkpoint of a round."""
+        return self._manager is not None and (released or round_number % self._every == 0)
+
     def save(self, progress: Progress, *, released: bool) -> bool:
         """Saves the run where it is, if it is due: every so many rounds, and always before a release.
 
@@ -122,7 +126,7 @@ class Recovery:
         """
         if self._manager is None:
             return True
-        if not (released or progress.round_number % self._every == 0):
+        if not self.is_due(progress.round_number, released=released):
             return False
         kept = {"run": self._run, **{name: value for name, value in vars(progress).items() if name != "state"}}
         state = {"state": progress.state, "progress": json.dumps(kept)}

@@ -2,17 +2,19 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from . import word_ids
+from .read_ahead import read_ahead
+
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
-SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
+SEQUENCE_LENGTH = word_ids.SEQUENCE_LENGTH
 METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_without_out_of_vocab_or_end_of_sentence")
 ACCURACY = METRICS[-1]
 # Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
@@ -65,7 +67,7 @@ class Evaluator:
     def __init__(self, architecture: str, build: Callable[[], tf.keras.Model], vocabulary: Sequence[str]) -> None:
         self._words_of_batch = _WORDS[architecture]
         special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
-        self._tokenize = _tokenizer(vocabulary, special)
+        self._tokenize = word_ids.build_word_ids(vocabulary)
         self._model = build()
         self._counts = _counter(self._model, special)
 
@@ -86,7 +88,7 @@ class Evaluator:
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
         sentences, total = 0, np.zeros(7)
-        with contextlib.closing(_read_ahead(chunks)) as ahead:
+        with contextlib.closing(read_ahead(chunks)) as ahead:
             for chunk in ahead:
                 sentences += len(chunk.lengths)
                 # Collected before they are read, so that TensorFlow need not wait for Python.
@@ -97,23 +99,6 @@ class Evaluator:
         return Measured(metrics=dict(zip(METRICS, map(float, values), strict=True)), sentences=sentences)
 
 
-def _read_ahead(chunks: Iterable[Tokens]) -> Generator[Tokens, None, None]:
-    """Yields chunks, of which the next is read in a thread meanwhile.
-
-    One thread reads and closes them, as connections to SQLite need it; it has ended when this generator is closed.
-    """
-    source = iter(chunks)
-    with futures.ThreadPoolExecutor(1) as thread:
-        try:
-            coming = thread.submit(next, source, None)
-            while (chunk := coming.result()) is not None:
-                coming = thread.submit(next, source, None)
-                yield chunk
-        finally:
-            if isinstance(source, Generator):
-                thread.submit(source.close).result()
-
-
 def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
     """Yields the sentences of a chunk in batches of one length, with the word after each: int32 `[n, length + 1]`."""
     for length in range(1, SEQUENCE_LENGTH + 1):
@@ -121,25 +106,6 @@ def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
         at_once = max(1, words // length)
         for start in range(0, len(found), at_once):
             yield found[start : start + at_once]
-
-
-def _tokenizer(vocabulary: Sequence[str], special: Any) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))
-    table = tf.lookup.StaticVocabularyTable(initial, num_oov_buckets=len(special.out_of_vocab))
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def tokenize(examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        texts = tf.io.parse_example(examples, {"tokens": tf.io.FixedLenFeature([], tf.string)})["tokens"]
-        split = tf.strings.split(texts, sep=" ")[:, :SEQUENCE_LENGTH]
-        found = split.with_values(tf.cast(table.lookup(split.values) + 1, tf.int32))
-        lengths = tf.cast(found.row_lengths(), tf.int32)
-        padded = found.to_tensor(default_value=special.padding, shape=[None, SEQUENCE_LENGTH])
-        # One beyond the last column of a sentence that fills all of them: no end of sentence then.
-        ended = padded + tf.one_hot(lengths, SEQUENCE_LENGTH, on_value=special.end_of_sentence, dtype=tf.int32)
-        begin = tf.fill([tf.size(texts), 1], special.beginning_of_sentence)
-        return tf.concat([begin, ended], axis=1), tf.minimum(lengths + 1, SEQUENCE_LENGTH)
-
-    return tokenize
 
 
 def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:

@@ -12,12 +12,12 @@ from tff_mf.errors import InputValueError
 from ... import aggregators
 from .. import sampling
 from ..configuration.settings import TrainingSettings
-from ..datasets import text_file
+from ..datasets import sentences, text_file
 from ..privacy import amplification
 from ..privacy.plan import PrivacyPlan
 from ..privacy.populations import population
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
-from . import initial_model
+from . import client_batches, initial_model
 from .learning_process import build_process, build_task
 from .measurement import Measurement, build_measurement
 from .task import Task
@@ -34,7 +34,7 @@ class PreparedRun:
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
-        source: The data of the clients that report.
+        batches: The data of clients.
         measurement: How the model is measured, while the run trains and at its end.
         measured_on: Whether any client that the model is measured on trains too: a word of `run_folder.metrics`.
         in_secret: What sampling in secret would add to the guarantee, or `None`.
@@ -48,7 +48,7 @@ class PreparedRun:
     present: sampling.CohortPlan
     vocabulary: Sequence[str]
     language_task: Task
-    source: sampling.MinSepDataSource
+    batches: client_batches.ClientBatches
     measurement: Measurement
     measured_on: str
     in_secret: amplification.Amplified | None
@@ -124,7 +124,7 @@ def prepare(
         present=present,
         vocabulary=vocabulary,
         language_task=language_task,
-        source=sampling.MinSepDataSource(splits.train, present, preprocess_fn=language_task.preprocess_train),
+        batches=language_task.build_batches(sentences.ClientSentences(data, "train")),
         measurement=build_measurement(settings, data, language_task),
         measured_on=measured_on(splits.train.client_ids, [*splits.validation.client_ids, *splits.test.client_ids]),
         in_secret=in_secret,

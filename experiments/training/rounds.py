@@ -1,23 +1,24 @@
 """The rounds of a run: each is logged before it is computed, and saved before anything of it is released."""
 
-import asyncio
+import contextlib
 import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from ..run_folder import ledger, run_log, run_record
 from ..run_folder.names import LEDGER, METRICS, PARTICIPATION
-from . import resume, tensorboard
+from . import releases, resume, tensorboard
 from .checkpoints import Progress, Recovery
+from .client_batches import Batch
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
+from .read_ahead import read_ahead
 
-OnRound = Callable[[int, Mapping[str, float]], None]
+OnRound = releases.OnRound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class RoundLoop:
         """Runs the rounds that are left and returns where the run is then.
 
         Formal guarantee: a client is in the log before its update is computed, and a round is on disk before anything
-        of it is released; see `Recovery.save`.
+        of it is released; see `releases.Releases`.
 
         Args:
             saved: The checkpoints.
@@ -54,22 +55,26 @@ class RoundLoop:
             # Stopped after its last round: only what is written at the end is missing.
             self._released_again(progress)
             return progress
-        iterator = self.prepared.source.iterator(progress.round_number)
         started = time.perf_counter() - progress.seconds
-        with run_log.open_run_log(self.out, run=saved.run) as log:
+        with (
+            run_log.open_run_log(self.out, run=saved.run) as log,
+            contextlib.closing(read_ahead(self._cohorts(progress.round_number + 1))) as cohorts,
+        ):
             # The run may have been stopped between a checkpoint and the ledger's entry of it.
             log.released_until(progress.round_number)
             managers = self._released_again(progress)
-            for number in range(progress.round_number + 1, self._rounds + 1):
-                datasets = iterator.select()
-                self._begin(log, progress)
-                progress, metrics = self._computed(progress, datasets, started)
-                if saved.save(progress, released=bool(metrics)):
-                    log.released_until(number)
-                _release(managers, progress)
-                self.on_round(number, metrics)
+            with releases.opened(saved, log, managers, self.on_round) as released:
+                for batches in cohorts:
+                    self._begin(log, progress)
+                    progress, metrics = self._computed(progress, batches, started)
+                    released.add(progress, metrics)
             log.ended()
         return progress
+
+    def _cohorts(self, first_round: int) -> Iterator[Sequence[Sequence[Batch]]]:
+        """Yields the data of the clients who report, round by round; the plan is fixed, whatever is read ahead."""
+        for number in range(first_round, self._rounds + 1):
+            yield self.prepared.batches.of(self.prepared.present.cohort(number - 1))
 
     @property
     def _rounds(self) -> int:
@@ -91,11 +96,11 @@ class RoundLoop:
         )
 
     def _computed(
-        self, progress: Progress, datasets: Sequence[tf.data.Dataset], started: float
+        self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float
     ) -> tuple[Progress, dict[str, float]]:
         """Returns where the run is after the next round, and the metrics of its model: none if it is not evaluated."""
         number, history = progress.round_number + 1, progress.history
-        state = self.prepared.process.next(progress.state, datasets).state
+        state = self.prepared.process.next(progress.state, batches).state
         metrics: dict[str, float] = {}
         if number % self.prepared.settings.evaluate_every == 0 or number == self._rounds:
             metrics = self.prepared.measurement.evaluate(self.prepared.process.get_model_weights(state))
@@ -112,10 +117,5 @@ class RoundLoop:
         if self.prepared.settings.tensorboard:
             managers.append(tensorboard.Board(self.out, self.prepared.settings, self.prepared.privacy))
         if progress.row:
-            _release(managers, progress)
+            releases.release(managers, progress)
         return managers
-
-
-def _release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
-    for manager in managers:
-        asyncio.run(manager.release(progress.row, progress.round_number))

@@ -9,14 +9,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import evaluation, hoisted_models, models
+from ..datasets.sentences import ClientSentences
+from . import client_batches, evaluation, hoisted_models, models, word_ids
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
 ACCURACY, METRICS = evaluation.ACCURACY, evaluation.METRICS
 _ALL = 2**20
-
-Preprocess = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,14 +25,14 @@ class Task:
     Attributes:
         model: The model for TFF.
         initial_weights: The weights that training starts from.
-        preprocess_train: From a client's sentences to its batches.
         build_evaluator: Makes the evaluator of such models.
+        build_batches: Makes what reads the batches of whole cohorts.
     """
 
     model: models.TffModel
     initial_weights: tff.learning.models.ModelWeights
-    preprocess_train: Preprocess
     build_evaluator: Callable[[], evaluation.Evaluator]
+    build_batches: Callable[[ClientSentences], client_batches.ClientBatches]
 
     @property
     def parameters(self) -> int:
@@ -63,10 +62,6 @@ def build_task(
         reference_model: Whether clients compute with TFF's own Keras model.
     """
     vocabulary = list(vocabulary[: config.vocab_size])
-    preprocessing = _stackoverflow.word_prediction_preprocessing
-    client_spec = tff.simulation.baselines.ClientSpec(
-        num_epochs=client_epochs, batch_size=batch_size, max_elements=max_examples, shuffle_buffer_size=max_examples
-    )
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
     build = functools.partial(build_keras_model, config, vocabulary=vocabulary, seed=seed)
     keras_model = build()
@@ -80,8 +75,15 @@ def build_task(
     return Task(
         model=model,
         initial_weights=initial_weights,
-        preprocess_train=_lean(preprocessing.create_preprocess_fn(client_spec, vocabulary)),
         build_evaluator=functools.partial(evaluation.Evaluator, config.architecture, build, vocabulary),
+        build_batches=functools.partial(
+            client_batches.ClientBatches,
+            word_ids=word_ids.build_word_ids(vocabulary),
+            batch_size=batch_size,
+            max_examples=max_examples,
+            client_epochs=client_epochs,
+            seed=seed,
+        ),
     )
 
 
@@ -105,13 +107,3 @@ def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
         return preprocess(texts).get_single_element()
 
     return tokenize
-
-
-def _lean(preprocess: Preprocess) -> Preprocess:
-    """Spares each client's few batches what TensorFlow spends on tuning long pipelines: a quarter of a round."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    options.threading.private_threadpool_size = 1
-    options.threading.max_intra_op_parallelism = 1
-    return lambda dataset: preprocess(dataset).with_options(options)

@@ -13,8 +13,7 @@ import tensorflow_federated as tff
 import tree
 
 import tff_mf
-from tff_mf import aggregators, queries
-from tff_mf.aggregators.checkpoints import checkpoint_file
+from tff_mf import aggregators, checkpoint_files, queries
 from tff_mf.noise import _keys
 
 
@@ -236,7 +235,7 @@ def test_loading_keys_without_rows_needs_the_aggregator(regression, tmp_path):
 
 
 def test_a_checkpoint_of_an_older_release_is_refused_by_its_version(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_file, "_VERSION", 1)
+    monkeypatch.setattr(checkpoint_files, "_VERSION", 1)
     manager = aggregators.CheckpointManager(tmp_path)
     asyncio.run(manager.save({"x": np.zeros(3)}, 1))
     monkeypatch.undo()

@@ -263,13 +263,20 @@ def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, mo
     monkeypatch.setattr(_cohorts, "_FEWEST", 1)
     expected = np.asarray(computation(clients))
     assert [value.shape for value in sent if isinstance(value, np.ndarray)] == [(8, 1), (16, 1), (6, 1)]
-    # 33 bytes a client: of four clients a call, and two calls until the sum is copied.
+    # 33 bytes a client: of three clients a call, and three calls until the sum is copied.
     monkeypatch.setattr(_cohorts, "_CALL_BYTES", 100)
     monkeypatch.setattr(_cohorts, "_KEPT_BYTES", 300)
     sent.clear()
     np.testing.assert_array_equal(np.asarray(computation(clients)), expected)
-    assert len([value for value in sent if isinstance(value, np.ndarray)]) == 8
+    assert len([value for value in sent if isinstance(value, np.ndarray)]) == 10
     assert len([value for value in sent if isinstance(value, tff.structure.Struct)]) == 3
+
+
+def test_a_call_is_not_larger_than_allowed_unless_it_is_of_one_client(monkeypatch):
+    monkeypatch.setattr(_cohorts._arguments, "encoded_client", lambda size, _: [b"x" * size])
+    monkeypatch.setattr(_cohorts, "_CALL_BYTES", 100)
+    calls = _cohorts._calls([40, 60, 1, 300, 5, 100, 101], tff.TensorType(np.float32))
+    assert [[len(data) for (data,) in part] for part in calls] == [[40, 60], [1], [300], [5], [100], [101]]
 
 
 def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):

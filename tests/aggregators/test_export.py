@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators, queries
 
-ROUNDS, CLIENTS, EXAMPLES = 20, 2, 6
+ROUNDS, CLIENTS, EXAMPLES = 12, 2, 6
 MECHANISMS = {
     "blt": lambda: tff_mf.BLT.production("b400"),
     "banded": lambda: tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)])),
@@ -26,6 +26,9 @@ MECHANISMS = {
     "blt on a grid": lambda: tff_mf.BLT.production("b400"),
     "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
+# "banded" has a matrix too, and the bundles of tests/experiments are of trees, whose models test_runner.py compares.
+LONG = ("tree", "dense")
+EACH = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in MECHANISMS]
 
 # An operator's own server could look like this: it needs TensorFlow, NumPy, safetensors and the exported files.
 RUN = """
@@ -85,7 +88,7 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, data):
+def exported(tmp_path_factory, data, request):
     """A folder with an export of each mechanism, the processes, and the initial weights."""
     root = tmp_path_factory.mktemp("exported")
     np.savez(root / "data.npz", features=data[0], targets=data[1])
@@ -93,6 +96,8 @@ def exported(tmp_path_factory, data):
     weights = tff.learning.models.ModelWeights(*learned.initial_weights)
     processes = {}
     for name, mechanism in MECHANISMS.items():
+        if name in LONG and not request.config.getoption("--long"):
+            continue
         mean = aggregator(mechanism(), grid="auto" if "grid" in name else None)
         processes[name] = process(learned, mean)
         description = aggregators.export_process(
@@ -125,15 +130,15 @@ def process(learned, mean):
 @pytest.fixture(scope="module")
 def ended(exported):
     """The state of each process after all rounds, computed by TensorFlow alone."""
-    root, _, _ = exported
+    root, processes, _ = exported
     with (root / "log").open("w") as log:
         # An environment with only TensorFlow and safetensors can be named; in the tests' own, TFF is hidden.
         command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", RUN, root, str(ROUNDS)]
         subprocess.run(command, check=True, stdout=log, stderr=log, timeout=900)
-    return {name: safetensors.numpy.load_file(root / name / "end") for name in MECHANISMS}
+    return {name: safetensors.numpy.load_file(root / name / "end") for name in processes}
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", EACH)
 def test_exported_stages_give_the_model_of_tff(name, exported, ended, data):
     _, processes, weights = exported
     clients = []
@@ -162,7 +167,7 @@ def secrets(state):
             yield value.tobytes()[:12]
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", EACH)
 def test_devices_receive_neither_keys_nor_state(name, exported, ended):
     root, _, _ = exported
     on_device = b"".join(path.read_bytes() for path in sorted((root / name / "device").rglob("*")) if path.is_file())

@@ -145,6 +145,7 @@ def test_our_own_process_passes_in_tffs_own_context(process):
     assert str(result).startswith("passed")
 
 
+@pytest.mark.long  # Of a BLT and of a tree with restarts in CI, where the state of a banded one is judged.
 def test_a_banded_process_passes(banded_process):
     result = check(banded_process, BANDED)
     assert result.passed, str(result)
@@ -156,6 +157,7 @@ def test_a_tree_with_restarts_passes():
     assert result.passed, str(result)
 
 
+@pytest.mark.long  # test_training.py checks the process of a run of FedSGD, which has the same wrapper.
 def test_fed_sgd_with_an_unweighted_wrapper_passes():
     result = check(fed_sgd(tff.aggregators.as_weighted_aggregator(ours())))
     assert result.passed, str(result)
@@ -281,7 +283,11 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+# Long: "mean around" has the same fault, and "no noise" the same factory.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long) if name == "unweighted mean around" else name for name in FAULTS],
+)
 def test_a_fault_is_found_and_the_remedy_names_the_argument(name):
     build, failed = FAULTS[name]
     result = check(build())
@@ -295,8 +301,8 @@ def test_a_fault_is_found_and_the_remedy_names_the_argument(name):
 
 # Claims that neither the rounds nor the fingerprint of our process keep.
 CLAIMS = {
-    "twice the noise": {"noise_multiplier": 0.2},
-    "a ninth more noise": {"noise_multiplier": 0.1 / 0.9},
+    # By a ninth more, χ² of these few rounds is passed once in 40,000 times.
+    "a seventh more noise": {"noise_multiplier": 0.1 / 0.875},
     "independent noise": {"mechanism": tff_mf.Identity()},
 }
 

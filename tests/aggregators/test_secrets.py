@@ -13,8 +13,7 @@ import safetensors.numpy
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import aggregators
-from tff_mf.aggregators.checkpoints import checkpoint_file
+from tff_mf import aggregators, checkpoint_files
 
 DIMENSION = 2000
 ROUNDS = 6
@@ -130,7 +129,7 @@ def test_a_file_is_private_while_it_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     try:
         with pytest.raises(OSError, match="disk full"):
-            checkpoint_file.write(tmp_path / "checkpoint_1.safetensors", [np.arange(3)], {"leaves": []})
+            checkpoint_files.write(tmp_path / "checkpoint_1.safetensors", [np.arange(3)], {"leaves": []})
     finally:
         os.umask(before)
     assert modes == [0o600]
@@ -191,8 +190,8 @@ def test_the_warning_covers_subfolders(tmp_path, caplog):
 @pytest.mark.parametrize("place", [40, 200, -1, -9])
 def test_a_checkpoint_with_one_changed_bit_is_refused(tmp_path, place):
     path = tmp_path / "checkpoint_1.safetensors"
-    checkpoint_file.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
-    tensors, description = checkpoint_file.read(path)
+    checkpoint_files.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
+    tensors, description = checkpoint_files.read(path)
     assert [tensor.tolist() for tensor in tensors] == [[0, 1, 2, 3, 4, 5], [[0, 1], [2, 3]]]
     assert description["noise"] == "x"
     assert len(safetensors.numpy.load_file(path)) == 2
@@ -200,14 +199,14 @@ def test_a_checkpoint_with_one_changed_bit_is_refused(tmp_path, place):
     content[place] ^= 1
     path.write_bytes(content)
     with pytest.raises(tff_mf.InputError, match="checkpoint_1"):
-        checkpoint_file.read(path)
+        checkpoint_files.read(path)
 
 
 def test_a_checkpoint_of_a_newer_release_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "checkpoint_1.safetensors"
-    newer = checkpoint_file._VERSION + 1
-    monkeypatch.setattr(checkpoint_file, "_VERSION", newer)
-    checkpoint_file.write(path, [np.arange(6.0)], {"leaves": []})
+    newer = checkpoint_files._VERSION + 1
+    monkeypatch.setattr(checkpoint_files, "_VERSION", newer)
+    checkpoint_files.write(path, [np.arange(6.0)], {"leaves": []})
     monkeypatch.undo()
     with pytest.raises(tff_mf.InputError, match=f"version {newer} is newer"):
-        checkpoint_file.read(path)
+        checkpoint_files.read(path)

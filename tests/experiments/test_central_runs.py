@@ -363,8 +363,11 @@ def test_show_names_the_source_of_each_value():
 
 def test_the_preset_of_digits_has_the_best_settings_of_the_study():
     found = json.loads((RESULTS / "digits.json").read_text())
-    assert len(found["cells"]) == 24
+    assert len(found["cells"]) == 32
     for cell in found["cells"]:
+        # tff-mf train-central has no balls in bins.
+        if cell["mechanism"].endswith(", in bins"):
+            continue
         flags = {"mechanism": cell["mechanism"], "epsilon": cell["epsilon"]}
         if cell["mechanism"] == "banded, sampled":
             if cell["bands"] == 1:

@@ -69,15 +69,11 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
 
 
 def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
-    losses = {}
-    for zeroing in (1e-9, None):
-        out = tmp_path / str(zeroing)
-        out.mkdir()
-        settings = dataclasses.replace(SMALL, zeroing=zeroing)
-        result = program.run(settings, privacy(4, 1, 4, noise_multiplier=0.0), data=small_data, out=out)
-        losses[zeroing] = [row["loss"] for row in result.history]
-    assert losses[1e-9][0] == losses[1e-9][1]
-    assert losses[None][0] != losses[None][1]
+    """Without zeroing a model without noise learns: test_training.py."""
+    settings = dataclasses.replace(SMALL, zeroing=1e-9)
+    result = program.run(settings, privacy(4, 1, 4, noise_multiplier=0.0), data=small_data, out=tmp_path)
+    first, second = (row["loss"] for row in result.history)
+    assert first == second
 
 
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):

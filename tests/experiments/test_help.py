@@ -28,6 +28,7 @@ OF_THEIR_OWN = {
     "rounds": "audit and verify take those of the artifact, or a few",
     "digest": "that of a report or of a bundle",
     "grid": "export takes that of the run or configuration by default",
+    "dimension": "for the memory too in plan",
     "show": "a flag of train and train-central",
     "plot": "the pictures are different ones",
     "noise_multiplier": "of a cohort in train, with a default in audit",

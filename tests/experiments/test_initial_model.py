@@ -179,7 +179,7 @@ def test_the_same_data_are_known_under_every_name(tmp_path, monkeypatch):
 class Task:
     """Stands for the task of a run, as `test_no_false_alarm.build_task`, with a model of two tensors."""
 
-    preprocess_train: object
+    build_batches: object
     build_evaluator: object
     initial_weights: object
     parameters: int = 9
@@ -198,7 +198,7 @@ def train(small_data, tmp_path, monkeypatch):
     def build_task(settings, vocabulary):
         made = stand_in.build_task(settings, WORDS)
         assert vocabulary == WORDS
-        return Task(made.preprocess_train, made.build_evaluator, expected())
+        return Task(made.build_batches, made.build_evaluator, expected())
 
     monkeypatch.setattr(preparation, "build_task", build_task)
     monkeypatch.setattr(preparation, "build_process", lambda *given: (Recording(), stand_in.build_process(*given)[1]))

@@ -31,7 +31,7 @@ def test_no_library_is_registered_on_the_screen(level, tmp_path):
     assert (tmp_path / "errors").read_bytes() == b""
 
 
-# README's line for verify is run in CI, and its output is looked through: tests/test_command_lines.py.
+# The line for verify in docs/commands.md is run in CI, and its output is looked through: tests/test_command_lines.py.
 @pytest.mark.long
 def test_verification_prints_nothing_else(bundle, tmp_path):
     command = [COMMAND, "verify", bundle.folder, "--rounds", "1", "--digest", bundle.digest]

@@ -5,7 +5,6 @@ What must alarm is in `test_sabotage.py`, `test_second_attack.py` and `tests/fuz
 """
 
 import contextlib
-import functools
 import json
 import logging
 import pathlib
@@ -79,17 +78,11 @@ def build_task(settings, vocabulary):
     metrics = evaluation.Measured(metrics=dict.fromkeys(task.METRICS, 0.25), sentences=20)
     evaluator = types.SimpleNamespace(tokens=lambda chunks: [], measure=lambda weights, chunks: metrics)
     return types.SimpleNamespace(
-        preprocess_train=preprocess(settings.model, tuple(vocabulary)),
+        build_batches=lambda sentences: types.SimpleNamespace(of=lambda clients: []),
         build_evaluator=lambda: evaluator,
         initial_weights=None,
         parameters=3,
     )
-
-
-@functools.cache
-def preprocess(model, vocabulary):
-    shape = {"batch_size": 2, "max_examples": 2, "client_epochs": 1, "seed": 0}
-    return task.build_task(model, vocabulary=vocabulary, **shape).preprocess_train
 
 
 def build_process(settings, privacy, language_task):
@@ -107,9 +100,9 @@ def invoke(*arguments):
     return CliRunner().invoke(cli, [str(each) for each in arguments], catch_exceptions=True)
 
 
-def trained(folder, data, flags, *, first_only=(), between=lambda: None):
-    """Trains, is interrupted and goes on, and returns what was printed."""
-    arguments = [
+def arguments(folder, data, flags):
+    """Returns the command line of a run of 8 rounds."""
+    found = [
         *("train", "--dataset", f"sqlite:{data}", "--out", folder, "--rounds", ROUNDS, "--clients-per-round", 3),
         *("--delta", 1e-6, "--model", "conv", "--vocab-size", 60, "--embedding-size", 4, "--units", 4),
         *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
@@ -119,17 +112,23 @@ def trained(folder, data, flags, *, first_only=(), between=lambda: None):
         *(() if "--epsilon" in flags else (("--noise-multiplier", 6),)),
         ("--checkpoint-every", 2),
     ):
-        arguments += [] if flag in flags else [flag, value]
+        found += [] if flag in flags else [flag, value]
+    return [*found, *flags]
+
+
+def trained(folder, data, flags, *, first_only=(), between=lambda: None):
+    """Trains, is interrupted and goes on, and returns what was printed."""
+    command = arguments(folder, data, flags)
     resumes = "0" not in flags
     Counting.stop_in = STOPPED_IN if resumes else 0
-    first = invoke(*arguments, *flags, *first_only)
+    first = invoke(*command, *first_only)
     Counting.stop_in = 0
     if not resumes:
         return first
     assert first.exit_code == 1
     assert (folder / "ledger.jsonl").exists()
     between()
-    return invoke(*arguments, *flags, "--resume")
+    return invoke(*command, "--resume")
 
 
 @pytest.fixture(scope="module")

@@ -66,10 +66,16 @@ def test_the_noise_of_table_4_is_what_the_banded_preset_calibrates():
     """At sensitivity 1; any mechanism has it, since ε depends on the effective noise multiplier alone."""
     preset = presets.load("choquette2023-tree-full")
     for row in preset.rows:
-        configuration = layers.configuration(preset.over(Layer.of(row.when, "flag")))
-        plan = configuration.privacy_plan(tff_mf.Identity())
+        in_floats, on_grid = (
+            layers.configuration(preset.over(Layer.of({**row.when, "grid": grid}, "flag"))).privacy_plan(
+                tff_mf.Identity()
+            )
+            for grid in ("none", "auto")
+        )
         published = row.published["noise_multiplier_at_sensitivity_1"]
-        assert plan.noise_multiplier / math.sqrt(6) == pytest.approx(published, rel=1e-4)
+        assert in_floats.noise_multiplier / math.sqrt(6) == pytest.approx(published, rel=1e-4)
+        # What the integers cost.
+        assert 1 < on_grid.noise_multiplier / in_floats.noise_multiplier < 1.01
 
 
 def test_the_tree_of_kairouz_is_within_the_published_epsilon():
@@ -88,7 +94,7 @@ def test_the_tree_of_kairouz_is_within_the_published_epsilon():
 def test_tree_restarts_of_kairouz(restart_every, squared):
     """Figure 13 with restarts, and without: the command lines of docs/experiments.md."""
     given = {"clients_per_round": 1000, "sampling": "fixed_epochs", "min_sep": 342, "max_participations": 5}
-    given |= {"noise_multiplier": 1.49, "server_optimizer": "dp_ftrl"}
+    given |= {"noise_multiplier": 1.49, "server_optimizer": "dp_ftrl", "grid": "none"}
     given |= {"restart_every": restart_every} if restart_every else {}
     configuration = layers.configuration(presets.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
     assert configuration.server_momentum == 0.9
@@ -101,7 +107,7 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
         preset = presets.load(name)
         for row in preset.rows:
-            configuration = layers.configuration(preset.over(Layer.of(row.when, "flag")))
+            configuration = layers.configuration(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
             groups = configuration.min_sep
             # All that counts of C is how many bands it has, and that its columns have norm 1.
             column = np.full(groups, groups**-0.5)
@@ -267,7 +273,7 @@ def test_another_sampling_takes_the_schema_of_the_first_away():
 
 def test_fixed_epochs_need_the_noise_of_table_5_and_min_sep_more():
     """At sensitivity 1, as the table has it; of the matrix that is made for fixed epochs."""
-    fixed = configured(mechanism="dense", sampling="fixed_epochs", epsilon=1.0)
+    fixed = configured(mechanism="dense", sampling="fixed_epochs", epsilon=1.0, grid="none")
     mechanism = fixed.build_mechanism()
     plan = fixed.privacy_plan(mechanism)
     at_one = plan.noise_multiplier / tff_mf.sensitivity(mechanism, 12, plan.participation)

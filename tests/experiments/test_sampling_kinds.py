@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -11,6 +12,7 @@ import pytest
 import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
+from tff_mf.experiments.reports import _sections
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 
 
@@ -157,24 +159,50 @@ def test_secret_groups_outlast_a_run_and_are_seen_nowhere(tmp_path):
         "rounds": 12,
         "participation": tff_mf.FixedEpoch(min_sep=6, max_participations=2),
     }
-    secret = sampling.SecretGroups.drawn(6)
+    secret = sampling.SecretGroups.drawn(6, run="one")
     secret.save(tmp_path / "groups.key")
     assert (tmp_path / "groups.key").stat().st_mode & 0o777 == 0o600
     assert secret.key.hex() not in repr(secret)
     assert "key" not in repr(secret)
     plan = sampling.plan_balls_in_bins(**setting, secret=secret)
-    assert plan == sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.load(tmp_path / "groups.key"))
-    assert plan != sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(6))
+    assert plan == sampling.plan_balls_in_bins(
+        **setting, secret=sampling.SecretGroups.load(tmp_path / "groups.key", run="one")
+    )
+    assert plan != sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(6, run="one"))
     assert all(t % 6 == secret.group_of(client) for t in range(12) for client in plan.cohort(t))
     sizes = np.array([len(plan.cohort(t)) for t in range(6)])
     assert np.abs(sizes - 100).max() < 6 * math.sqrt(600 * 5 / 36)
     with pytest.raises(InputValueError, match="exists"):
-        sampling.SecretGroups.drawn(6).save(tmp_path / "groups.key")
-    assert sampling.SecretGroups.load(tmp_path / "groups.key") == secret
+        sampling.SecretGroups.drawn(6, run="one").save(tmp_path / "groups.key")
+    assert sampling.SecretGroups.load(tmp_path / "groups.key", run="one") == secret
+
+
+def test_another_run_cannot_have_the_same_groups(tmp_path):
+    """Their file is refused; the key under another name leads to groups that agree by chance only."""
+    secret = sampling.SecretGroups.drawn(6, run="one")
+    secret.save(tmp_path / "groups.key")
+    with pytest.raises(InputValueError, match="groups of another run than run='two'"):
+        sampling.SecretGroups.load(tmp_path / "groups.key", run="two")
+    other = sampling.SecretGroups(groups=6, run="two", key=secret.key)
+    names = [f"client{i}" for i in range(6000)]
+    same = sum(secret.group_of(name) == other.group_of(name) for name in names)
+    # Binomial(6000, 1/6).
+    assert abs(same - 1000) < 6 * math.sqrt(6000 * 5 / 36)
+    with pytest.raises(InputTypeError, match="run=''"):
+        sampling.SecretGroups.drawn(6, run="")
+
+
+@pytest.mark.parametrize("kind", sorted({*SAMPLING_KINDS}))
+def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
+    record = types.SimpleNamespace(settings={"sampling": {"kind": kind}})
+    texts = _sections._sampling(record)
+    assert len(texts) == (kind in ("balls_in_bins", "min_sep_poisson", "random_allocation"))
+    assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
+    assert _sections._sampling(types.SimpleNamespace(settings={})) == []
 
 
 def test_who_takes_part_says_nothing_about_the_group():
-    secret = sampling.SecretGroups.drawn(2)
+    secret = sampling.SecretGroups.drawn(2, run="one")
     names = [f"client{i}" for i in range(8000)]
     first = np.array([secret.group_of(names[index]) for index in secret.chosen(names, 4000)])
     # Binomial(4000, 1/2).
@@ -182,21 +210,21 @@ def test_who_takes_part_says_nothing_about_the_group():
 
 
 def test_misuse_of_secret_groups_is_refused(tmp_path):
-    (tmp_path / "other").write_bytes(b"tff-mf secret groups 1\nsix\n" + bytes(32))
-    (tmp_path / "short").write_bytes(b"tff-mf secret groups 1\n6\n" + bytes(31))
+    (tmp_path / "other").write_bytes(b'tff-mf secret groups 2\nsix\n"one"\n' + bytes(32))
+    (tmp_path / "short").write_bytes(b'tff-mf secret groups 2\n6\n"one"\n' + bytes(31))
     setting = {"client_ids": ["a", "b"], "clients_per_round": 1, "rounds": 2}
     setting["participation"] = tff_mf.FixedEpoch(min_sep=2, max_participations=1)
-    for wrong in ({}, {"seed": 1, "secret": sampling.SecretGroups.drawn(2)}):
+    for wrong in ({}, {"seed": 1, "secret": sampling.SecretGroups.drawn(2, run="one")}):
         with pytest.raises(InputValueError, match="either seed"):
             sampling.plan_balls_in_bins(**setting, **wrong)
     with pytest.raises(InputValueError, match="3 groups"):
-        sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(3))
+        sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(3, run="one"))
     with pytest.raises(InputValueError, match="no secret groups"):
-        sampling.SecretGroups.load(tmp_path / "other")
+        sampling.SecretGroups.load(tmp_path / "other", run="one")
     with pytest.raises(InputValueError, match="31 bytes"):
-        sampling.SecretGroups.load(tmp_path / "short")
+        sampling.SecretGroups.load(tmp_path / "short", run="one")
     with pytest.raises(InputTypeError, match="bytes"):
-        sampling.SecretGroups(groups=2, key="secret")
+        sampling.SecretGroups(groups=2, run="one", key="secret")
 
 
 def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round():

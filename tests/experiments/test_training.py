@@ -313,7 +313,7 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left):
     command = [
         *(COMMAND, "train", "--dataset", small_data, "--mechanism", "blt", "--buffers", "2", "--rounds", "4"),
         *("--clients-per-round", "2", "--cohort", "40", "--min-sep", "2", "--max-participations", "2"),
-        *("--epsilon", "6", "--delta", "1e-5", "--model", "lstm", "--units", "4", "--embedding-size", "4"),
+        *("--epsilon", "6", "--delta", "1e-5", "--model", "conv", "--units", "4", "--embedding-size", "4"),
         *("--vocab-size", "100", "--max-examples", "4", "--evaluation-examples", "20", "--out", tmp_path / "run"),
     ]
     # Interrupts are ignored, as they are in what a shell runs in the background.

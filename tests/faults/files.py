@@ -13,7 +13,7 @@ import random
 import shutil
 import signal
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -148,7 +148,7 @@ class Resumption:
         """
         self._loaded = None
         task = types.SimpleNamespace(
-            preprocess_train=None,
+            build_batches=_NoData,
             build_evaluator=lambda: types.SimpleNamespace(tokens=lambda chunks: []),
             initial_weights=None,
             parameters=self._process.parameters,
@@ -165,7 +165,6 @@ class Resumption:
                 (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
                 (preparation.text_file, "load", lambda path: self._splits),
                 (preparation.text_file, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
-                (preparation.sampling, "MinSepDataSource", _NoData),
                 (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
                 (checkpoints.Recovery, "load", loaded),
             ):
@@ -194,14 +193,10 @@ class InputErrorOfCommand(InputError):
 
 
 class _NoData:
-    def __init__(self, *given: Any, **more: Any) -> None:
-        pass
+    def __init__(self, sentences: Any) -> None:
+        del sentences
 
-    def iterator(self, first_round: int) -> "_NoData":
-        del first_round
-        return self
-
-    def select(self) -> None:
+    def of(self, clients: Sequence[str]) -> None:
         raise ReachedError
 
 

@@ -163,6 +163,8 @@ if __name__ == "__main__":
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
+    # As in the tests' own process, for the reason given there.
+    os.fsync = lambda descriptor: None
     asked = _next_request(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
         os.environ.clear()

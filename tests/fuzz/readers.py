@@ -393,16 +393,16 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
 
 
 def _checkpoints(folder: pathlib.Path) -> list[Reader]:
-    from tff_mf.aggregators.checkpoints import checkpoint_file
+    from tff_mf import checkpoint_files
 
     path, input_path = folder / "checkpoint_1.safetensors", folder / "input.safetensors"
     leaves = {"leaves": [{"tensor": 0}, {"tensor": 1}, {"json": 3}], "replay": True, "noise": "ab"}
-    checkpoint_file.write(path, [np.arange(6.0), np.zeros([2, 2], np.int64)], leaves)
+    checkpoint_files.write(path, [np.arange(6.0), np.zeros([2, 2], np.int64)], leaves)
 
     def read(data: bytes) -> Any:
         # Memory-mapped by the reader, and therefore a real file.
         input_path.write_bytes(data)
-        return checkpoint_file.read(input_path)
+        return checkpoint_files.read(input_path)
 
     return [Reader(name="checkpoint", made=_bytes_of([path.read_bytes()]), read=read)]
 

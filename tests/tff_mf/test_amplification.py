@@ -247,6 +247,7 @@ def test_simulated_shuffled_epochs_satisfy_epsilon(epochs):
     assert terms.mean() - 4 * terms.std() / math.sqrt(len(terms)) <= delta
 
 
+@pytest.mark.once
 def test_shuffling_never_hurts_and_needs_many_rounds():
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5])
     once = tff_mf.SingleParticipation()

@@ -17,13 +17,13 @@ from tff_mf.balls_in_bins import (
     balls_in_bins_gram,
     calibrate_balls_in_bins,
 )
-from tff_mf.balls_in_bins._betting import best_bets, mean_is_at_most
 from tff_mf.balls_in_bins._directions import Add, Remove
 from tff_mf.balls_in_bins._majorant import Moments, _proven, moment_delta
 from tff_mf.balls_in_bins._moments import central_moments
 from tff_mf.balls_in_bins._pair import dominating_pair, gaussian_delta
-from tff_mf.balls_in_bins._search import Claim, add_direction, remove_direction, strongest
+from tff_mf.balls_in_bins._search import add_direction, remove_direction
 from tff_mf.balls_in_bins._tilts import Sampler, Tilts
+from tff_mf.betting import Claim, best_bets, mean_is_at_most, strongest
 
 BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6, 0.3])
@@ -207,6 +207,7 @@ def test_certified_epsilon_is_just_above_quadrature(bins, sigma, delta):
     assert max(oracle.quadrature(matrix, 0.96 * found.epsilon, remove=each) for each in (True, False)) > delta
 
 
+@pytest.mark.once
 def test_delta_and_sigma_agree_with_epsilon():
     found = calibrate_balls_in_bins(BANDED, 12, bins=3, epsilon=2.0, delta=1e-5, samples=10_000)
     assert 1.96 < found.epsilon <= 2.0
@@ -220,6 +221,7 @@ def test_delta_and_sigma_agree_with_epsilon():
     assert found.failure <= 1e-8
 
 
+@pytest.mark.once
 def test_a_seed_makes_it_repeatable_and_not_certified():
     setting = {"bins": 3, "noise_multiplier": 0.7, "delta": 1e-3, "samples": 2000}
     one, two = (balls_in_bins_epsilon(BANDED, 12, **setting, seed=3) for _ in range(2))
@@ -289,6 +291,7 @@ def test_the_estimate_is_close_to_quadrature():
             assert oracle.quadrature(matrix / sigma**2, value, remove=remove) == pytest.approx(1e-6, rel=0.2)
 
 
+@pytest.mark.once
 def test_one_round_each_is_less_than_poisson_sampling_of_one_round_in_b():
     """Identity, n = b: one of n rounds for certain, against each with probability 1/n, which has larger tails."""
     found = balls_in_bins_epsilon(tff_mf.Identity(), 30, bins=30, noise_multiplier=0.8, delta=1e-6, samples=50_000)

@@ -37,6 +37,16 @@ def test_an_entry_below_zero_is_refused_by_name(mechanism, entry):
         balls_in_bins_gram(mechanism, 4, bins=2)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("epsilon", [1e-3, 100.0, 1e4])
+def test_extreme_estimates_do_not_overflow(epsilon):
+    estimator = BallsInBinsEstimator(balls_in_bins_gram(tff_mf.Identity(), 60, bins=20))
+    sigma = estimator.noise_multiplier(epsilon=epsilon, delta=1e-6)
+    found = estimator.epsilon(noise_multiplier=sigma, delta=1e-6)
+    assert found.epsilon == pytest.approx(epsilon, rel=1e-5)
+    assert np.all(np.isfinite(found.gradient))
+
+
 def test_the_gradient_is_the_derivative():
     gram = balls_in_bins_gram(BLT, 60, bins=10)
     generator = np.random.default_rng(0)

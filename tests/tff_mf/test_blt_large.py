@@ -80,6 +80,7 @@ def test_a_billion_rounds_agree_with_sixty_digits(gap):
     assert found.value == pytest.approx(precise_norm(mechanism, BILLION, SIX.min_sep, 6), rel=1e-14)
 
 
+@pytest.mark.once
 def test_the_largest_number_of_participations_is_within_the_slack_of_accounting():
     mechanism = tff_mf.BLT(theta=[1 - 1e-6, 0.5], omega=[0.01, 0.3])
     schema = tff_mf.MinSep(min_sep=3, max_participations=2**20)

@@ -77,6 +77,7 @@ def test_restarts_bound_the_rounds_of_a_stream():
     assert tff_mf.guarantee(unstable, 80, SCHEMA, **arguments, restart_every=20).mu < math.inf
 
 
+@pytest.mark.once
 def test_a_tail_enters_delta():
     """Both data sets: δ grows by (1 + e^ε)·tail, and ε is the inverse."""
     plain = tff_mf.Guarantee(mu=0.5)

@@ -2,18 +2,18 @@
 
 import copy
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import grids, normals
+from tff_mf import grids, normals, streams
 
 tf = pytest.importorskip("tensorflow")
 from tff_mf.errors import InputTypeError, InputValueError  # noqa: E402
-from tff_mf.noise import _grid, build_stream, exact_normal, grid_rows  # noqa: E402
+from tff_mf.noise import _grid, build_stream, exact_normal  # noqa: E402
 
+from .grid_oracle import assert_recursion, couplings, exact_scales  # noqa: E402
 from .test_noise import plausible  # noqa: E402
 from .test_registry import geometric, registered_for_one_test  # noqa: E402, F401
 
@@ -66,38 +66,28 @@ def rounded(stream, products):
     return all_rounds(tf.constant(products)).numpy()
 
 
-def exact_scales(mechanism, rounds):
-    return 1 / np.diagonal(mechanism.cast_to_float32().encoder(rounds))
-
-
-def couplings(stream, rounds):
-    """K: C below its diagonal, each row divided by its diagonal entry; with the rounded coefficients of the stream."""
-    encoder = stream.mechanism.encoder(rounds)
-    below = np.tril(encoder, -1) / np.diagonal(encoder)[:, np.newaxis]
-    if isinstance(stream, grid_rows.RowsGridStream):
-        below = np.rint(np.ldexp(below, stream._recursion.coefficient_bits))
-        below = np.ldexp(below, -stream._recursion.coefficient_bits)
-    return below
-
-
 def test_a_stream_is_the_recursion_in_exact_fractions(make_mechanism):
-    """Up to e: the distance of s_t·z_t − Σ K n from the boundaries of the cell that the stream chose."""
     rounds = 16
     mechanism = make_mechanism(rounds)
     stream = streamed(mechanism, dimension=3)
     rows, state = rows_of(stream, rounds)
-    assert np.array_equal(rows, np.floor(rows))
-    assert np.abs(rows).max() <= stream._recursion.largest
-    scales = exact_scales(mechanism, rounds) * 3.0 * 2**16
     drawn = np.stack([exact_normal(key, 3).numpy() for key in state.past_keys])
-    below = couplings(stream, rounds)
-    # What the oracle itself rounds: the product with z, and K in float64.
-    allowed = stream._recursion.error(rounds) + 1e-7
-    for t in range(rounds):
-        for j in range(3):
-            past = sum((Fraction(below[t, i]) * int(rows[i, j]) for i in range(t)), Fraction(0))
-            value = Fraction(drawn[t, j]) * Fraction(scales[t]) - past
-            assert -0.5 - allowed <= float(value - int(rows[t, j])) <= 0.5 + allowed
+    assert_recursion(mechanism, stream._recursion, rows, drawn, 3.0 * 2**16)
+    # In NumPy, the same bits.
+    ours = streams.build_stream(mechanism, dimension=3, stddev=3.0, grid=GRID).repeating(state.past_keys.numpy())
+    after = ours.init()
+    for row in rows:
+        noise, after = ours.next(after)
+        np.testing.assert_array_equal(noise, row)
+
+
+def test_numpy_streams_the_same_integers_for_a_seed():
+    arguments = {"dimension": 3, "stddev": 3.0, "grid": GRID, "insecure_seed": 5}
+    rows, _ = rows_of(build_stream(BLT, **arguments), 9)
+    ours, state = streams.build_stream(BLT, **arguments), None
+    for row in rows:
+        noise, state = ours.next(state or ours.init())
+        np.testing.assert_array_equal(noise, row)
 
 
 def shifted(stream, rounds, *, seed=0, lattice=2.0**-10):
@@ -107,7 +97,7 @@ def shifted(stream, rounds, *, seed=0, lattice=2.0**-10):
     data = np.zeros((rounds, stream.dimension))
     # A client of the clip norm in some rounds: others' data is the same in both.
     data[rng_rounds(generator, rounds)] = generator.integers(-4000, 4000, size=stream.dimension)
-    below = couplings(stream, rounds)
+    below = couplings(stream._recursion, rounds)
     moved = products + data + below @ data
     return rounded(stream, products), rounded(stream, moved) - data
 
@@ -148,7 +138,7 @@ def test_rounding_after_a_recursion_in_floats_depends_on_more_than_the_release()
     generator = np.random.default_rng(0)
     products, data = generator.normal(size=(rounds, 50)) * 2e7, np.zeros((rounds, 50))
     data[5] = generator.integers(-4000, 4000, size=50)
-    moved = products + data + couplings(stream, rounds) @ data
+    moved = products + data + couplings(stream._recursion, rounds) @ data
     inverse = BLT.cast_to_float32().inverse(rounds).astype(np.float32)
     first, second = (np.rint((inverse @ z.astype(np.float32)).astype(np.float64)) for z in (products, moved))
     assert np.mean(first != second - data) > 0.05
@@ -174,7 +164,7 @@ def test_the_shift_test_finds_faults(monkeypatch, fault):
         stream.__class__ = changed
         first, data = rounded(stream, products.numpy()), np.zeros((60, 50))
         data[5] = 3001
-        products = tf.constant(products.numpy() + data + couplings(stream, 60) @ data)
+        products = tf.constant(products.numpy() + data + couplings(stream._recursion, 60) @ data)
         assert not np.array_equal(first, rounded(stream, products.numpy()) - data)
         return
     # Sums with one half behind the point are frequent on this lattice.

@@ -144,6 +144,7 @@ def test_more_buffers_are_never_worse(rounds, objective):
     assert history == pytest.approx(losses[: len(history)], rel=1e-7)
 
 
+@pytest.mark.once
 def test_a_million_rounds_agree_with_the_direct_sum():
     optimized_for = setting(10**6, 10**6 // 6, 6)
     mechanism = found(optimized_for, 4)

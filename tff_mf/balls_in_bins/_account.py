@@ -1,4 +1,4 @@
-"""ε, δ and σ of balls-in-bins sampling: the smallest of an unamplified, a deterministic and a Monte Carlo bound."""
+"""ε, δ and σ of balls-in-bins sampling: the smallest of an unamplified, two deterministic and a Monte Carlo bound."""
 
 import dataclasses
 import math
@@ -10,11 +10,13 @@ from tff_mf import gaussian, validation
 from tff_mf.balls_in_bins._directions import Add, Remove
 from tff_mf.balls_in_bins._estimate import BallsInBinsEstimator
 from tff_mf.balls_in_bins._gram import balls_in_bins_gram, gram_error
+from tff_mf.balls_in_bins._independent import independent_delta, independent_epsilon, is_independent
 from tff_mf.balls_in_bins._majorant import Moments, moment_delta, moment_epsilon
 from tff_mf.balls_in_bins._pair import Pair, dominating_pair
 from tff_mf.balls_in_bins._result import BallsInBinsGuarantee, DirectionBound
-from tff_mf.balls_in_bins._search import Claim, add_direction, remove_direction, strongest
+from tff_mf.balls_in_bins._search import add_direction, remove_direction
 from tff_mf.balls_in_bins._tilts import LARGEST_VARIANCE
+from tff_mf.betting import Claim, strongest
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 
@@ -245,6 +247,10 @@ def _epsilon(problem: _Problem, delta: float, *, failure: float) -> BallsInBinsG
     """Returns ε; half of `failure` is for either direction. Without any, no samples are drawn."""
     most = gaussian.epsilon_from_delta(delta, problem.mu() if problem.sigma else math.inf)
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
+    bins = len(problem.gram)
+    if 0 < most < math.inf and is_independent(problem.gram):
+        remove, add = (independent_epsilon(plain, bins, problem.mu(), delta, remove=each) for each in (True, False))
+        return _combined(problem, remove, add, epsilon=max(remove.value, add.value), delta=delta, failure=0.0)
     pair = problem.pair() if 0 < most < math.inf else None
     if pair is None or not _amplifies(problem, pair):
         return _combined(problem, plain, plain, epsilon=most, delta=delta, failure=0.0)
@@ -304,6 +310,10 @@ def _approach(high: float, estimate: float) -> list[float]:
 def _delta(problem: _Problem, epsilon: float) -> BallsInBinsGuarantee:
     most = gaussian.delta_from_epsilon(epsilon, problem.mu())
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
+    bins = len(problem.gram)
+    if most > 1e-300 and is_independent(problem.gram):
+        remove, add = (independent_delta(plain, bins, problem.mu(), epsilon, remove=each) for each in (True, False))
+        return _combined(problem, remove, add, epsilon=epsilon, delta=max(remove.value, add.value), failure=0.0)
     pair = problem.pair() if most > 1e-300 else None
     if pair is None or not _amplifies(problem, pair):
         return _combined(problem, plain, plain, epsilon=epsilon, delta=most, failure=0.0)

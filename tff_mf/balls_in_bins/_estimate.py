@@ -38,17 +38,17 @@ class EstimatedEpsilon:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Losses:
-    """Samples of L′ with their weights, of both directions, and the softmax of the groups in each sample."""
+    """Samples of L′ of both directions, with the logarithms of their weights."""
 
     mu: float
     remove: np.ndarray
-    remove_weights: np.ndarray
+    log_weights: np.ndarray
     add: np.ndarray
 
     def remove_delta(self, epsilon: float) -> float:
-        return float(
-            np.mean(self.remove_weights * np.exp(self.remove) * gaussian_delta(epsilon - self.remove, self.mu))
-        )
+        # Either factor alone can overflow.
+        weights = np.exp(self.remove + self.log_weights)
+        return float(np.mean(weights * gaussian_delta(epsilon - self.remove, self.mu)))
 
     def add_delta(self, epsilon: float) -> float:
         return float(np.mean(gaussian_delta(epsilon + self.add, self.mu)))
@@ -126,9 +126,9 @@ class BallsInBinsEstimator:
         variances = self._pair.variances / sigma**2
         remove = log_mean_exp(exponents)
         ratios = [log_mean_exp(t * exponents - t * (t - 1) / 2 * variances) for t in tilts]
-        weights = 1 / np.mean(np.exp(np.array(ratios)), axis=0)
+        log_weights = -log_mean_exp(np.transpose(ratios))
         add = log_mean_exp(self._normal / sigma - variances / 2)
-        return _Losses(mu=math.sqrt(self._pair.common) / sigma, remove=remove, remove_weights=weights, add=add)
+        return _Losses(mu=math.sqrt(self._pair.common) / sigma, remove=remove, log_weights=log_weights, add=add)
 
     def _tilted(self, sigma: float) -> tuple[np.ndarray, tuple[float, ...]]:
         """Returns a_j − K′_jj/2 of the samples of the proposals."""
@@ -141,8 +141,11 @@ class BallsInBinsEstimator:
         mu = losses.mu
         if remove >= add:
             exponents, _ = self._tilted(sigma)
-            loss, weights = losses.remove, losses.remove_weights
+            loss = losses.remove
             density, tail = _normal(remove - loss, mu)
+            # Weights of what has a tail; a factor of all of them cancels, and without it they may all be 0.
+            logs = losses.log_weights
+            weights = np.exp(np.minimum(logs - np.max(logs, where=tail > 0, initial=-700.0 + logs.max()), 700.0))
         else:
             exponents = self._normal / sigma - self._pair.variances / (2 * sigma**2)
             loss, weights = losses.add, np.ones(len(losses.add))

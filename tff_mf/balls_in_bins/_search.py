@@ -1,54 +1,17 @@
-"""Certificates by sampling: a sequence of claims, from the weakest to the strongest, as far as they hold."""
-
-import dataclasses
+"""Proposals of importance sampling near the best for one ε."""
 
 import numpy as np
 
-from tff_mf.balls_in_bins._betting import best_bets, mean_is_at_most
-from tff_mf.balls_in_bins._directions import Add, Remove, Sample
+from tff_mf.balls_in_bins._directions import Add, Remove
 from tff_mf.balls_in_bins._pair import Pair
 from tff_mf.balls_in_bins._tilts import Sampler, Tilts
+from tff_mf.betting import best_bets
 
 _PILOT = 8000
 # Shares of the powers to try, and θ of the remaining share.
 _POWERS = ((0.1, 0.0, 0.0, 0.0), (0.1, 0.2, 0.4, 0.0), (0.1, 0.1, 0.2, 0.4), (0.05, 0.05, 0.1, 0.75))
 _TILTS = (1.3, 1.7, 2.3, 3.0, 4.5, 7.0, 11.0, 16.0)
 _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """The claim that δ(ε) of one direction is at most `mean`."""
-
-    epsilon: float
-    mean: float
-
-
-def strongest(
-    direction: Remove | Add,
-    claims: list[Claim],
-    *,
-    samples: int,
-    failure: float,
-    generator: np.random.Generator,
-) -> int:
-    """Returns how many of the claims, in their order, are certified.
-
-    Formal guarantee: let every claim imply those before it. The probability that a false claim is certified is at most
-    `failure`: that is then so of the first false one, whose test alone decides. Claims, proposals and bets depend on
-    the pilot only, which is independent of the samples.
-    """
-    pilot = direction.sample(_PILOT, generator)
-    sample = direction.sample(samples, generator)
-    for index, claim in enumerate(claims):
-        if not _holds(direction, claim, pilot, sample, failure):
-            return index
-    return len(claims)
-
-
-def _holds(direction: Remove | Add, claim: Claim, pilot: Sample, sample: Sample, failure: float) -> bool:
-    bets = best_bets(pilot.values(claim.epsilon), claim.mean, direction.most(claim.epsilon))
-    return mean_is_at_most(sample.values(claim.epsilon), claim.mean, bets, failure)
 
 
 def remove_direction(pair: Pair, epsilon: float, generator: np.random.Generator) -> Remove:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+from typing import Any
 
 import numpy as np
 
@@ -146,7 +147,7 @@ class PoissonSampling(Order):
         )
 
     @property
-    def _population(self) -> dict[str, int]:
+    def _population(self) -> dict[str, Any]:
         return {"population": self.examples, "clients_per_round": self.batch_size}
 
     def _check_amplified(self, mechanism: Mechanism) -> None:

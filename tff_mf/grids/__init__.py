@@ -2,6 +2,10 @@
 
 from tff_mf.grids._charge import GridCharge as GridCharge
 from tff_mf.grids._charge import charge as charge
+from tff_mf.grids._closeness import delta_of_chain as delta_of_chain
+from tff_mf.grids._closeness import epsilon_of_chain as epsilon_of_chain
+from tff_mf.grids._closeness import ideal_level as ideal_level
+from tff_mf.grids._closeness import overflow as overflow
 from tff_mf.grids._grid import FEWEST_BITS as FEWEST_BITS
 from tff_mf.grids._grid import MOST_BITS as MOST_BITS
 from tff_mf.grids._grid import Grid as Grid
@@ -9,6 +13,7 @@ from tff_mf.grids._grid import check as check
 from tff_mf.grids._recursion import Recursion as Recursion
 from tff_mf.grids._recursions import recursion as recursion
 from tff_mf.grids._rows import RowsRecursion as RowsRecursion
+from tff_mf.grids._rows import check_rows as check_rows
 from tff_mf.grids._sampler import LARGEST_NORMAL as LARGEST_NORMAL
 from tff_mf.grids._sampler import description as description
 from tff_mf.grids._sampler import sampler as sampler

@@ -143,7 +143,8 @@ def recursion(mechanism: Mechanism, *, deviation: float, largest_normal: float) 
     if type(mechanism) not in _RECURSIONS:
         raise InputTypeError(
             f"mechanism of kind {mechanism.kind!r} has no integer recursion: kinds from outside of tff_mf take no "
-            "grid; pass grid=None, whose noise in floating point is not covered by the guarantee."
+            "grid. Pass grid=None (--grid none), which gives up a guarantee about the numbers that are released: it is "
+            "then that of real numbers, and low bits of floats can give clients away."
         )
     kind = _RECURSIONS[type(mechanism)]
     return kind(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)

@@ -5,12 +5,40 @@ import typing
 
 import numpy as np
 
+from tff_mf.errors import InputValueError
 from tff_mf.grids._recursion import MOST_ROUNDS, SLACK, Recursion, allowed
 from tff_mf.mechanisms import Banded, BandedToeplitz, Mechanism, series
 
 # Of a coefficient: a stream ends before sums need more than 52 bits with so few.
 _MOST_BITS, _FEWEST_BITS = 48, 10
 _INT32_LIMIT = 2**31
+# Of all rows of a mechanism that is not banded: 1 GiB in int32.
+_MOST_ENTRIES = 2**28
+
+
+def check_rows(kind: str, *, bands: int, dimension: int) -> None:
+    """Refuses the noise of a mechanism that is not banded if it would keep too many numbers.
+
+    Args:
+        kind: The kind of the mechanism.
+        bands: Number of diagonals of C, including the main one: that of its rounds.
+        dimension: Number d of coordinates of a record.
+
+    Example:
+        >>> check_rows("dense", bands=64, dimension=4_050_748)
+        >>> check_rows("banded", bands=342, dimension=4_050_748)
+
+    Raises:
+        InputValueError: If all rows have more than 2^28 entries.
+    """
+    entries = (bands - 1) * dimension
+    if kind in ("dense", "structured") and entries > _MOST_ENTRIES:
+        raise InputValueError(
+            f"grid with dimension={dimension} is refused: integer noise of a {kind} mechanism needs all {bands} rows "
+            f"in memory, {entries:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a banded mechanism or a BLT; or "
+            "grid=None (--grid none), which gives up a guarantee about the numbers that are released: it is then that "
+            "of real numbers, and low bits of floats can give clients away."
+        )
 
 
 class RowsRecursion(Recursion[Mechanism]):

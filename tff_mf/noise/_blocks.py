@@ -6,10 +6,7 @@ import tensorflow as tf
 
 from tff_mf.noise._keyed import NoiseState
 from tff_mf.noise._rows import weighted_sums
-
-# Rows of memory per round of a block. At the start of a block its sums take twice their final memory: longer blocks
-# would cost more memory and save little time (benchmarks/noise.py).
-_ROWS_A_ROUND = 11
+from tff_mf.streams.blocks import lengths
 
 Rows = tuple[tf.Tensor, ...]
 
@@ -28,8 +25,7 @@ class Blocks:
 
     def __init__(self, rows: int, entries: Callable[[NoiseState, int, Sequence[int]], tf.Tensor]) -> None:
         self._rows, self._entries = rows, entries
-        self.run = max(1, round((rows / _ROWS_A_ROUND) ** 0.5))
-        self.block = self.run * max(1, round(rows / _ROWS_A_ROUND / self.run))
+        self.run, self.block = lengths(rows)
 
     def sums(self, state: NoiseState, sums: Rows, rows: Rows) -> Rows:
         """Returns the sums of the remaining rounds of the block, this round's first, without the rows of its run."""

@@ -13,8 +13,7 @@ from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _fingerprint, _keys, _past
 from tff_mf.registry import content_digest
-
-_INT64_LIMIT = 2**63
+from tff_mf.streams import arguments
 
 _M = TypeVar("_M", bound=Mechanism)
 
@@ -76,11 +75,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
         self.mechanism = mechanism.cast_to_float32()
         self._dimension = validation.whole("dimension", dimension)
         self._stddev = stddev
-        if insecure_seed is not None:
-            insecure_seed = validation.whole("insecure_seed", insecure_seed, at_least=0)
-            if insecure_seed >= _INT64_LIMIT:
-                raise InputValueError(f"insecure_seed={insecure_seed} must be below 2**63.")
-        self._insecure_seed = insecure_seed
+        self._insecure_seed = arguments.seed(insecure_seed)
         self._repeated: np.ndarray | None = None
         self._limit = limit
         drawn = repr((type(self).__name__, float(stddev), insecure_seed, *setting))
@@ -123,11 +118,8 @@ class KeyedStream(abc.ABC, Generic[_M]):
         Raises:
             InputValueError: If they are of another shape or type.
         """
-        keys = np.asarray(keys)
-        if keys.dtype != np.int64 or keys.ndim != 2 or keys.shape[1] != _keys.KEY_WORDS:
-            raise InputValueError(f"keys of type {keys.dtype} and shape {keys.shape} must be int64 [rounds, 2].")
         repeating = copy.copy(self)
-        repeating._repeated = keys.copy()
+        repeating._repeated = arguments.keys(keys)
         return repeating
 
     @property
@@ -255,9 +247,6 @@ class KeyedStream(abc.ABC, Generic[_M]):
     def _limit_checks(self, step: tf.Tensor) -> list[tf.Operation]:
         if self._limit is None:
             return []
-        mechanism = f"{self.mechanism.kind} mechanism"
-        # A limit below that of the mechanism is that of a run.
-        defined = mechanism if self._limit == self.mechanism.max_rounds else f"run of this {mechanism}"
-        message = f"The {defined} is defined for {self._limit} rounds, and all of them have run."
+        message = arguments.past_the_end(self.mechanism, self._limit)
         check = tf.debugging.assert_less(step, tf.constant(self._limit, tf.int64), message=message)
         return [] if check is None else [check]

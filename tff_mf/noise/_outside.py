@@ -10,7 +10,8 @@ from tff_mf import registry
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _keys
-from tff_mf.noise._stream import NoiseStream, float32_at_least
+from tff_mf.noise._stream import NoiseStream
+from tff_mf.streams.arguments import float32_at_least
 
 _FEWEST_ROUNDS, _MOST_ROUNDS, _DIMENSION = 32, 2**10, 3
 # In all rounds of a sample.

@@ -7,10 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.errors import InputTypeError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _keys
 from tff_mf.noise._keyed import KeyedStream, NoiseState
+from tff_mf.streams.arguments import float32_at_least
 
 _M = TypeVar("_M", bound=Mechanism)
 
@@ -90,13 +91,3 @@ class NoiseStream(KeyedStream[_M]):
         count = tf.shape(weights)[0]
         # One draw uses all cores; two at once would only take twice the memory.
         return tf.while_loop(lambda index, _: index < count, add, [tf.constant(0), start], parallel_iterations=1)[1]
-
-
-def float32_at_least(name: str, value: float) -> np.float32:
-    """Returns the smallest float32 that is at least `value`: noise is never rounded down."""
-    result = np.float32(value)
-    if float(result) < value:
-        result = np.nextafter(result, np.float32(np.inf))
-    if not np.isfinite(result):
-        raise InputValueError(f"{name}={value!r} is too large for float32.")
-    return result

@@ -87,6 +87,6 @@ def _grid_stream(mechanism: Mechanism, **arguments: Any) -> GridStream:
     if record.outside:
         raise InputTypeError(
             f"mechanism of kind {mechanism.kind!r} has no integer recursion: kinds from outside of tff_mf take no "
-            "grid; pass grid=None, whose noise in floating point is not covered by the guarantee."
+            "grid. Pass grid=None (--grid none), which gives up a guarantee about the numbers that are released."
         )
     return _GRID_STREAMS[record.kind](mechanism, **arguments)

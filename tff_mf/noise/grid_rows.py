@@ -6,14 +6,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.errors import InputValueError
+from tff_mf import grids
 from tff_mf.mechanisms import BandedToeplitz, Mechanism
 from tff_mf.noise._blocks import Blocks
 from tff_mf.noise._grid import GridStream, Tensors
 from tff_mf.noise._keyed import NoiseState
-
-# Of all rows of a mechanism that is not banded: 1 GiB in int32.
-_MOST_ENTRIES = 2**28
 
 
 class RowsGridStream(GridStream[Mechanism]):
@@ -29,13 +26,7 @@ class RowsGridStream(GridStream[Mechanism]):
     def __init__(self, mechanism: Mechanism, **arguments: Any) -> None:
         super().__init__(mechanism, **arguments)
         self._bands = self._recursion.bands
-        entries = (self._bands - 1) * self.dimension
-        if mechanism.kind in ("dense", "structured") and entries > _MOST_ENTRIES:
-            raise InputValueError(
-                f"grid with dimension={self.dimension} is refused: integer noise of a {mechanism.kind} mechanism needs "
-                f"all {self._bands} rows in memory, {entries:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a "
-                "banded mechanism or a BLT, or grid=None, whose noise is not covered by the guarantee."
-            )
+        grids.check_rows(mechanism.kind, bands=self._bands, dimension=self.dimension)
         self._blocks = Blocks(self._bands - 1, self._entries)
 
     @property

@@ -1,4 +1,7 @@
-"""Certificates for the mean of bounded random variables: a bet that is won only if the mean is small."""
+"""Certificates by sampling: a bet that is won only if the mean of bounded random variables is small."""
+
+import dataclasses
+import typing
 
 import numpy as np
 
@@ -6,6 +9,53 @@ import numpy as np
 _FACTORS = (0.4, 0.7, 1.0, 1.5)
 _TRIED = 80
 _BELOW_ONE = 0.999
+_PILOT = 8000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The claim that δ(ε) of one direction is at most `mean`."""
+
+    epsilon: float
+    mean: float
+
+
+class Sample(typing.Protocol):
+    """A sample of one direction."""
+
+    def values(self, epsilon: float) -> np.ndarray:
+        """Returns independent numbers of at least 0, whose expectation is at least δ(ε)."""
+        ...
+
+
+class Direction(typing.Protocol):
+    """One direction of the adjacency, with the proposals that its samples come from."""
+
+    def sample(self, count: int, generator: np.random.Generator) -> Sample:
+        """Returns a sample."""
+        ...
+
+    def most(self, epsilon: float) -> float:
+        """Returns a bound of all values at ε."""
+        ...
+
+
+def strongest(
+    direction: Direction, claims: list[Claim], *, samples: int, failure: float, generator: np.random.Generator
+) -> int:
+    """Returns how many of the claims, in their order, are certified.
+
+    Formal guarantee: let every claim imply those before it. The probability that a false claim is certified is at most
+    `failure`: that is then so of the first false one, whose test alone decides. Claims, proposals and bets depend on
+    the pilot only, which is independent of the samples.
+    """
+    pilot = direction.sample(_PILOT, generator)
+    sample = direction.sample(samples, generator)
+    for index, claim in enumerate(claims):
+        bets = best_bets(pilot.values(claim.epsilon), claim.mean, direction.most(claim.epsilon))
+        if not mean_is_at_most(sample.values(claim.epsilon), claim.mean, bets, failure):
+            return index
+    return len(claims)
 
 
 def best_bets(pilot: np.ndarray, mean: float, most: float) -> np.ndarray:

@@ -1,0 +1,142 @@
+"""The tables and the picture of docs/performance.md, from what `peers.py` measured."""
+
+import functools
+import itertools
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tff_mf.experiments.output import figures
+
+PLAIN = "plain TensorFlow"
+_TITLES = {"lstm": "LSTM of the papers, 10 clients × 32 sentences", "conv": "light model, 100 clients × 16 sentences"}
+_CLIENTS = {"lstm": 10, "conv": 100}
+_KINDS = {"table": "sentences of `pydoc`", "full": "sentences of 20 words, without padding"}
+_COLUMNS = "| | wall seconds | CPU seconds | wall / plain | CPU / plain | models apart |\n|---|--:|--:|--:|--:|--:|"
+_MARKS = ("<!-- measured -->", "<!-- until here -->")
+
+Pairs = Sequence[Sequence[float]]
+
+
+def tables(found: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the tables by their parts and models, each with a line above that says what it is of."""
+    return {
+        f"{name}, {model}": _table(name, model, found[name][model]) for name in _KINDS for model in found.get(name, ())
+    } | {f"workers, {model}": _workers(model, part) for model, part in found.get("workers", {}).items()}
+
+
+def _table(name: str, model: str, part: Mapping[str, Any]) -> str:
+    times = part["times"]
+    rows = [
+        f"| {peer} | {_seconds(pairs, 0)} | {_seconds(pairs, 1)} | {_ratio(pairs, times[PLAIN], 0)} | "
+        f"{_ratio(pairs, times[PLAIN], 1)} | {_apart(part['apart'][peer])} |"
+        for peer, pairs in times.items()
+    ]
+    return "\n".join([_heading(f"{_TITLES[model]}, {_KINDS[name]}", part, len(times[PLAIN])), "", _COLUMNS, *rows, ""])
+
+
+def _workers(model: str, part: Mapping[str, Any]) -> str:
+    times = part["times"]
+    first = next(iter(times))
+    rows = [f"| {name} | {_seconds(pairs, 0)} | {_ratio(times[first], pairs, 0)} |" for name, pairs in times.items()]
+    heading = _heading(_TITLES[model], part, len(times[first]))
+    return "\n".join([heading, "", "| | wall seconds | times as fast |\n|---|--:|--:|", *rows, ""])
+
+
+def _heading(title: str, part: Mapping[str, Any], turns: int) -> str:
+    cores = f"{part['cores']} core" + ("s" if part["cores"] > 1 else "")
+    before, after = part["load"]
+    rounds = f"{turns} rounds of each; load of the machine {before:.0f} before, {after:.0f} after"
+    return f"**{title}**\n({cores}, {rounds}):"
+
+
+def _seconds(pairs: Pairs, column: int) -> str:
+    values = [pair[column] for pair in pairs]
+    return f"{statistics.median(values):.2f} (least {min(values):.2f})"
+
+
+def _ratio(pairs: Pairs, others: Pairs, column: int) -> str:
+    """Returns the median of the ratios within each turn, in which the load of the machine affects both."""
+    return f"{statistics.median(one[column] / other[column] for one, other in zip(pairs, others, strict=True)):.2f}"
+
+
+def _apart(distance: float) -> str:
+    return f"{distance:.0e}" if distance else "0"
+
+
+def filled(text: str, found: Mapping[str, Any]) -> str:
+    """Returns a page with the tables of what was measured between its two marks."""
+    before, _, rest = text.partition(_MARKS[0])
+    _, _, after = rest.partition(_MARKS[1])
+    return "".join([before, _MARKS[0], "\n\n", "\n".join(tables(found).values()), "\n", _MARKS[1], after])
+
+
+def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
+    """Draws what has been measured: times over clients, sizes and workers, and memory over rounds."""
+    looks = figures.styles(next(iter(found["table"].values()))["times"])
+    panels = [functools.partial(_over_clients, model, part, looks) for model, part in found["table"].items()]
+    if "size" in found:
+        panels.append(functools.partial(_over_sizes, found["size"], looks))
+    if "workers" in found:
+        panels.append(functools.partial(_over_workers, found["workers"]))
+    if "memory" in found:
+        panels.append(functools.partial(_over_rounds, found["memory"]["conv"]))
+    rows, columns = -(-len(panels) // 2), min(2, len(panels))
+    size = (figures.PAGE if columns == 2 else figures.PAGE / 2, 2.7 * rows)
+    with figures.picture(path, size=size, rows=rows, columns=columns) as (_, places):
+        for panel, place in itertools.zip_longest(panels, places.flat):
+            if panel is None:
+                place.set_axis_off()
+            else:
+                panel(place)
+
+
+def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
+    own = {_CLIENTS[model]: part["times"]} | {int(number): times for number, times in part["clients"].items()}
+    for peer in next(iter(part["clients"].values())):
+        values = [1000 * _cpu(own[number][peer]) / number for number in sorted(own)]
+        panel.plot(sorted(own), values, label=peer, **looks[peer].line())
+    panel.set(xscale="log", yscale="log", xlabel="clients a round", ylabel="CPU milliseconds a client")
+    panel.set_title(_TITLES[model].split(",")[0])
+    _finish(panel)
+
+
+def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
+    numbers = sorted(map(int, sizes))
+    for peer in sizes[str(numbers[0])]["times"]:
+        panel.plot(
+            numbers, [_cpu(sizes[str(number)]["times"][peer]) for number in numbers], label=peer, **looks[peer].line()
+        )
+    panel.set(xscale="log", yscale="log", xlabel="parameters", ylabel="CPU seconds a round")
+    panel.set_title("light model, 10 clients")
+    _finish(panel)
+
+
+def _cpu(pairs: Pairs) -> float:
+    return statistics.median(pair[1] for pair in pairs)
+
+
+def _finish(panel: Any) -> None:
+    figures.plain_ticks(panel.xaxis)
+    figures.plain_ticks(panel.yaxis)
+    panel.legend()
+
+
+def _over_workers(workers: Mapping[str, Any], panel: Any) -> None:
+    for index, (model, part) in enumerate(workers.items()):
+        values = [statistics.median(pair[0] for pair in pairs) for pairs in part["times"].values()]
+        places = [place + 0.35 * index for place in range(len(values))]
+        panel.bar(places, [value / values[0] for value in values], 0.33, label=_TITLES[model].split(",")[0])
+        panel.set_xticks([place + 0.17 for place in range(len(values))], [*part["times"]])
+    panel.set(ylabel="wall time, over one worker's")
+    panel.set_title("workers on 2 cores")
+    panel.legend()
+
+
+def _over_rounds(memory: Mapping[str, Sequence[float]], panel: Any) -> None:
+    for name, look in figures.styles(["worker", "python"]).items():
+        panel.plot(memory["round"], [each / 1e6 for each in memory[name]], label=name, color=look.color)
+    panel.set(xlabel="round of 100 clients", ylabel="memory, MB", ylim=(0, None))
+    panel.set_title("memory of Python and of TFF's worker")
+    panel.legend()

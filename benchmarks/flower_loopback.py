@@ -1,0 +1,246 @@
+"""A SuperLink with TLS and node authentication and SuperNode processes on one machine, some of them hostile.
+
+python benchmarks/flower_loopback.py FOLDER [--rounds 60] [--nodes 5] [--hostile 1] [--kills 0]: trains the app of
+`tff_mf.experiments.flower` and prints what came of it as JSON. With --kills, the SuperLink is killed (SIGKILL) at as
+many random moments, started again with its database, and the run is submitted again. Run it in `.venv-flower`.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from tff_mf.experiments import reports
+from tff_mf.experiments.flower import app
+from tff_mf.experiments.run_folder import ledger, participation_log, run_record
+from tff_mf.experiments.run_folder.names import LEDGER, PARTICIPATION, REPORT
+
+BIN = pathlib.Path(sys.executable).parent
+ANSWERS = {
+    "trusted": "the operator",
+    "unit": "one node",
+    "clients_of_one_person": 1,
+    "enforcement": "the strategy, before messages are sent",
+    "participation_depends_on_data": False,
+    "tuning_runs": 0,
+    "pretraining": "none",
+    "other_releases": "none",
+    "state_is_secret": True,
+}
+# What a hostile node does in a round, in turns.
+HOSTILE = '''"""A node that is hostile: it drops out, or sends what it should not."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from next_word import client_app, task
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    if not context.node_config.get("hostile"):
+        return client_app.train(message, context)
+    model = {name: array.numpy() for name, array in message.content["arrays"].items()}
+    kind = int(message.content["config"]["server-round"]) % 5
+    if kind == 0:
+        raise RuntimeError("out of battery")
+    changed = {
+        1: lambda value: np.full_like(value, np.nan),
+        2: lambda value: np.full_like(value, 1e30),
+        3: lambda value: value[:1],
+        4: lambda value: value.astype(np.float64),
+    }[kind]
+    arrays = ArrayRecord({name: Array(changed(value)) for name, value in model.items()})
+    return Message(RecordDict({"arrays": arrays}), reply_to=message)
+'''
+
+
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Federation:
+    """The processes of one test; all of them end with the block."""
+
+    def __init__(self, folder: pathlib.Path, nodes: int, hostile: int) -> None:
+        self.folder, self.nodes, self.hostile = folder, nodes, hostile
+        self.port = port()
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.env = {
+            **os.environ,
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+        }
+
+    def prepare(self) -> None:
+        app.write(self.folder / "app")
+        package = self.folder / "app" / "next_word"
+        (package / "hostile.py").write_text(HOSTILE)
+        project = self.folder / "app" / "pyproject.toml"
+        project.write_text(project.read_text().replace("next_word.client_app:app", "next_word.hostile:app"))
+        script = self.folder / "app" / "deployment" / "make_keys.py"
+        subprocess.run([sys.executable, script, self.folder / "keys", str(self.nodes)], check=True)
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "loopback"\n[superlink.loopback]\naddress = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{self.folder}/keys/ca.crt"\n'
+        )
+
+    def start(self, name: str, *command: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, env=self.env, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+
+    def start_superlink(self) -> None:
+        keys = self.folder / "keys"
+        self.start(
+            "superlink",
+            *(f"{BIN}/flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--ssl-ca-certfile", f"{keys}/ca.crt", "--ssl-certfile", f"{keys}/server.pem"),
+            *("--ssl-keyfile", f"{keys}/server.key", "--enable-supernode-auth"),
+            *("--database", str(self.folder / "superlink.db")),
+        )
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.2)
+        raise SystemExit("the SuperLink did not start: see superlink.log")
+
+    def start_nodes(self) -> None:
+        for number in range(self.nodes):
+            self.flwr("supernode", "register", f"{self.folder}/keys/node-{number}.pub", "loopback")
+            about = f"partition-id={number} num-partitions={self.nodes}"
+            about += " hostile=1" if number < self.hostile else ""
+            self.start(
+                f"node-{number}",
+                *(f"{BIN}/flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--port", str(port())),
+                *("--root-certificates", f"{self.folder}/keys/ca.crt"),
+                *("--auth-supernode-private-key", f"{self.folder}/keys/node-{number}"),
+                *("--node-config", about),
+            )
+
+    def flwr(self, *arguments: str) -> str:
+        for _ in range(20):
+            done = subprocess.run(
+                [f"{BIN}/flwr", *arguments], env=self.env, cwd=self.folder, capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                return done.stdout
+            time.sleep(1)
+        raise SystemExit(f"flwr {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Kills a process; those that it started end by themselves when it is gone."""
+        process = self.processes.pop(name)
+        os.kill(process.pid, number)
+        process.wait()
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def wait_for_a_round(run: pathlib.Path) -> None:
+    """Waits until the run in a folder writes to its ledger, or has ended, for two minutes at most."""
+    path, began = run / LEDGER, time.monotonic()
+    size = path.stat().st_size if path.exists() else 0
+    while time.monotonic() - began < 120 and not (run / REPORT).exists():
+        if path.exists() and path.stat().st_size > size:
+            return
+        time.sleep(0.1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=pathlib.Path)
+    for name, value in (("rounds", 60), ("nodes", 5), ("hostile", 1), ("kills", 0), ("seed", 0), ("seconds", 3600)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    folder = given.folder.absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    run, chance, started = folder / "run", random.Random(given.seed), time.monotonic()
+    federation = Federation(folder, given.nodes, given.hostile)
+    settings = (
+        f"out='{run}' rounds={given.rounds} clients-per-round=2 min-sep=2 simulation=false population={given.nodes} "
+        f"max-participations={given.rounds // 2} nodes-seconds=300.0 replies-seconds=120.0"
+    )
+    killed = 0
+    try:
+        federation.prepare()
+        run.mkdir()
+        (run / "answers.json").write_text(json.dumps(ANSWERS | {"population": given.nodes}))
+        federation.start_superlink()
+        federation.start_nodes()
+        federation.flwr("run", "app", "loopback", "--run-config", settings)
+        while not (run / REPORT).exists() and time.monotonic() - started < given.seconds:
+            if killed < given.kills:
+                # Mostly in some part of a round; now and then while processes are still starting.
+                if chance.random() < 0.8:
+                    wait_for_a_round(run)
+                time.sleep(chance.uniform(0, 15))
+                if (run / REPORT).exists():
+                    break
+                federation.kill("superlink")
+                killed += 1
+                federation.start_superlink()
+                federation.flwr("run", "app", "loopback", "--run-config", settings)
+            time.sleep(0.5)
+    finally:
+        federation.stop()
+    print(json.dumps(found(run, killed, time.monotonic() - started), indent=1))
+
+
+def found(run: pathlib.Path, killed: int, seconds: float) -> dict:
+    record, schema = ledger.read_ledger(run / LEDGER), run_record.read_record(run).schema
+    past = collections.defaultdict(set)
+    for entry in participation_log.read_entries(run / PARTICIPATION):
+        past[entry.client].add(entry.round_number)
+    releases = collections.Counter(
+        json.loads(line)["round"] for line in (run / LEDGER).read_text().splitlines() if '"released"' in line
+    )
+    counts = list(record.reports.values())
+    return {
+        "killed": killed,
+        "seconds": round(seconds),
+        "rounds released": len(releases),
+        "released twice": sum(times > 1 for times in releases.values()),
+        "attempts": len(record.begun),
+        "nodes": len(past),
+        "schema kept": all(schema.allows(sorted(rounds)) for rounds in past.values()),
+        "ended": record.ended,
+        "problems": [*record.problems, *record.impossible],
+        "findings": [f"{each.severity}: {each.field}" for each in reports.check(run)] if record.ended else None,
+        "replies": sum(each.came for each in counts),
+        "refused, scaled or zeroed": sum(each.bad for each in counts),
+        "checkpoints left": len(list((run / "checkpoints").glob("*"))),
+    }
+
+
+if __name__ == "__main__":
+    main()

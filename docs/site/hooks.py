@@ -1,0 +1,145 @@
+"""What MkDocs does for this site besides pages of docs/: README as start page, notebooks, and the reference.
+
+Runs in the environment of `make docs`, without TensorFlow: griffe reads the sources without importing them.
+"""
+
+import functools
+import json
+import pathlib
+import re
+import shutil
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = pathlib.Path(__file__).parents[2]
+LAYERS = {"tff_mf": "tff_mf", "aggregators": "tff_mf/aggregators", "experiments": "tff_mf/experiments"}
+SOURCES = ROOT / "build" / "site-sources"
+# Pages outside of docs/, and their names on the site.
+OUTSIDE = {
+    "README.md": "index.md",
+    "SECURITY.md": "security.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+_LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Copies the layers to where they are imported from: griffe knows packages by their folders."""
+    shutil.rmtree(SOURCES, ignore_errors=True)
+    for folder, package in LAYERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            copy = SOURCES / package / path.relative_to(ROOT / folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            # griffe reads prompts in a section of this name only.
+            text = re.sub(r"^( +)Example:$", r"\1Examples:", path.read_text(encoding="utf-8"), flags=re.M)
+            copy.write_text(text, encoding="utf-8")
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are not files of docs/."""
+    for name, page in OUTSIDE.items():
+        files.append(File.generated(config, page, content=from_root((ROOT / name).read_text(encoding="utf-8"))))
+    for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        page = notebook.src_uri.removesuffix(".ipynb") + ".md"
+        files.append(File.generated(config, page, content=notebook_page(pathlib.Path(notebook.abs_src_path))))
+    for module, names in public_names((ROOT / "docs" / "api.md").read_text(encoding="utf-8")).items():
+        files.append(File.generated(config, f"reference/{module}.md", content=reference_page(module, names)))
+    return files
+
+
+def on_page_markdown(markdown: str, page, **_) -> str:
+    """Links that lead from docs/ to pages outside of it lead to their pages on the site."""
+    depth = page.file.src_uri.count("/")
+    return _LINK.sub(lambda link: _moved(link, depth), markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Removes what the theme would load from elsewhere for diagrams and browsers that the site does not have."""
+    for script in (pathlib.Path(config.site_dir) / "assets" / "javascripts").glob("bundle*.js*"):
+        if script.suffix == ".map":
+            script.unlink()
+        else:
+            text = script.read_text(encoding="utf-8")
+            script.write_text(re.sub(r"https://unpkg\.com/[\w@./-]+", "", text), encoding="utf-8")
+
+
+def from_root(text: str) -> str:
+    """Returns a page of the checkout's root with the links of the site."""
+
+    def moved(link: re.Match[str]) -> str:
+        start, path, anchor, end = link.groups()
+        if "://" in path:
+            return link.group()
+        path = OUTSIDE.get(path, path.removeprefix("docs/"))
+        return f"{start}{re.sub('ipynb$', 'md', path)}{anchor or ''}{end}"
+
+    return _LINK.sub(moved, text)
+
+
+def _moved(link: re.Match[str], depth: int) -> str:
+    start, path, anchor, end = link.groups()
+    up = "../" * (depth + 1)
+    page = OUTSIDE.get(path.removeprefix(up)) if path.startswith(up) else None
+    return f"{start}{'../' * depth}{page}{anchor or ''}{end}" if page else link.group()
+
+
+def notebook_page(path: pathlib.Path) -> str:
+    """Returns a notebook with its stored output as a page."""
+    parts = [f"[This page as a notebook]({path.name}){{ download }}"]
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        printed = "".join("".join(output["text"]) for output in cell.get("outputs", []))
+        if printed:
+            parts.append(f"```{{ .text .notebook-output .no-copy }}\n{printed.rstrip()}\n```")
+    title, *rest = parts[1].split("\n\n", 1)
+    return "\n\n".join([title, parts[0], *rest, *parts[2:]])
+
+
+def public_names(text: str) -> dict[str, list[str]]:
+    """Returns the names in the tables of docs/api.md by their module; former names are left out."""
+    found: dict[str, list[str]] = {}
+    for section in text.split("\n## Former names")[0].split("\n## ")[1:]:
+        module = re.findall(r"`([^`]+)`", section.splitlines()[0])[0]
+        rows = re.findall(r"^\| (`[^|]+) \|", section, re.M)
+        found[module] = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    return found
+
+
+def reference_page(module: str, names: list[str]) -> str:
+    """Returns the page of a module's public names.
+
+    Raises:
+        PluginError: If a name has no docstring, or the module has a public name that docs/api.md has not.
+    """
+    package = _package()[module.removeprefix("tff_mf.")] if "." in module else _package()
+    bare = [name for name in names if not _object(package, name).has_docstring]
+    public = {name for name, member in package.members.items() if _is_public(member, package)}
+    missing = sorted(public - set(names)) if "." not in "".join(names) else []
+    if bare or missing:
+        raise PluginError(f"{module}: without a docstring: {bare}; not in docs/api.md: {missing}")
+    title = f"# `{module}`\n\nGenerated from the docstrings; [Public names](../api.md) is the same in a page by topics."
+    return "\n\n".join([title, *(f"::: {module}.{name}" for name in names)])
+
+
+@functools.cache
+def _package():
+    return griffe.load("tff_mf", search_paths=[SOURCES], resolve_aliases=True, try_relative_path=False)
+
+
+def _object(package, name: str):
+    found = package[name]
+    return found.final_target if found.is_alias else found
+
+
+def _is_public(member, package) -> bool:
+    path = member.target_path if member.is_alias else member.path
+    if member.name.startswith("_") or not path.startswith(f"{package.path}."):
+        return False
+    found = member.final_target if member.is_alias else member
+    return found.is_class or found.is_function

@@ -1,0 +1,126 @@
+"""Checkpoints of a Flower run: on disk before a model is released, with the keys of the noise instead of its rows."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tff_mf import checkpoint_files, files
+from tff_mf.errors import InputValueError
+
+from ..run_folder.ledger import ReportCounts, read_counts
+from ..run_folder.names import CHECKPOINTS
+from ..run_folder.same_settings import check_same
+
+_PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
+_KEEP = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerState:
+    """The server's state after a round. Secret: with its keys, the noise can be removed from every released model.
+
+    Attributes:
+        round_number: Rounds that are finished.
+        weights: The model, float32 `[dimension]`.
+        velocity: Momentum of the server's optimizer, float32 `[dimension]`.
+        noise: State of the noise stream.
+    """
+
+    round_number: int
+    weights: np.ndarray
+    velocity: np.ndarray
+    noise: Mapping[str, np.ndarray]
+
+
+def keys_alone(state: ServerState) -> np.ndarray:
+    """Returns the keys of the finished rounds, from which the noise can be drawn again."""
+    return np.asarray(state.noise["keys"])[: state.round_number]
+
+
+def remove_checkpoints(out: pathlib.Path) -> None:
+    """Deletes every checkpoint of a run, the newest last, so that a crash in between leaves the newest."""
+    folder = out / CHECKPOINTS
+    files.remove_unfinished(folder)
+    for number in _rounds(folder):
+        (folder / f"{_PREFIX}{number}{_SUFFIX}").unlink()
+
+
+def _rounds(folder: pathlib.Path) -> list[int]:
+    names = [path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+class Checkpoints:
+    """The checkpoints of one run, which only a run with the same settings can resume.
+
+    Formal guarantee: `save` returns when the state would survive a power failure. A file in which a bit has changed, or
+    that is of another run, is refused.
+
+    Args:
+        out: The run's folder.
+        settings: Everything that determines how the run proceeds, as JSON.
+        run: The run's identifier, that of its ledger.
+    """
+
+    def __init__(self, out: pathlib.Path, *, settings: Mapping[str, Any], run: str) -> None:
+        self._folder = out / CHECKPOINTS
+        self._settings, self._run = json.loads(json.dumps(settings)), run
+        checkpoint_files.make_private(self._folder)
+        # They have keys too.
+        files.remove_unfinished(self._folder)
+
+    def rounds(self) -> list[int]:
+        """Returns the rounds after which a state was saved, in order."""
+        return _rounds(self._folder)
+
+    def save(self, state: ServerState, reports: ReportCounts) -> None:
+        """Saves the state after a round, and deletes all but the newest checkpoints.
+
+        Args:
+            state: The state.
+            reports: Counts of the replies in the round.
+        """
+        about = {
+            "settings": self._settings,
+            "run": self._run,
+            "round": state.round_number,
+            "reports": reports.as_json(),
+        }
+        checkpoint_files.write(
+            self._path(state.round_number), [state.weights, state.velocity, keys_alone(state)], about
+        )
+        for old in self.rounds()[:-_KEEP]:
+            self._path(old).unlink()
+
+    def load(
+        self, round_number: int, replay: Callable[[np.ndarray], Mapping[str, np.ndarray]]
+    ) -> tuple[ServerState, ReportCounts]:
+        """Returns the state after a round and the counts of its replies.
+
+        Args:
+            round_number: One of `rounds`.
+            replay: From the keys of all past rounds to the state of the noise stream after them.
+
+        Raises:
+            InputValueError: If the file is damaged, or of another run or one with other settings.
+        """
+        path = self._path(round_number)
+        tensors, about = checkpoint_files.read(path)
+        if (about["run"], about["round"]) != (self._run, round_number):
+            raise InputValueError(
+                f"checkpoint {str(path)!r} is of round {about['round']} of run {about['run']:.8}, and not of this one, "
+                f"{self._run:.8}: put the run's own checkpoint back."
+            )
+        check_same(self._settings, about["settings"], run=str(self._folder.parent))
+        weights, velocity, keys = tensors
+        if len(keys) != round_number:
+            raise InputValueError(f"checkpoint {str(path)!r} has keys of {len(keys)} rounds, not of {round_number}.")
+        state = ServerState(round_number=round_number, weights=weights, velocity=velocity, noise=replay(keys))
+        return state, read_counts(about["reports"])
+
+    def _path(self, round_number: int) -> pathlib.Path:
+        return self._folder / f"{_PREFIX}{round_number}{_SUFFIX}"

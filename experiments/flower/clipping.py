@@ -1,0 +1,70 @@
+"""Bounds what one client adds to a sum, in NumPy: the arithmetic of `tff_mf.queries.clipping`, bit for bit the same."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tff_mf import validation
+
+# Those of `tff_mf.queries.clipping.clip_again`, whose docstring derives them from the rounding of norms and products.
+_PASSING_AGAIN = 1 - 3e-7
+_SCALED = 1 / (1 + 1.5e-6)
+_SMALLEST_NORMAL = 2.0**-126
+
+
+class Clipped(NamedTuple):
+    """A clipped record, and how it was clipped.
+
+    Attributes:
+        leaves: The record, float32.
+        scaled: Whether it was scaled down.
+        zeroed: Whether it was set to zero, because a value is not finite or float32 cannot scale it.
+    """
+
+    leaves: list[np.ndarray]
+    scaled: bool
+    zeroed: bool
+
+
+def checked_clip_norm(value: object) -> np.float32:
+    """Returns the largest float32 that is at most a clip norm.
+
+    Raises:
+        InputTypeError: If it is not a number.
+        InputValueError: If it is out of range.
+
+    Example:
+        >>> float(checked_clip_norm(0.5))
+        0.5
+    """
+    clip_norm = validation.clip_norm(value)
+    result = np.float32(clip_norm)
+    return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
+
+
+def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
+    """Clips a record, whether or not its client has clipped it.
+
+    Formal guarantee: that of `tff_mf.queries.clipping.clip_again`: the joint L2 norm of the result, in exact
+    arithmetic, is at most ζ = `clip_norm` for every input of up to 2³² values. A record with a value that is not finite
+    becomes zero, and so does one whose norm exceeds the clip norm times 2¹²⁶.
+
+    Args:
+        leaves: float32 arrays of any shape: one client's record.
+        clip_norm: Bound on the norm, from 1e-20 to 1e20: what `checked_clip_norm` returns.
+
+    Example:
+        >>> clip_again([np.float32([3, 0]), np.float32([4])], np.float32(1)).leaves[1].round(3)
+        array([0.8], dtype=float32)
+    """
+    # No square of a float32 value overflows in float64, so that the norm is finite if and only if all values are.
+    with np.errstate(invalid="ignore"):
+        norm = math.sqrt(math.fsum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in leaves))
+    if norm <= _PASSING_AGAIN * float(clip_norm):
+        return Clipped(list(leaves), scaled=False, zeroed=False)
+    factor = _SCALED * float(clip_norm) / norm
+    if not math.isfinite(norm) or factor < _SMALLEST_NORMAL:
+        return Clipped([np.zeros_like(leaf) for leaf in leaves], scaled=False, zeroed=True)
+    return Clipped([leaf * np.float32(factor) for leaf in leaves], scaled=True, zeroed=False)

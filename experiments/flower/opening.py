@@ -1,0 +1,153 @@
+"""Opens the strategy of a run on Flower: a new run, or one that was stopped, at whatever moment."""
+
+import contextlib
+import importlib.metadata
+import pathlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
+
+from tff_mf import streams, validation
+from tff_mf.errors import InputValueError
+
+from .. import guard, reports
+from ..guard.run_guard import RunGuard
+from ..privacy.plan import PrivacyPlan
+from ..run_folder import ledger, versions
+from ..run_folder.names import LEDGER, REPORT
+from . import cohorts
+from .checkpoints import Checkpoints, ServerState, remove_checkpoints
+from .identities import Identify, by_public_key
+from .layout import Layout
+from .settings import FlowerSettings
+from .strategy import MFStrategy
+from .updates import model_arrays
+
+
+@contextlib.contextmanager
+def open_strategy(
+    folder: pathlib.Path | str,
+    plan: PrivacyPlan,
+    *,
+    settings: FlowerSettings,
+    initial_arrays: ArrayRecord,
+    draw: cohorts.Draw | None = None,
+    sampler: str = "uniform, of those allowed",
+    identify: Identify = by_public_key,
+    nodes: Collection[str] | None = None,
+    **more: Any,
+) -> Iterator[MFStrategy]:
+    """Yields the strategy of a run: a new one, or one that goes on after its last released round.
+
+    Writes the files that the guarantee follows from, and the planned report, before the first round; `tff-mf report`
+    reads the folder. One process at a time can use the folder.
+
+    Args:
+        folder: The run's folder on the machine of the ServerApp, which is made if it does not exist. It must survive
+            restarts, and nobody but the operator may read its checkpoints.
+        plan: Mechanism, noise and participation: `plan_privacy(...)`.
+        settings: Clip norm, server optimizer, and how nodes are talked to.
+        initial_arrays: The model that training starts from; float32 arrays of any framework.
+        draw: From a round and the allowed identities to a cohort: `cohorts.uniform(clients_per_round)` if not given.
+        sampler: Name of what draws the cohorts, for the report.
+        identify: Who a node is; `identities.by_partition` in simulations.
+        nodes: Identities that may take part; all that connect if `None`.
+        more: Fields of `reports.Configuration` that the plan does not determine, such as `population`.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
+            or the plan has what is not supported on Flower: restarts, adaptive clipping, a grid.
+
+    Example:
+        with open_strategy("run", plan, settings=FlowerSettings(clip_norm=1.0), initial_arrays=arrays) as strategy:
+            strategy.start(grid)
+            strategy.end()
+    """
+    folder = pathlib.Path(folder)
+    validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(clip_norm=...)")
+    validation.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
+    _check_supported(plan)
+    initial = model_arrays(initial_arrays)
+    layout = Layout(shapes={name: value.shape for name, value in initial.items()})
+    _finish(folder)
+    stream = streams.build_stream(
+        plan.mechanism,
+        dimension=layout.dimension,
+        stddev=plan.noise_multiplier_as_run * settings.clip_norm,
+        insecure_seed=plan.insecure_seed,
+    )
+    # A stream knows only the product of σ and the clip norm.
+    stream = stream.bound_to(repr(float(settings.clip_norm))).limited_to(plan.rounds)
+    more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
+    more.setdefault("settings", {"engine": "flwr", **settings.as_json()})
+    with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
+        about = {**settings.as_json(), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
+        checkpoints = Checkpoints(folder, settings=about, run=guarded.run)
+        state = _resumed(guarded, checkpoints, stream, layout, initial)
+        yield MFStrategy(
+            folder=folder,
+            guarded=guarded,
+            stream=stream,
+            checkpoints=checkpoints,
+            layout=layout,
+            state=state,
+            settings=settings,
+            clients_per_round=plan.clients_per_round,
+            rounds=plan.rounds,
+            nodes=_known(identify, nodes),
+            draw=cohorts.uniform(plan.clients_per_round) if draw is None else draw,
+        )
+
+
+def _resumed(
+    guarded: RunGuard, checkpoints: Checkpoints, stream: Any, layout: Layout, initial: Mapping[str, np.ndarray]
+) -> ServerState:
+    """Returns the newest state, after telling the guard which round it is of; the initial one if there is none."""
+    saved = checkpoints.rounds()
+    if not saved:
+        guarded.goes_on_after(0)
+        weights = layout.vector(initial)
+        return ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
+    state, counts = checkpoints.load(saved[-1], stream.replay)
+    # The process may have been stopped between the checkpoint and the ledger.
+    guarded.goes_on_after(state.round_number, run=guarded.run, reports=counts)
+    return state
+
+
+def _known(identify: Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
+    """Returns the function from a grid to the connected nodes that may take part."""
+    names = None if known is None else frozenset(known)
+
+    def nodes(grid: Grid) -> Mapping[str, int]:
+        found = identify(grid.get_nodes())
+        return found if names is None else {name: node for name, node in found.items() if name in names}
+
+    return nodes
+
+
+def _check_supported(plan: PrivacyPlan) -> None:
+    for name in ("restart_every", "adaptive_count_stddev", "grid"):
+        if getattr(plan, name) is not None:
+            raise InputValueError(
+                f"{name}={getattr(plan, name)!r} is not supported on Flower: leave it out of the plan, or train in "
+                "TensorFlow Federated."
+            )
+
+
+def _finish(folder: pathlib.Path) -> None:
+    """Does what `MFStrategy.end` does after the ledger's last line, if the process was stopped in between.
+
+    Raises:
+        InputValueError: If the run in the folder has ended.
+    """
+    book = folder / LEDGER
+    if not book.is_file() or not ledger.read_ledger(book).ended:
+        return
+    if not (folder / REPORT).exists():
+        reports.write(folder, realised=True)
+    remove_checkpoints(folder)
+    raise InputValueError(f"out={str(folder)!r} holds a run that has ended: its model and report are there.")

@@ -1,0 +1,243 @@
+"""The Flower strategy: rounds of FedAvg with server momentum, whose sums get the correlated noise of a mechanism."""
+
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from logging import INFO
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore import log
+
+from tff_mf.errors import InputValueError
+
+from ..guard.run_guard import RunGuard
+from ..output import files
+from ..run_folder.names import MODEL
+from .checkpoints import Checkpoints, ServerState, remove_checkpoints
+from .clipping import checked_clip_norm
+from .cohorts import Draw, check_drawn
+from .layout import Layout
+from .settings import FlowerSettings
+from .updates import UpdateSum, as_record
+
+# The key in which Flower's own `fixedclipping_mod` looks for the clip norm.
+_CLIPPING_NORM = "clipping_norm"
+# Clients that clip to a little less than ζ are not scaled again for the rounding of their own arithmetic.
+_OF_CLIENTS = 1 - 1e-4
+
+
+class MFStrategy(Strategy):
+    """Trains with correlated noise, and keeps the folder of the run. Made by `open_strategy`.
+
+    Formal guarantee: with `open_strategy`'s plan, the released models have the guarantee of the plan, under the
+    assumptions in the run's report: each node adds at most ζ to a sum, in rounds that the participation schema allows
+    to its identity, counting all rounds that were ever begun in the folder; each sum gets its round's row of C⁻¹z once;
+    sums are divided by the constant `clients_per_round`; a model is sent, evaluated or returned only after the state
+    that it belongs to is on disk and the ledger has its round as released. Metrics in replies are not read.
+
+    `start` runs the rounds that are left. `configure_train` and `aggregate_train` are its two halves, for programs with
+    their own loop; each refuses to be called for any round but the next. Nodes are not asked to evaluate: their exact
+    metrics would be releases without noise.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: pathlib.Path,
+        guarded: RunGuard,
+        stream: Any,
+        checkpoints: Checkpoints,
+        layout: Layout,
+        state: ServerState,
+        settings: FlowerSettings,
+        clients_per_round: int,
+        rounds: int,
+        nodes: Callable[[Grid], Mapping[str, int]],
+        draw: Draw,
+    ) -> None:
+        self._folder, self._guard, self._checkpoints = folder, guarded, checkpoints
+        self._stream, self._layout = stream, layout
+        self._state, self._settings, self._rounds = state, settings, rounds
+        self._clients_per_round, self._nodes, self._draw = clients_per_round, nodes, draw
+        self._clip_norm = checked_clip_norm(settings.clip_norm)
+        # The node ids of the round that was begun and not yet aggregated.
+        self._cohort: dict[int, str] | None = None
+
+    @property
+    def rounds_released(self) -> int:
+        """Rounds that are finished and released."""
+        return self._state.round_number
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The released model: a copy of each array by its name."""
+        return {name: value.copy() for name, value in self._layout.arrays(self._state.weights).items()}
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Returns the messages of the next round, once its cohort is on disk.
+
+        Args:
+            server_round: The next round, counted from 1 over all restarts.
+            arrays: Not read: nodes are sent the released model.
+            config: Settings for the nodes, to which the round and the clip norm are added.
+            grid: Flower's grid.
+
+        Raises:
+            InputValueError: If it is another round's turn, or `draw` returns nodes that may not take part.
+            RuntimeError: If too few allowed nodes are connected.
+        """
+        if server_round != self._state.round_number + 1 or self._guard.last_round != self._state.round_number:
+            raise InputValueError(
+                f"server_round={server_round} must be {self._state.round_number + 1}, and every round before it "
+                "aggregated: open the strategy again, and call start, which knows its round."
+            )
+        nodes, cohort = self._gather(grid, server_round)
+        number = self._guard.begin(cohort)
+        self._cohort = {nodes[name]: name for name in cohort}
+        record = RecordDict(
+            {
+                self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),
+                self._settings.configrecord_key: ConfigRecord(
+                    {**config, "server-round": number, _CLIPPING_NORM: _OF_CLIENTS * float(self._clip_norm)}
+                ),
+            }
+        )
+        return [
+            Message(record, node, MessageType.TRAIN, ttl=self._settings.waiting.replies_seconds)
+            for node in self._cohort
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Returns the model after the round, which is released by then, and no metrics.
+
+        Args:
+            server_round: The round that was begun.
+            replies: Replies of nodes, in any order; read one at a time.
+
+        Raises:
+            InputValueError: If the round was not begun.
+        """
+        if self._cohort is None or server_round != self._guard.last_round:
+            raise InputValueError(f"server_round={server_round} was not begun: call configure_train first.")
+        cohort, self._cohort = self._cohort, None
+        total = UpdateSum(
+            self._layout.arrays(self._state.weights),
+            clip_norm=self._clip_norm,
+            cohort=cohort,
+            replies=self._settings.replies,
+            key=self._settings.arrayrecord_key,
+        )
+        for message in replies:
+            total.take(message)
+        noise, noise_state = self._stream.next(self._state.noise)
+        mean = (total.total() + noise) / np.float32(self._clients_per_round)
+        weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
+        state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
+        counts = total.counts()
+        # First the state is on disk, then the ledger says so, and only then anything of the round leaves this function.
+        self._checkpoints.save(state, counts)
+        self._guard.released(server_round, reports=counts)
+        self._state = state
+        return as_record(self._layout.arrays(weights)), None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Returns no messages."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Returns no metrics."""
+        return None
+
+    def summary(self) -> None:
+        """Logs what is left to do."""
+        log(INFO, "\t└──> %s of %s rounds are released, %r", self.rounds_released, self._rounds, self._settings)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Runs the rounds that are left, and returns the last model.
+
+        Args:
+            grid: Flower's grid.
+            initial_arrays: Not read: the run begins from the arrays of `open_strategy`, or goes on where it stopped.
+            num_rounds: Last round to run, counted over all restarts; all that were accounted for if not given.
+            timeout: Not read: `Waiting` has the times.
+            train_config: Settings for the nodes.
+            evaluate_config: Not read: nodes are not asked to evaluate.
+            evaluate_fn: Called with each round and its released model, for example to measure it on data of the server.
+                What it computes on clients that train is a release without noise.
+        """
+        last = self._rounds if num_rounds is None else min(num_rounds, self._rounds)
+        self.summary()
+        result, config = Result(), train_config or ConfigRecord()
+        result.arrays = as_record(self.arrays)
+        while self.rounds_released < last:
+            number = self.rounds_released + 1
+            messages = self.configure_train(number, result.arrays, config, grid)
+            arrays, _ = self.aggregate_train(number, self._replies(grid, list(messages)))
+            assert arrays is not None
+            result.arrays = arrays
+            log(INFO, "[ROUND %s/%s] released", number, self._rounds)
+            metrics = None if evaluate_fn is None else evaluate_fn(number, arrays)
+            if metrics is not None:
+                result.evaluate_metrics_serverapp[number] = metrics
+        return result
+
+    def end(self) -> dict[str, Any]:
+        """Ends the run: writes the model and the report, deletes the checkpoints, and returns the report."""
+        files.write_atomically(self._folder / MODEL, safetensors.numpy.save(self.arrays))
+        report = self._guard.end()
+        # With the keys, the noise can be removed from the models; no round needs them any more.
+        remove_checkpoints(self._folder)
+        return report
+
+    def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
+        """Returns the connected nodes and a cohort of them, as soon as there is a whole one or the time is over."""
+        waiting = self._settings.waiting
+        deadline = time.monotonic() + waiting.nodes_seconds
+        while True:
+            nodes = self._nodes(grid)
+            allowed = self._guard.allowed(sorted(nodes))
+            cohort = list(self._draw(round_number, allowed))
+            check_drawn(cohort, allowed, self._clients_per_round)
+            late = time.monotonic() >= deadline
+            if len(cohort) == self._clients_per_round or (late and len(cohort) >= waiting.fewest):
+                return nodes, cohort
+            if late:
+                raise RuntimeError(
+                    f"Round {round_number} found {len(cohort)} of {self._clients_per_round} nodes, fewer than "
+                    f"fewest={waiting.fewest}: {len(nodes)} are connected, {len(allowed)} of them allowed. Resume the "
+                    "run when more are."
+                )
+            time.sleep(waiting.poll_seconds)
+
+    def _replies(self, grid: Grid, messages: list[Message]) -> Iterator[Message]:
+        """Yields replies as they come, until all have come or the time is over."""
+        waiting = self._settings.waiting
+        missing = {each for each in grid.push_messages(messages) if each} if messages else set()
+        deadline = time.monotonic() + waiting.replies_seconds
+        while missing:
+            for message in grid.pull_messages(list(missing)):
+                missing.discard(message.metadata.reply_to_message_id)
+                yield message
+            if not missing or time.monotonic() >= deadline:
+                return
+            time.sleep(waiting.poll_seconds)

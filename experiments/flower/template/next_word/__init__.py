@@ -1,0 +1,1 @@
+"""Next-word prediction on Flower, with the noise of tff-mf."""

@@ -1,0 +1,71 @@
+"""What the server does: it trains until all rounds are released; started again, it goes on where it was stopped."""
+
+import pathlib
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+
+import tff_mf
+from next_word import task
+from tff_mf.experiments import flower
+from tff_mf.experiments.flower import identities
+from tff_mf.experiments.privacy import plan_privacy
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Runs the rounds that are left, and writes the model and the report."""
+    config = context.run_config
+    rounds, delta = int(config["rounds"]), float(config["delta"])
+    participation = tff_mf.MinSep(min_sep=int(config["min-sep"]), max_participations=int(config["max-participations"]))
+    folder = pathlib.Path(str(config["out"]))
+    stored = folder / "mechanism.safetensors"
+    # A resumed run needs the very mechanism that it began with.
+    mechanism = (
+        tff_mf.load(stored)
+        if stored.exists()
+        else tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=2)
+    )
+    plan = plan_privacy(
+        mechanism=mechanism,
+        rounds=rounds,
+        participation=participation,
+        delta=delta,
+        clients_per_round=int(config["clients-per-round"]),
+        epsilon=float(config["epsilon"]),
+    )
+    settings = flower.FlowerSettings(
+        clip_norm=float(config["clip-norm"]),
+        optimizer=flower.ServerOptimizer(
+            learning_rate=float(config["server-learning-rate"]), momentum=float(config["server-momentum"])
+        ),
+        waiting=flower.Waiting(
+            nodes_seconds=float(config["nodes-seconds"]),
+            replies_seconds=float(config["replies-seconds"]),
+            poll_seconds=0.2,
+        ),
+    )
+    simulation, population = bool(config["simulation"]), int(config["population"])
+    held_out = task.held_out(population)
+
+    def measured(number: int, arrays: ArrayRecord) -> MetricRecord:
+        model = {name: array.numpy() for name, array in arrays.items()}
+        return MetricRecord({"accuracy": task.accuracy(model, held_out)})
+
+    with flower.open_strategy(
+        folder,
+        plan,
+        settings=settings,
+        initial_arrays=ArrayRecord({name: Array(value) for name, value in task.initial_model().items()}),
+        identify=identities.by_partition if simulation else identities.by_public_key,
+        population=population,
+        simulation=simulation,
+    ) as strategy:
+        result = strategy.start(grid, train_config=ConfigRecord(), evaluate_fn=measured)
+        report = strategy.end()
+    measures = result.evaluate_metrics_serverapp
+    print(report["headline"])
+    print(f"accuracy on held-out modules: {measures[rounds]['accuracy']:.3f}" if rounds in measures else "")
+    print(f"digest: {report['digest']}", flush=True)

@@ -1,0 +1,176 @@
+"""The sum of a round's updates: every reply is checked, clipped again, and counted; nothing in a reply is trusted."""
+
+import io
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+
+from tff_mf.errors import InputTypeError, InputValueError
+
+from ..run_folder.report_counts import ReportCounts
+from . import clipping
+
+MODEL, UPDATE = "model", "update"
+_STYPE = "numpy.ndarray"
+_MAX_HEADER = 4096
+
+Arrays = dict[str, np.ndarray]
+
+
+class RefusedReplyError(ValueError):
+    """A reply that is not in the sum; its text is one of the reasons in `ReportCounts`."""
+
+
+def model_arrays(record: ArrayRecord) -> Arrays:
+    """Returns the arrays of a model, in the order of the record.
+
+    Raises:
+        InputTypeError: If the record has an array of another type than float32, or is not an `ArrayRecord`.
+        InputValueError: If it has no array, or a value that is not finite.
+
+    Example:
+        >>> list(model_arrays(ArrayRecord({"bias": Array(np.zeros(3, np.float32))})))
+        ['bias']
+    """
+    if not isinstance(record, ArrayRecord):
+        raise InputTypeError(f"initial_arrays={type(record).__name__} must be an ArrayRecord of flwr.app.")
+    found = {name: np.array(array.numpy()) for name, array in record.items()}
+    if not found:
+        raise InputValueError("initial_arrays has no array: pass the arrays that clients train.")
+    for name, value in found.items():
+        if value.dtype != np.float32:
+            raise InputTypeError(
+                f"initial_arrays has {name!r} of type {value.dtype}, and noise is added to float32 only: convert it, "
+                "or leave it out of the record if clients do not train it."
+            )
+        if not np.isfinite(value).all():
+            raise InputValueError(f"initial_arrays has values in {name!r} that are not finite: start from others.")
+    return found
+
+
+def as_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Returns arrays as a record for Flower's messages.
+
+    Example:
+        >>> list(as_record({"bias": np.zeros(3, np.float32)}))
+        ['bias']
+    """
+    return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+
+
+class UpdateSum:
+    """The sum over a cohort of updates, each of which has a norm of at most the clip norm.
+
+    Formal guarantee: whatever a client sends, it adds to the sum one float32 record of the model's shapes with a joint
+    L2 norm of at most ζ, once, or nothing; the sum of replies depends on no metric and on no number of examples that
+    clients send.
+
+    Args:
+        sent: The model that the clients were sent.
+        clip_norm: Bound ζ on the norm of an update.
+        cohort: Identities of the chosen nodes, by Flower's node id.
+        replies: `model` if clients reply with the model they trained, as Flower's own strategies expect; `update` if
+            they reply with its difference from the model that they were sent.
+        key: Name of the record of arrays in a reply.
+    """
+
+    def __init__(
+        self, sent: Arrays, *, clip_norm: np.float32, cohort: Mapping[int, str], replies: str, key: str
+    ) -> None:
+        self._sent, self._clip_norm, self._cohort = sent, clip_norm, cohort
+        self._replies, self._key = replies, key
+        self._total = {name: np.zeros_like(value) for name, value in sent.items()}
+        self._seen: set[int] = set()
+        self._refused: Counter[str] = Counter()
+        self._counted = self._clipped = self._zeroed = 0
+
+    def take(self, message: Message) -> None:
+        """Adds the update in a reply, or counts the reply as refused; a message that reports an error is no reply."""
+        if message.has_error():
+            return
+        try:
+            arrays = self._read(message)
+        except RefusedReplyError as refused:
+            self._refused[str(refused)] += 1
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            update = arrays if self._replies == UPDATE else {name: arrays[name] - self._sent[name] for name in arrays}
+        clipped = clipping.clip_again(list(update.values()), self._clip_norm)
+        for name, leaf in zip(update, clipped.leaves, strict=True):
+            self._total[name] += leaf
+        self._counted += 1
+        self._clipped += clipped.scaled
+        self._zeroed += clipped.zeroed
+
+    def total(self) -> np.ndarray:
+        """Returns the sum as one vector, float32 `[dimension]`, in the order of the model's record."""
+        return np.concatenate([value.reshape(-1) for value in self._total.values()])
+
+    def counts(self) -> ReportCounts:
+        """Returns the counts of the replies that came; a node that never replied is not among them."""
+        return ReportCounts(
+            came=self._counted + sum(self._refused.values()),
+            counted=self._counted,
+            clipped=self._clipped,
+            zeroed=self._zeroed,
+            refused=dict(self._refused),
+        )
+
+    def _read(self, message: Message) -> Arrays:
+        """Returns the arrays of a reply in the order of the model.
+
+        Raises:
+            RefusedReplyError: If the node was not chosen or has replied before, or the arrays are not the model's.
+        """
+        node = message.metadata.src_node_id
+        if node not in self._cohort:
+            raise RefusedReplyError("not chosen")
+        if node in self._seen:
+            raise RefusedReplyError("duplicate")
+        self._seen.add(node)
+        try:
+            record = message.content.get(self._key, ArrayRecord())
+            given = dict(record.items()) if isinstance(record, ArrayRecord) else None
+        # Flower reads some records only now, and a node has written them.
+        except Exception as error:
+            raise RefusedReplyError("damaged") from error
+        if given is None:
+            raise RefusedReplyError("damaged")
+        if not given:
+            raise RefusedReplyError("empty")
+        if self._sent.keys() - given.keys():
+            raise RefusedReplyError("missing leaf")
+        if given.keys() - self._sent.keys():
+            raise RefusedReplyError("extra leaf")
+        return {name: _checked(given[name], like) for name, like in self._sent.items()}
+
+
+def _checked(array: Any, like: np.ndarray) -> np.ndarray:
+    """Returns an array that a node sent, if its content is float32 of the right shape.
+
+    The header in the content is read before memory is taken for the array; what the node says beside it is not used.
+
+    Raises:
+        RefusedReplyError: If it is not.
+    """
+    try:
+        data = array.data
+        if array.stype != _STYPE or not isinstance(data, bytes) or len(data) > like.nbytes + _MAX_HEADER:
+            raise RefusedReplyError("damaged")
+        file = io.BytesIO(data)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise RefusedReplyError("damaged")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype != like.dtype:
+            raise RefusedReplyError("dtype")
+        if shape != like.shape:
+            raise RefusedReplyError("shape")
+        values = np.frombuffer(data, dtype, offset=file.tell())
+        return values.reshape(shape, order="F" if fortran else "C")
+    except RefusedReplyError:
+        raise
+    except Exception as error:
+        raise RefusedReplyError("damaged") from error

@@ -1,0 +1,57 @@
+"""What the integers of a grid cost at the numbers of a deployment, before anything is run."""
+
+import dataclasses
+from typing import Any
+
+from tff_mf.errors import InputError
+
+from ..configuration.grid import AUTO, dimension_of, grid_of
+from ..configuration.settings import ModelConfig
+from ..output import digits
+from .deployment import Deployment
+from .options import Option
+
+
+def of_option(
+    deployment: Deployment, option: Option, *, grid: int | str = AUTO, dimension: int | None = None, states: bool = True
+) -> dict[str, Any]:
+    """Returns, for JSON, the grid of a mechanism of `tff-mf plan`, its cost at the planned noise, and a line on it.
+
+    Formal guarantee: `epsilon` is that of `tff_mf.guarantee` with the grid.
+
+    Args:
+        deployment: The estimates.
+        option: A mechanism that was optimized.
+        grid: Bits of the grid, "auto", or "none" for floating point.
+        dimension: Number of model parameters d; that of the papers' model if not given.
+        states: Whether an ε may be named.
+
+    Raises:
+        InputError: If `grid` is neither a number of bits nor one of the words.
+    """
+    assert option.mechanism is not None
+    parameters = dimension_of(ModelConfig()) if dimension is None else dimension
+    chosen = grid_of(grid, dimension=parameters, cohort=deployment.clients_per_round)
+    if chosen is None:
+        return {
+            "grid": None,
+            "line": "numbers: floats; figures are those of real numbers, and --grid auto closes that",
+        }
+    setting = dataclasses.replace(deployment.setting, grid=chosen, dimension=parameters)
+    sigma = option.figures["noise_multiplier"]
+    found: dict[str, Any] = {"grid": dataclasses.asdict(chosen), "dimension": parameters}
+    on_grid = f"numbers: integers of {chosen.bits} bits"
+    try:
+        charge = setting.charge(option.mechanism, sigma)
+        epsilon = setting.guarantee(option.mechanism, sigma).epsilon(deployment.delta)
+    except InputError as error:
+        return found | {"line": f"{on_grid}: {error}"}
+    if charge is None:
+        return found | {"line": f"{on_grid}, without noise"}
+    line = (
+        f"{on_grid} cost a μ_c of {digits.upwards(charge.mu, 2)} with {parameters:,} parameters"
+        f"{' (--dimension)' if dimension is None else ''}: figures above leave it out, --epsilon of train does not"
+    )
+    if states:
+        line += f"; at this σ, ε≤{digits.upwards(epsilon)}"
+    return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}

@@ -1,0 +1,100 @@
+import doctest
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from tff_mf.errors import InputValueError, MissingDependencyError
+from tff_mf.experiments import reports
+from tff_mf.experiments.flower import app
+
+from .fleet import Fleet
+
+MODULES = (
+    *("app", "checkpoints", "clipping", "cohorts", "identities", "layout", "opening", "server_step", "settings"),
+    *("strategy", "updates"),
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_docstrings(name):
+    assert doctest.testmod(importlib.import_module(f"tff_mf.experiments.flower.{name}")).failed == 0
+
+
+class Nodes(Fleet):
+    """Nodes that run a ClientApp."""
+
+    def __init__(self, count, client_app, run_config):
+        super().__init__([f"node {index}" for index in range(count)], None)
+        self._app, self._config = client_app, run_config
+
+    def pull_messages(self, message_ids):
+        messages = [self._waiting.pop(each) for each in message_ids if each in self._waiting]
+        return [self._app(message, self._context(message.metadata.dst_node_id)) for message in messages]
+
+    def _context(self, node):
+        place = {"partition-id": node % 1000, "num-partitions": len(self.ids)}
+        return Context(run_id=1, node_id=node, node_config=place, state=RecordDict(), run_config=self._config)
+
+
+def test_the_app_trains_and_its_report_is_clean(tmp_path, monkeypatch, capsys):
+    app.write(tmp_path / "app")
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    config = {
+        **project["config"],
+        "out": str(tmp_path / "run"),
+        "rounds": 4,
+        "min-sep": 2,
+        "max-participations": 2,
+        "population": 8,
+        "simulation": False,
+    }
+    loaded = [importlib.import_module(path.split(":")[0]).app for path in project["components"].values()]
+    server, client = loaded
+    grid = Nodes(8, client, config)
+    server(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
+    assert "accuracy on held-out modules" in capsys.readouterr().out
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert {each.severity for each in reports.check(tmp_path / "run", held=report["digest"])} <= {"warning"}
+    # Clients clip by Flower's own mod, to a little less than the server.
+    assert report["device_reports"]["clipped"] == 0
+    assert report["device_reports"]["counted"] == 16
+
+
+def test_an_app_is_not_written_over_files(tmp_path):
+    (tmp_path / "notes").write_text("")
+    with pytest.raises(InputValueError, match="is not empty"):
+        app.write(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "tff_mf.experiments.flower", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_tensorflow_is_missed_with_a_remedy_only_where_it_is_needed():
+    with pytest.raises(MissingDependencyError, match="tensorflow"):
+        importlib.import_module("tff_mf.aggregators")
+    assert not [name for name in sys.modules if name.startswith("tensorflow")]
+
+
+def test_the_keys_of_a_test_are_those_that_flower_reads(tmp_path):
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+    app.write(tmp_path / "app")
+    script = tmp_path / "app" / "deployment" / "make_keys.py"
+    subprocess.run([sys.executable, script, tmp_path / "keys", "2"], check=True)
+    key = load_ssh_private_key((tmp_path / "keys" / "node-1").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert load_ssh_public_key((tmp_path / "keys" / "node-1.pub").read_bytes()) == key.public_key()
+    assert (tmp_path / "keys" / "node-1").stat().st_mode & 0o077 == 0

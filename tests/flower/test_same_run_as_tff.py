@@ -1,0 +1,77 @@
+"""A run in TensorFlow Federated and the same one on Flower: benchmarks/flower_tff_reference.py wrote the former."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import tff_mf
+import tff_mf.streams
+from tff_mf.experiments import flower
+from tff_mf.experiments.privacy import plan_privacy
+
+from .fleet import Fleet, record
+
+RUN = np.load(pathlib.Path(__file__).with_name("tff_run.npz"))
+ROUNDS, CLIENTS = RUN["update_w"].shape[:2]
+CLIP_NORM, NOISE_MULTIPLIER = 0.5, 0.7
+NAMES = [f"node {index}" for index in range(CLIENTS)]
+
+
+class Negated:
+    """Clients of TFF send the model that they were sent less the one that they trained; noise is added to that."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def next(self, state):
+        noise, after = self._stream.next(state)
+        np.testing.assert_allclose(noise, RUN["noise"][int(state["round"])], rtol=1e-4, atol=1e-6)
+        return -noise, after
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, monkeypatch, stopped):
+    build = tff_mf.streams.build_stream
+    # Its own normals come from other words of the same keys.
+    monkeypatch.setattr(tff_mf.streams, "build_stream", lambda *a, **k: build(*a, **k, generator="tensorflow"))
+    plan = plan_privacy(
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=ROUNDS,
+        participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
+        delta=1e-3,
+        clients_per_round=CLIENTS,
+        noise_multiplier=NOISE_MULTIPLIER,
+        insecure_seed=11,
+    )
+    settings = flower.FlowerSettings(
+        clip_norm=CLIP_NORM,
+        optimizer=flower.ServerOptimizer(learning_rate=0.8, momentum=0.9),
+        replies="update",
+        waiting=flower.Waiting(nodes_seconds=0.0, replies_seconds=1e-6, poll_seconds=1e-6),
+    )
+    models = {}
+
+    def answer(name, arrays, config):
+        number, node = config["server-round"] - 1, NAMES.index(name)
+        # From equal models, up to rounding: the updates are those that were computed in TFF.
+        return {"w": RUN["update_w"][number, node], "b": RUN["update_b"][number, node]}
+
+    def keep(number, arrays):
+        models[number] = {name: array.numpy() for name, array in arrays.items()}
+
+    for last in range(1, ROUNDS + 1) if stopped else [ROUNDS]:
+        with flower.open_strategy(
+            tmp_path, plan, settings=settings, initial_arrays=record(w=RUN["w"][0], b=RUN["b"][0])
+        ) as strategy:
+            strategy._stream = Negated(strategy._stream)
+            strategy.start(Fleet(NAMES, answer), num_rounds=last, evaluate_fn=keep)
+    for number in range(1, ROUNDS + 1):
+        for name in ("w", "b"):
+            np.testing.assert_allclose(models[number][name], RUN[name][number], rtol=1e-5, atol=1e-6)
+    assert json.loads((tmp_path / "run.json").read_text())["insecure_seed"] == 11
+    assert np.abs(RUN["noise"]).max() > 0.1

@@ -1,0 +1,440 @@
+import contextlib
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+
+import tff_mf
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.experiments import flower, reports, sampling
+from tff_mf.experiments.flower import cohorts, identities
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.run_folder.names import LEDGER, PARTICIPATION
+
+from .fleet import Fleet, key_of, record, steps, trained
+
+ROUNDS, NODES, COHORT, CLIP = 6, 12, 3, 0.5
+SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
+NAMES = [f"node {index}" for index in range(NODES)]
+ARRAYS = {"w": np.zeros((4, 3), np.float32), "b": np.ones(3, np.float32)}
+WAITING = flower.Waiting(nodes_seconds=0.0, replies_seconds=1e-6, poll_seconds=1e-6)
+ANSWERS = {
+    "trusted": "the operator",
+    "unit": "one node",
+    "clients_of_one_person": 1,
+    "population": NODES,
+    "enforcement": "the strategy, before messages are sent",
+    "participation_depends_on_data": False,
+    "tuning_runs": 0,
+    "pretraining": "none",
+    "other_releases": "none",
+    "state_is_secret": True,
+}
+
+
+def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
+    return plan_privacy(
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=rounds,
+        participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        delta=1e-3,
+        clients_per_round=COHORT,
+        noise_multiplier=noise_multiplier,
+        **more,
+    )
+
+
+def identity(name):
+    return next(iter(identities.by_public_key(Fleet([name], trained).get_nodes())))
+
+
+@contextlib.contextmanager
+def opened(folder, plan=None, optimizer=None, replies="model", waiting=WAITING, **more):
+    settings = flower.FlowerSettings(
+        clip_norm=CLIP, optimizer=optimizer or flower.ServerOptimizer(), replies=replies, waiting=waiting
+    )
+    with flower.open_strategy(
+        folder, plan or plan_of(), settings=settings, initial_arrays=record(**ARRAYS), **more
+    ) as strategy:
+        yield strategy
+
+
+def counts(folder):
+    return ledger.read_ledger(folder / LEDGER).reports
+
+
+def rows(folder):
+    return [(each.round_number, each.client) for each in participation_log.read_entries(folder / PARTICIPATION)]
+
+
+def test_a_run_ends_with_a_clean_report(tmp_path):
+    fleet = Fleet(NAMES, trained)
+    (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
+    with opened(tmp_path, population=NODES) as strategy:
+        result = strategy.start(fleet)
+        report = strategy.end()
+    assert reports.check(tmp_path, held=report["digest"]) == []
+    assert len(rows(tmp_path)) == ROUNDS * COHORT
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert "ε" in report["headline"]
+    assert result.train_metrics_clientapp == {}
+    sent = fleet.sent[-1].content["config"]
+    assert sent["server-round"] == ROUNDS
+    assert 0.999 * CLIP < sent["clipping_norm"] < CLIP
+    with pytest.raises(InputValueError, match="has ended"), opened(tmp_path, population=NODES):
+        pass
+
+
+def dense(noise_of, optimizer, cohorts_of):
+    """The models of a run by its definition: clipped updates, sums, noise, division, momentum, all in float64."""
+    weights = {name: value.astype(np.float64) for name, value in ARRAYS.items()}
+    velocity = {name: np.zeros_like(value) for name, value in weights.items()}
+    models = []
+    for number in range(ROUNDS):
+        total = {name: np.zeros_like(value) for name, value in weights.items()}
+        for node in cohorts_of[number]:
+            step = steps(node, ARRAYS)
+            norm = np.sqrt(sum((value.astype(np.float64) ** 2).sum() for value in step.values()))
+            for name in total:
+                total[name] += step[name] * min(1.0, CLIP / norm)
+        noise = noise_of(number)
+        place = 0
+        for name in total:
+            size = total[name].size
+            mean = (total[name] + noise[place : place + size].reshape(total[name].shape)) / COHORT
+            velocity[name] = optimizer.momentum * velocity[name] - mean
+            weights[name] = weights[name] - optimizer.learning_rate * velocity[name]
+            place += size
+        models.append({name: value.copy() for name, value in weights.items()})
+    return models
+
+
+@pytest.mark.parametrize("replies", ["model", "update"])
+def test_models_are_those_of_the_definition(tmp_path, replies):
+    optimizer = flower.ServerOptimizer(learning_rate=0.7, momentum=0.9)
+    plan = plan_of(insecure_seed=5)
+    answer = trained if replies == "model" else lambda name, arrays, config: steps(name, arrays)
+    fleet, models = Fleet(NAMES, answer), {}
+    with opened(tmp_path, plan, optimizer, replies, draw=cohorts.repeatable(COHORT, 3)) as strategy:
+        strategy.start(
+            fleet, evaluate_fn=lambda number, arrays: models.update({number: {k: a.numpy() for k, a in arrays.items()}})
+        )
+    by_identity = {identity(name): name for name in NAMES}
+    chosen = [[by_identity[client] for r, client in rows(tmp_path) if r == number + 1] for number in range(ROUNDS)]
+    stream = tff_mf.streams.build_stream(plan.mechanism, dimension=15, stddev=4.0 * CLIP, insecure_seed=5)
+    state, noise = stream.init(), []
+    for _ in range(ROUNDS):
+        row, state = stream.next(state)
+        noise.append(row.astype(np.float64))
+    expected = dense(noise.__getitem__, optimizer, chosen)
+    for number in range(ROUNDS):
+        for name in ARRAYS:
+            np.testing.assert_allclose(models[number + 1][name], expected[number][name], rtol=2e-6, atol=2e-6)
+
+
+def test_a_stopped_run_goes_on_with_the_same_noise_and_the_same_rules(tmp_path):
+    seeded = plan_of(insecure_seed=1)
+    draw = cohorts.repeatable(COHORT, 3)
+    with opened(tmp_path / "whole", seeded, draw=draw) as strategy:
+        whole = strategy.start(Fleet(NAMES, trained)).arrays
+    for life in range(ROUNDS):
+        # A SuperLink that lost its database gives each node another id.
+        with opened(tmp_path / "parts", seeded, draw=draw) as strategy:
+            assert strategy.rounds_released == life
+            parts = strategy.start(Fleet(NAMES, trained, life=life + 1), num_rounds=life + 1).arrays
+    assert [array.data for array in parts.values()] == [array.data for array in whole.values()]
+    assert rows(tmp_path / "whole") == rows(tmp_path / "parts")
+
+
+def test_the_schema_is_kept_over_restarts_by_nodes_with_new_ids(tmp_path):
+    for life in range(1, ROUNDS + 1):
+        with opened(tmp_path) as strategy:
+            strategy.start(Fleet(NAMES, trained, life=life), num_rounds=life)
+    past = {}
+    for number, client in rows(tmp_path):
+        past.setdefault(client, []).append(number)
+    assert all(SCHEMA.allows(each) for each in past.values())
+    assert len(past) <= NODES
+
+
+HOSTILE = {
+    "nan": (lambda arrays: {**arrays, "b": np.full(3, np.nan, np.float32)}, "zeroed"),
+    "infinite": (lambda arrays: {**arrays, "b": np.full(3, np.inf, np.float32)}, "zeroed"),
+    "huge": (lambda arrays: {**arrays, "w": np.full((4, 3), 1e30, np.float32)}, "clipped"),
+    "largest": (lambda arrays: {**arrays, "w": np.full((4, 3), 3.4e38, np.float32)}, "zeroed"),
+    "shape": (lambda arrays: {**arrays, "b": np.zeros((3, 1), np.float32)}, "shape"),
+    "scalar": (lambda arrays: {**arrays, "b": np.array(1e6, np.float32)}, "shape"),
+    "dtype": (lambda arrays: {**arrays, "b": np.zeros(3)}, "dtype"),
+    "text": (lambda arrays: {**arrays, "b": np.array(["a", "b", "c"])}, "dtype"),
+    "missing": (lambda arrays: {"w": arrays["w"]}, "missing leaf"),
+    "extra": (lambda arrays: {**arrays, "more": np.zeros(2, np.float32)}, "extra leaf"),
+    "empty": (lambda arrays: RecordDict({"arrays": ArrayRecord()}), "empty"),
+    "no record": (lambda arrays: RecordDict({}), "empty"),
+    "other record": (lambda arrays: RecordDict({"arrays": ConfigRecord({"w": 1.0})}), "damaged"),
+    "another's name": (lambda arrays: {**arrays, "from": 999}, "not chosen"),
+    "twice": (lambda arrays: [arrays, arrays, arrays], "duplicate"),
+    "pickle": (lambda arrays: of_bytes(arrays, b"\x80\x04K\x01."), "damaged"),
+    "claims petabytes": (lambda arrays: of_bytes(arrays, header((2**40, 2**8))), "shape"),
+    "cut": (lambda arrays: of_bytes(arrays, header((3,)) + b"1234"), "damaged"),
+    "long": (lambda arrays: of_bytes(arrays, header((3,)) + bytes(10**6)), "damaged"),
+    "serialized otherwise": (lambda arrays: of_bytes(arrays, header((3,)) + bytes(12), "torch.Tensor"), "damaged"),
+}
+
+
+def header(shape):
+    import io
+
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def of_bytes(arrays, content, stype="numpy.ndarray"):
+    others = {name: Array(value) for name, value in arrays.items()}
+    return RecordDict({"arrays": ArrayRecord({**others, "b": Array("float32", (3,), stype, content)})})
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_that_a_node_sends_ends_a_run_or_adds_more_than_the_clip_norm(tmp_path, kind):
+    change, reason = HOSTILE[kind]
+    hostile = NAMES[0]
+    fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: change(arrays) if name == hostile else dict(arrays))
+    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1)) as strategy:
+        result = strategy.start(fleet)
+    (found,) = counts(tmp_path).values()
+    counted = {"zeroed": found.zeroed, "clipped": found.clipped, **found.refused}
+    assert counted[reason] >= 1
+    moved = np.sqrt(
+        sum(((result.arrays[name].numpy() - ARRAYS[name]).astype(np.float64) ** 2).sum() for name in ARRAYS)
+    )
+    assert moved <= CLIP / COHORT * (1 + 1e-6)
+    assert (moved > 0) == (reason == "clipped")
+
+
+def test_drop_outs_and_errors_keep_the_divisor(tmp_path):
+    def answer(name, arrays, config):
+        if name == NAMES[0]:
+            return {key: value + steps(name, arrays, 0.01)[key] for key, value in arrays.items()}
+        return None if name == NAMES[1] else Error(code=0, reason="out of battery")
+
+    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1)) as strategy:
+        result = strategy.start(Fleet(NAMES[:COHORT], answer))
+    step = steps(NAMES[0], ARRAYS, 0.01)
+    for name in ARRAYS:
+        np.testing.assert_allclose(result.arrays[name].numpy(), ARRAYS[name] + step[name] / COHORT, atol=1e-6)
+    (found,) = counts(tmp_path).values()
+    assert (found.came, found.counted) == (1, 1)
+
+
+def test_a_cohort_smaller_than_planned_keeps_the_divisor_and_too_small_a_one_stops(tmp_path):
+    with opened(tmp_path, plan_of(noise_multiplier=0.0)) as strategy:
+        arrays = strategy.start(Fleet(NAMES[:1], trained), num_rounds=1).arrays
+        step = steps(NAMES[0], ARRAYS)
+        norm = np.sqrt(sum((value**2).sum() for value in step.values()))
+        np.testing.assert_allclose(arrays["w"].numpy(), step["w"] * min(1, CLIP / norm) / COHORT, rtol=1e-5)
+        with pytest.raises(RuntimeError, match="1 are connected, 0 of them allowed"):
+            strategy.start(Fleet(NAMES[:1], trained))
+    assert len(rows(tmp_path)) == 1
+
+
+def test_only_named_nodes_take_part(tmp_path):
+    known = [identity(name) for name in NAMES[:COHORT]]
+    with opened(tmp_path, nodes=known) as strategy:
+        strategy.start(Fleet(NAMES, trained), num_rounds=1)
+    assert {client for _, client in rows(tmp_path)} == set(known)
+
+
+def test_cohorts_of_a_plan(tmp_path):
+    everyone = sorted(identity(name) for name in NAMES)
+    planned = sampling.plan_cohorts(
+        client_ids=everyone, clients_per_round=COHORT, rounds=ROUNDS, participation=plan_of().participation, seed=1
+    )
+    with opened(tmp_path, draw=cohorts.planned(planned), sampler="min-sep") as strategy:
+        strategy.start(Fleet(NAMES, trained))
+    assert [sorted(planned.cohort(t)) for t in range(ROUNDS)] == [
+        sorted(client for number, client in rows(tmp_path) if number == t + 1) for t in range(ROUNDS)
+    ]
+
+
+def test_draws_of_others_are_refused(tmp_path):
+    everyone = [identity(name) for name in NAMES]
+    for drawn in ([everyone[0]] * 2, everyone[: COHORT + 1], ["key-of nobody"]):
+        with (
+            opened(tmp_path, draw=lambda number, allowed, drawn=drawn: drawn) as strategy,
+            pytest.raises(InputValueError, match="draw returned"),
+        ):
+            strategy.start(Fleet(NAMES, trained))
+    assert rows(tmp_path) == []
+
+
+def test_two_nodes_with_one_key_and_nodes_without_are_refused():
+    twins = Fleet(NAMES[:2], trained).get_nodes()
+    twins[1].public_key = key_of(NAMES[0])
+    with pytest.raises(InputValueError, match="have the public key"):
+        identities.by_public_key(twins)
+    twins[1].public_key = b""
+    with pytest.raises(InputValueError, match="no public key"):
+        identities.by_public_key(twins)
+
+
+def test_simulated_nodes_are_their_partitions():
+    nodes = Fleet(NAMES[:3], trained).get_nodes()
+    for node, second in zip(nodes, (2, 0, 1), strict=True):
+        node.registered_at = f"2026-01-01T00:00:0{second}"
+    assert identities.by_partition(nodes) == {"partition-2": 1000, "partition-0": 1001, "partition-1": 1002}
+    nodes[0].registered_at = nodes[1].registered_at
+    with pytest.raises(InputValueError, match="at one time"):
+        identities.by_partition(nodes)
+
+
+def test_rounds_out_of_turn_are_refused(tmp_path):
+    fleet, arrays = Fleet(NAMES, trained), record(**ARRAYS)
+    with opened(tmp_path) as strategy:
+        for wrong in (0, 2):
+            with pytest.raises(InputValueError, match="must be 1"):
+                strategy.configure_train(wrong, arrays, ConfigRecord(), fleet)
+        with pytest.raises(InputValueError, match="was not begun"):
+            strategy.aggregate_train(1, [])
+        strategy.configure_train(1, arrays, ConfigRecord(), fleet)
+        with pytest.raises(InputValueError, match="open the strategy again"):
+            strategy.configure_train(1, arrays, ConfigRecord(), fleet)
+        strategy.aggregate_train(1, [])
+        with pytest.raises(InputValueError, match="was not begun"):
+            strategy.aggregate_train(1, [])
+        assert list(strategy.configure_evaluate(1, arrays, ConfigRecord(), fleet)) == []
+
+
+def test_a_folder_is_used_by_one_process_and_for_one_run(tmp_path):
+    with opened(tmp_path) as strategy:
+        strategy.start(Fleet(NAMES, trained), num_rounds=1)
+        with pytest.raises(InputValueError, match="in use by process"), opened(tmp_path):
+            pass
+    with pytest.raises(InputValueError, match="noise_multiplier"), opened(tmp_path, plan_of(noise_multiplier=3.0)):
+        pass
+    with (
+        pytest.raises(InputValueError, match="server_momentum"),
+        opened(tmp_path, optimizer=flower.ServerOptimizer(momentum=0.5)),
+    ):
+        pass
+
+
+def test_an_older_checkpoint_or_one_of_another_run_is_refused(tmp_path):
+    for name in ("one", "two"):
+        with opened(tmp_path / name) as strategy:
+            strategy.start(Fleet(NAMES, trained), num_rounds=2)
+    newest = tmp_path / "one/checkpoints/checkpoint_2.safetensors"
+    kept = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(InputValueError, match="newest checkpoint is older"), opened(tmp_path / "one"):
+        pass
+    newest.write_bytes((tmp_path / "two/checkpoints/checkpoint_2.safetensors").read_bytes())
+    with pytest.raises(InputValueError, match="put the run's own checkpoint back"), opened(tmp_path / "one"):
+        pass
+    newest.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(InputValueError, match="damaged"), opened(tmp_path / "one"):
+        pass
+    newest.write_bytes(kept)
+    with opened(tmp_path / "one") as strategy:
+        assert strategy.rounds_released == 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error"),
+    [
+        (record(w=np.zeros(3)), "of type float64"),
+        (record(w=np.zeros(3, np.int64)), "of type int64"),
+        (record(w=np.full(2, np.nan, np.float32)), "not finite"),
+        (ArrayRecord(), "no array"),
+        ({"w": np.zeros(2, np.float32)}, "must be an ArrayRecord"),
+    ],
+)
+def test_models_that_cannot_be_noised_are_refused(tmp_path, arrays, error):
+    with (
+        pytest.raises((InputTypeError, InputValueError), match=error),
+        flower.open_strategy(tmp_path, plan_of(), settings=flower.FlowerSettings(clip_norm=1.0), initial_arrays=arrays),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plans_that_are_not_supported_are_refused(tmp_path):
+    for more in ({"restart_every": 3}, {"grid": tff_mf.Grid(bits=16, max_clients=COHORT), "dimension": 15}):
+        with pytest.raises(InputValueError, match="not supported on Flower"), opened(tmp_path, plan_of(**more)):
+            pass
+
+
+def test_checkpoints_have_keys_and_no_rows_and_only_their_owner_reads_them(tmp_path):
+    with opened(tmp_path) as strategy:
+        strategy.start(Fleet(NAMES, trained), num_rounds=2)
+    import safetensors.numpy
+
+    path = tmp_path / "checkpoints/checkpoint_2.safetensors"
+    shapes = {name: value.shape for name, value in safetensors.numpy.load_file(path).items()}
+    assert shapes == {"0": (15,), "1": (15,), "2": (2, 2)}
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def killed_at(limit, work):
+    """Runs `work(say)` in a process that is killed at its `limit`-th write to disk; its status, and what it said."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        with os.fdopen(read) as file:
+            said = file.read().splitlines()
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+    try:
+        real, count = os.fsync, [0]
+
+        def fsync(descriptor):
+            real(descriptor)
+            count[0] += 1
+            if count[0] == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.fsync = fsync
+        work(lambda text: os.write(write, f"{text}\n".encode()))
+        os._exit(0)
+    except InputValueError as error:
+        os.write(write, f"refused: {error}\n".encode())
+        os._exit(2)
+    finally:
+        os._exit(1)
+
+
+def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
+    """Each write of a round is the last of some process, and no two nodes ever see two models of one round."""
+
+    def work(say):
+        def answer(name, arrays, config):
+            model = np.concatenate([value.reshape(-1) for value in arrays.values()]).tobytes().hex()
+            say(f"{config['server-round'] - 1} {model}")
+            return trained(name, arrays, config)
+
+        with opened(tmp_path, plan_of(rounds=4)) as strategy:
+            strategy.start(Fleet(NAMES, answer))
+            strategy.end()
+
+    seen, killed, limit, status = {}, 0, 1, -signal.SIGKILL
+    while status == -signal.SIGKILL:
+        status, said = killed_at(limit, work)
+        for line in said:
+            number, model = line.split(maxsplit=1)
+            assert number == "refused:" or seen.setdefault(number, model) == model
+        killed += status == -signal.SIGKILL
+        limit = limit % 7 + 1
+    assert (status, killed > 8) in ((0, True), (2, True))
+    assert status == 0 or "holds a run that has ended" in said[-1]
+    past = {}
+    for number, client in rows(tmp_path):
+        past.setdefault(client, set()).add(number)
+    assert all(SCHEMA.allows(sorted(each)) for each in past.values())
+    assert sorted(seen) == ["0", "1", "2", "3"]
+    assert ledger.read_ledger(tmp_path / LEDGER).problems == []
+    assert (tmp_path / "report.json").exists()
+    assert list((tmp_path / "checkpoints").glob("*")) == []

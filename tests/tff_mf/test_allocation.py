@@ -1,0 +1,112 @@
+"""Random allocation, against lists of all allocations and quadrature, and against Poisson sampling."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tests.tff_mf import balls_in_bins_oracle, secret_rounds_oracle
+from tff_mf import calibrate_random_allocation_noise_multiplier, random_allocation_epsilon
+from tff_mf.allocation import Atoms, one_of_many
+
+IDENTITY = tff_mf.Identity()
+
+
+@pytest.mark.parametrize(("bins", "sigma"), [(2, 0.5), (3, 1.0)])
+def test_one_of_many_is_just_above_quadrature(bins, sigma):
+    atoms = one_of_many(bins, 1 / sigma, 1e-6)
+    for epsilon in (0.05, 1.0):
+        for remove in (True, False):
+            exact = balls_in_bins_oracle.quadrature(np.eye(bins) / sigma**2, epsilon, remove=remove)
+            if exact > 1e-9:
+                assert exact * (1 - 1e-4) <= atoms.delta(epsilon, remove=remove) <= 1.03 * exact + 1e-11
+
+
+@pytest.mark.parametrize(("rounds", "turns", "sigma"), [(3, 2, 0.8), (3, 2, 2.0), (3, 3, 1.0), (3, 1, 1.0)])
+def test_not_below_the_list_of_all_allocations(rounds, turns, sigma):
+    delta = 1e-4
+    found = random_allocation_epsilon(IDENTITY, rounds, participations=turns, noise_multiplier=sigma, delta=delta)
+    rows, chances = secret_rounds_oracle.allocations(rounds, turns)
+    setting = {"points": 121, "reach": 6.5}
+    for share, holds in ((1.0, True), (0.8 if turns < 3 else 0.98, False)):
+        exact = max(
+            secret_rounds_oracle.quadrature(
+                np.eye(rounds), rows, chances, sigma, share * found, remove=remove, **setting
+            )
+            for remove in (True, False)
+        )
+        # Trapezoids of this width are off by less.
+        assert (exact <= delta * 1.01) == holds
+
+
+def test_all_rounds_are_not_amplified():
+    setting = {"noise_multiplier": 1.5, "delta": 1e-6}
+    found = random_allocation_epsilon(IDENTITY, 5, participations=5, **setting)
+    schema = tff_mf.MinSep(min_sep=1, max_participations=5)
+    assert found == pytest.approx(tff_mf.epsilon(IDENTITY, 5, schema, **setting), rel=1e-9)
+
+
+def test_products_of_poisson_rounds_are_what_the_accountant_of_poisson_sampling_has():
+    """1 − q + qX per round, through the same grids, against privacy loss distributions of dp-accounting."""
+    q, delta = 0.1, 1e-6
+    one = Atoms.lognormal(1.0, delta)
+    level = Atoms(points=1 - q + q * one.points, masses=one.masses, spill=q * one.spill, rounding=one.rounding)
+    product = level.product_of(10, delta)
+    found = max(product.epsilon(delta, most=50.0, remove=remove) for remove in (True, False))
+    expected = tff_mf.amplified_epsilon(
+        IDENTITY, 10, population=100, clients_per_round=10, noise_multiplier=1.0, delta=delta
+    )
+    assert found == pytest.approx(expected, rel=3e-3)
+
+
+def test_means_and_masses_are_kept():
+    atoms = one_of_many(20, 1.2, 1e-8)
+    for each in (atoms, atoms.product_of(3, 1e-8)):
+        assert each.masses.sum() == pytest.approx(1, rel=1e-9)
+        assert each.masses @ each.points + each.spill == pytest.approx(1, rel=1e-7)
+        assert np.all(each.masses >= 0)
+        assert np.all(np.diff(each.points) > 0)
+
+
+@pytest.mark.long  # Those above cover ε, which the search of σ calls.
+def test_calibration_reaches_the_target():
+    setting = {"participations": 1, "delta": 1e-4}
+    sigma = calibrate_random_allocation_noise_multiplier(IDENTITY, 4, epsilon=1.0, **setting)
+    assert 0.98 < random_allocation_epsilon(IDENTITY, 4, noise_multiplier=sigma, **setting) <= 1.0
+
+
+def test_balls_in_bins_of_the_identity_are_bounded_without_samples():
+    """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2: all are taken for as large as the largest."""
+    found = tff_mf.balls_in_bins_epsilon(IDENTITY, 7, bins=3, noise_multiplier=2.0, delta=1e-5)
+    assert (found.bound, found.samples, found.failure, found.certified) == ("allocation", 0, 0.0, True)
+    gram = np.diag([3.0, 2.0, 2.0]) / 4
+    exact = [balls_in_bins_oracle.quadrature(gram, found.epsilon, remove=each) for each in (True, False)]
+    assert max(exact) <= 1e-5
+    again = tff_mf.balls_in_bins_delta(IDENTITY, 7, bins=3, noise_multiplier=2.0, epsilon=found.epsilon)
+    assert again.bound == "allocation"
+    assert max(exact) <= again.delta <= 1.001e-5
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changed", "message"),
+    [
+        (tff_mf.BandedToeplitz(column=[1, 0.5]), {}, "mechanism has 2 bands, and no theorem here"),
+        (IDENTITY, {"participations": 9}, "participations=9 must be at most rounds=8"),
+        (IDENTITY, {"participations": 0}, "participations=0"),
+        (IDENTITY, {"delta": 0.0}, "delta=0.0"),
+        (IDENTITY, {"noise_multiplier": -1.0}, "noise_multiplier=-1.0"),
+    ],
+)
+def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
+    setting = {"participations": 2, "noise_multiplier": 1.0, "delta": 1e-6} | changed
+    with pytest.raises(ValueError, match=message):
+        random_allocation_epsilon(mechanism, 8, **setting)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.02, 1e6])
+def test_extreme_noise(sigma):
+    found = random_allocation_epsilon(IDENTITY, 8, participations=2, noise_multiplier=sigma, delta=1e-6)
+    schema = tff_mf.MinSep(min_sep=1, max_participations=2)
+    plain = tff_mf.epsilon(IDENTITY, 8, schema, noise_multiplier=sigma, delta=1e-6)
+    assert found <= plain * (1 + 1e-9) or found == plain == math.inf

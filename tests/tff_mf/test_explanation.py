@@ -1,0 +1,73 @@
+"""The pages of docs/explanation, the notebooks and the pictures say what the code computes."""
+
+import doctest
+import pathlib
+import re
+import runpy
+
+import pytest
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAGES = [path for path in sorted((DOCS / "explanation").glob("*.md")) if "```pycon" in path.read_text()]
+NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
+PICTURES = runpy.run_path(str(DOCS / "pictures.py"))
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+LARGEST_PICTURE = 150_000
+
+
+def examples(page):
+    """The lines of a page with a prompt, in one namespace."""
+    blocks = re.findall(r"^```pycon\n(.*?)^```", page.read_text(), re.S | re.M)
+    return doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page.name, str(page), 0)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_number_of_a_page_is_computed_by_its_lines(page):
+    runner = doctest.DocTestRunner()
+    runner.run(examples(page))
+    assert runner.summarize().attempted >= 5
+    assert runner.summarize().failed == 0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", sorted((DOCS / "tutorials").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_prints_its_stored_output(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = list(NOTEBOOKS["printed"](NOTEBOOKS["read"](path)))
+    assert [text for _, text in cells] == [NOTEBOOKS["stored"](cell) for cell, _ in cells]
+    assert sum(bool(text) for _, text in cells) >= 5
+
+
+def test_a_cell_that_prints_something_else_is_found():
+    notebook = {"cells": [{"cell_type": "code", "source": ["print(1)\n"], "outputs": []}]}
+    ((cell, text),) = NOTEBOOKS["printed"](notebook)
+    assert (text, NOTEBOOKS["stored"](cell)) == ("1\n", "")
+    NOTEBOOKS["store"](cell, text, 1)
+    assert NOTEBOOKS["stored"](cell) == text
+
+
+def is_drawn_as(stored, drawn):
+    """Whether two pictures are equal but for the last digit of numbers, which depends on versions of NumPy."""
+    if NUMBER.sub("", stored) != NUMBER.sub("", drawn):
+        return False
+    pairs = zip(NUMBER.findall(stored), NUMBER.findall(drawn), strict=True)
+    return all(abs(float(one) - float(other)) <= 1.01 * 10 ** -len(one.partition(".")[2]) for one, other in pairs)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", PICTURES["PICTURES"])
+def test_a_picture_is_what_the_script_draws(name):
+    stored = (PICTURES["FOLDER"] / f"{name}.svg").read_text()
+    assert is_drawn_as(stored, PICTURES["PICTURES"][name]())
+    assert len(stored.encode()) < LARGEST_PICTURE
+
+
+def test_every_picture_is_drawn_by_the_script():
+    assert {path.stem for path in PICTURES["FOLDER"].iterdir()} == set(PICTURES["PICTURES"])
+
+
+def test_a_picture_with_another_number_differs():
+    assert is_drawn_as('<rect x="1.0"/>', '<rect x="1.1"/>')
+    assert not is_drawn_as('<rect x="1.0"/>', '<rect x="1.2"/>')
+    assert not is_drawn_as('<rect x="1.0"/>', '<text x="1.0"/>')

@@ -1,0 +1,183 @@
+"""b-min-sep sampling, against sums over all histories of a client and quadrature over all outputs."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tests.tff_mf import secret_rounds_oracle as oracle
+from tff_mf.betting import Claim, strongest
+from tff_mf.min_sep_poisson import min_sep_poisson_epsilon, min_sep_poisson_probability
+from tff_mf.min_sep_poisson._chain import Chain
+from tff_mf.min_sep_poisson._columns import columns_of
+from tff_mf.min_sep_poisson._directions import Add, Remove, Signals
+from tff_mf.min_sep_poisson._pairs import Pairs
+
+BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
+CHAINS = [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
+
+
+def parts(rounds, min_sep, probability, *, sigma=1.3, seed=0):
+    """Returns the chain, its signals, C/σ, and all histories with their probabilities."""
+    chain = Chain(rounds=rounds, min_sep=min_sep, probability=probability)
+    bands = min(min_sep, rounds, 3)
+    diagonals = np.random.default_rng(seed).uniform(0.2, 1.0, (bands, rounds))
+    columns = columns_of(tff_mf.Banded(values=diagonals.tolist()), rounds, min_sep) / sigma
+    encoder = np.zeros((rounds, rounds))
+    for t, offset in itertools.product(range(rounds), range(bands)):
+        if t + offset < rounds:
+            encoder[t + offset, t] = columns[t, offset]
+    return chain, Signals(chain, columns), encoder, *oracle.min_sep_histories(rounds, min_sep, probability)
+
+
+@pytest.mark.parametrize("setting", CHAINS)
+def test_sums_over_histories(setting):
+    chain, signals, encoder, histories, chances = parts(*setting)
+    assert chances.sum() == pytest.approx(1, rel=1e-12)
+    assert chances @ histories == pytest.approx(np.full(chain.rounds, chain.share), rel=1e-12)
+    outputs = np.random.default_rng(1).standard_normal((7, chain.rounds)) * 2
+    added = histories @ encoder.T
+    ratios = np.exp(outputs @ added.T - np.sum(added**2, axis=1) / 2) @ chances
+    assert np.exp(chain.log_sum(signals.exponents(outputs))) == pytest.approx(ratios, rel=1e-10)
+    assert signals.sums(histories) == pytest.approx(added, rel=1e-12)
+    squares = np.sum(added**2, axis=1)
+    assert signals.log_tilted(2.5) == pytest.approx(math.log(chances @ np.exp(2.5 * 1.5 / 2 * squares)), rel=1e-10)
+
+
+@pytest.mark.parametrize("setting", CHAINS)
+def test_sums_over_pairs_of_histories(setting):
+    chain, signals, encoder, histories, chances = parts(*setting)
+    added = histories @ encoder.T
+    for tilt in (1.0, 2.3):
+        weights = np.exp(tilt * added @ added.T + tilt * (tilt - 1) / 2 * np.sum(added**2, axis=1))
+        expected = math.log(chances @ weights @ chances)
+        assert Pairs(chain, signals.inner, tilt).log_sum == pytest.approx(expected, rel=1e-10)
+
+
+def chi_square(drawn, histories, expected):
+    """Returns the statistic of drawn rows over all histories, in standard deviations from its mean."""
+    place = {tuple(row): index for index, row in enumerate(histories.astype(int))}
+    counts = np.bincount([place[tuple(row)] for row in drawn.astype(int)], minlength=len(histories))
+    means = expected / expected.sum() * len(drawn)
+    freedom = len(histories) - 1
+    return (np.sum((counts - means) ** 2 / means) - freedom) / math.sqrt(2 * max(freedom, 1))
+
+
+@pytest.mark.parametrize("setting", CHAINS)
+def test_draws_have_the_weights_of_histories(setting):
+    chain, signals, encoder, histories, chances = parts(*setting)
+    added, generator = histories @ encoder.T, np.random.default_rng(3)
+    logs = 1.5 * signals.squares
+    drawn = chain.draws(logs, 20_000, generator)
+    assert chi_square(drawn, histories, chances * np.exp(histories @ logs)) < 5
+    weights = np.exp(2.0 * added @ added.T + np.sum(added**2, axis=1)) * np.outer(chances, chances)
+    first, second = Pairs(chain, signals.inner, 2.0).draws(20_000, generator)
+    assert chi_square(first, histories, weights.sum(axis=1)) < 5
+    assert chi_square(second, histories, weights.sum(axis=0)) < 5
+    # Also together: the expected number of rounds of both.
+    both = np.sum(weights / weights.sum() * (histories @ histories.T))
+    spread = np.sqrt(np.sum(weights / weights.sum() * (histories @ histories.T) ** 2) - both**2)
+    assert abs(np.mean(np.sum(first & second, axis=1)) - both) < 5 * spread / math.sqrt(20_000)
+
+
+def directions(signals):
+    shares = ((False, 1.0, 0.1), (True, 1.0, 0.2), (True, 2.0, 0.4), (False, 2.0, 0.3))
+    return Remove(signals=signals, parts=shares), Add(signals=signals, shift=2.0)
+
+
+@pytest.mark.parametrize("setting", [(3, 2, 0.3), (3, 3, 1.0)])
+def test_values_have_the_mean_of_quadrature_and_are_in_range(setting):
+    _, signals, encoder, histories, chances = parts(*setting)
+    for direction in directions(signals):
+        sample = direction.sample(20_000, np.random.default_rng(2))
+        for epsilon in (0.3, 1.0):
+            values = sample.values(epsilon)
+            exact = oracle.quadrature(
+                encoder, histories, chances, 1.0, epsilon, remove=isinstance(direction, Remove), points=121
+            )
+            assert abs(values.mean() - exact) <= 5 * values.std() / math.sqrt(len(values)) + 1e-5 * exact
+            assert 0 <= values.min() <= values.max() <= direction.most(epsilon)
+
+
+@pytest.mark.parametrize(("min_sep", "probability", "sigma", "delta"), [(2, 0.3, 1.0, 1e-5), (3, 0.1, 0.7, 1e-7)])
+def test_certified_epsilon_is_above_quadrature(min_sep, probability, sigma, delta):
+    found = min_sep_poisson_epsilon(
+        BANDED,
+        3,
+        min_sep=min_sep,
+        probability=probability,
+        noise_multiplier=sigma,
+        delta=delta,
+        samples=20_000,
+    )
+    assert found.certified
+    assert found.bound == "Monte Carlo"
+    assert found.failure <= delta / 1000 * (1 + 1e-12)
+    encoder = BANDED.cast_to_float32().encoder(3)
+    histories, chances = oracle.min_sep_histories(3, min_sep, probability)
+    for remove, bound in ((True, found.remove), (False, found.add)):
+        setting = {"remove": remove, "points": 121}
+        exact = oracle.quadrature(encoder, histories, chances, sigma, bound.value, **setting)
+        assert exact <= delta
+        # It is not far above.
+        assert oracle.quadrature(encoder, histories, chances, sigma, 0.8 * bound.value, **setting) > delta
+
+
+def test_false_claims_fail():
+    """Of 30 claims that are false by 1 %, at most 5 % may hold; more than 6 would have a probability of 1e-3."""
+    _, signals, encoder, histories, chances = parts(3, 2, 0.3)
+    direction, generator = directions(signals)[0], np.random.default_rng(4)
+    exact = oracle.quadrature(encoder, histories, chances, 1.0, 1.0, remove=True, points=121)
+    claims = [Claim(epsilon=1.0, mean=0.99 * exact)]
+    wrong = sum(strongest(direction, claims, samples=500, failure=0.05, generator=generator) for _ in range(30))
+    assert wrong <= 6
+
+
+@pytest.mark.long  # The one above compares certificates with quadrature.
+def test_with_probability_1_it_is_balls_in_bins():
+    setting = {"noise_multiplier": 1.5, "delta": 1e-4, "samples": 20_000}
+    found = min_sep_poisson_epsilon(BANDED, 12, min_sep=3, probability=1.0, **setting)
+    bins = tff_mf.balls_in_bins_epsilon(BANDED, 12, bins=3, **setting)
+    assert found.estimate == pytest.approx(bins.estimate, rel=0.03)
+
+
+def test_probability_of_a_population():
+    """As the sampler has it, on average m clients take part."""
+    p = min_sep_poisson_probability(400, 8, 10)
+    assert 400 * Chain(rounds=1, min_sep=10, probability=p).share == pytest.approx(8)
+    with pytest.raises(ValueError, match="need 500 clients, but population=400"):
+        min_sep_poisson_probability(400, 5, 100)
+
+
+def test_a_seed_makes_it_repeatable_and_not_certified():
+    setting = {"min_sep": 2, "probability": 0.1, "noise_multiplier": 1.0, "delta": 1e-3, "samples": 1000}
+    one, two = (min_sep_poisson_epsilon(BANDED, 4, **setting, seed=3) for _ in range(2))
+    assert (one.epsilon, one.certified) == (two.epsilon, False)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changed", "message"),
+    [
+        (BANDED, {"min_sep": 1}, "min_sep=1 is Poisson sampling"),
+        (BANDED, {"probability": 1.5}, "probability=1.5 must be at most 1"),
+        (BANDED, {"probability": 0}, "probability=0"),
+        (BANDED, {"delta": 1.0}, "delta=1.0"),
+        (tff_mf.BandedToeplitz(column=[1, 0.5, 0.2, 0.1]), {}, "4 bands, but min_sep=3"),
+        (tff_mf.BLT(theta=[0.9], omega=[0.1]), {}, "8 bands, but min_sep=3"),
+        (tff_mf.BandedToeplitz(column=[1, -0.5]), {}, r"entry C\[1, 0\]=-0.5"),
+        (tff_mf.Banded(values=[[1.0] * 8, [0.5, -0.25] * 4]), {}, r"entry C\[2, 1\]=-0.25"),
+        (tff_mf.Dense(matrix=[[1.0, 0], [-0.5, 1.0]]), {"rounds": 2}, r"entry C\[1, 0\]=-0.5"),
+    ],
+)
+def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
+    setting = {"rounds": 8, "min_sep": 3, "probability": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | changed
+    with pytest.raises(ValueError, match=message):
+        min_sep_poisson_epsilon(mechanism, **setting)
+
+
+def test_hardly_any_noise_is_not_amplified():
+    setting = {"min_sep": 2, "probability": 0.1, "delta": 1e-3, "samples": 1000}
+    assert min_sep_poisson_epsilon(BANDED, 4, noise_multiplier=0.0, **setting).epsilon == math.inf
+    assert min_sep_poisson_epsilon(BANDED, 4, noise_multiplier=0.1, **setting).bound == "unamplified"

@@ -1,0 +1,91 @@
+"""States of noise: a dictionary of NumPy arrays, checked before it is continued."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tff_mf.errors import InputTypeError, InputValueError
+
+# `fingerprint`, int64 [4]; `round`, int64 []; `keys`, int64 [round, 2]; `row_0`, `row_1`, …, each [dimension].
+NoiseState = dict[str, np.ndarray]
+
+_REMEDY = "take the newest state that next returned, or rebuild it from its keys with replay"
+
+
+def new_state(fingerprint: bytes, rows: Sequence[np.ndarray], *, keys: np.ndarray | None = None) -> NoiseState:
+    """Returns the state after the rounds of `keys`, int64 `[rounds, 2]`, of which there are none by default."""
+    keys = np.zeros([0, 2], np.int64) if keys is None else keys
+    return {
+        "fingerprint": np.frombuffer(fingerprint, "<i8").astype(np.int64),
+        "round": np.array(len(keys), np.int64),
+        "keys": keys,
+        **{f"row_{index}": row for index, row in enumerate(rows)},
+    }
+
+
+def check_state(
+    state: Mapping[str, np.ndarray], fingerprint: bytes, *, dimension: int, types: Callable[[int], Sequence[str]]
+) -> int:
+    """Returns the number of rounds of a state, if it is one of the noise with this fingerprint and nothing is missing.
+
+    Formal guarantee: a state of other noise is refused. C⁻¹z cancels earlier noise; with a smaller scale or another
+    matrix, it would cancel noise that earlier releases need.
+
+    Args:
+        state: The state.
+        fingerprint: Of the stream that continues it.
+        dimension: Number of coordinates of a row.
+        types: Returns the type of each row after a number of rounds.
+
+    Raises:
+        InputTypeError: If it is no mapping of NumPy arrays.
+        InputValueError: If it is a state of other noise, or damaged.
+    """
+    check_arrays(state)
+    expect(state, "fingerprint", np.int64, (4,))
+    if state["fingerprint"].astype("<i8").tobytes() != fingerprint:
+        raise InputValueError(
+            "state is of other noise than that of this stream: mechanism, stddev, grid, generator, insecure_seed, "
+            "or what the stream is bound to, differ. Continue it with the arguments that it was begun with."
+        )
+    expect(state, "round", np.int64, ())
+    done = int(state["round"])
+    if done < 0:
+        raise InputValueError(f"state is damaged: round={done} must be at least 0; {_REMEDY}.")
+    expect(state, "keys", np.int64, (done, 2))
+    expected = types(done)
+    for index, kind in enumerate(expected):
+        expect(state, f"row_{index}", np.dtype(kind), (dimension,))
+    more = sorted(set(state) - {"fingerprint", "round", "keys", *(f"row_{index}" for index in range(len(expected)))})
+    if more:
+        raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {_REMEDY}.")
+    return done
+
+
+def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Returns a state if it is a mapping of NumPy arrays.
+
+    Raises:
+        InputTypeError: If it is anything else.
+    """
+    if not isinstance(state, Mapping) or not all(isinstance(value, np.ndarray) for value in state.values()):
+        raise InputTypeError(
+            f"state of type {type(state).__name__} must be a dict of NumPy arrays, as init returns it."
+        )
+    return state
+
+
+def expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, shape: tuple[int, ...]) -> None:
+    """Raises unless a state has an array of this name, type and shape.
+
+    Raises:
+        InputValueError: If it has not.
+    """
+    if name not in state:
+        raise InputValueError(f"state is damaged: {name} is missing; {_REMEDY}.")
+    found = state[name]
+    if found.dtype != dtype or found.shape != shape:
+        raise InputValueError(
+            f"state is damaged: {name} is {found.dtype} {list(found.shape)} and must be {np.dtype(dtype)} "
+            f"{list(shape)}; {_REMEDY}."
+        )
