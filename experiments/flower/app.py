@@ -28,7 +28,7 @@ def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
-    root = importlib.resources.files(__package__) / _TEMPLATE
+    root = importlib.resources.files("tff_mf.experiments.flower") / _TEMPLATE
     with importlib.resources.as_file(root) as template:
         written = []
         for path in sorted(each for each in template.rglob("*") if each.is_file() and each.suffix != ".pyc"):
