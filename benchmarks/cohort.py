@@ -18,7 +18,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import psutil
-import tensorflow as tf
 import tensorflow_federated as tff
 from _common import header, row, worker
 from _plain_round import PlainRound
