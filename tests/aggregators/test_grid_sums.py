@@ -78,18 +78,20 @@ def test_the_modular_sum_that_is_refused_is_wrong():
     assert int(process.next(process.initialize(), [-(2**20)] * 3).result) != -3 * 2**20
 
 
-@pytest.mark.long  # Two more processes are traced: sums in 32 bits are compared above.
-def test_sums_in_64_bits_are_bit_identical():
-    grid = tff_mf.Grid(bits=26, max_clients=40)
-    value_type, clients = tff.TensorType(np.float32, [3]), [np.array([1e9, -2.0, 0.3], np.float32)] * 40
+@pytest.mark.long  # More processes are traced: sums in 32 bits, far from their limit, are compared above.
+@pytest.mark.parametrize(("clients", "integers"), [(31, "int32"), (40, "int64")])
+def test_sums_beyond_30_bits_are_bit_identical(clients, integers):
+    grid = tff_mf.Grid(bits=26, max_clients=clients)
+    value_type, sent = tff.TensorType(np.float32, [3]), [np.array([1e9, -2.0, 0.3], np.float32)] * clients
     sums = (None, tff.aggregators.SecureSumFactory(2**26))
-    found = [
-        each.next(each.initialize(), clients).result.tobytes()
-        for each in (factory(grid=grid, record_aggregation_factory=one).create(value_type) for one in sums)
-    ]
-    assert grid.integers == "int64"
-    assert found[0] == found[1]
-    assert np.frombuffer(found[0], np.float32)[0] > 8
+    assert grid.integers == integers
+    for sign in (1, -1):
+        found = [
+            each.next(each.initialize(), [sign * one for one in sent]).result.tobytes()
+            for each in (factory(grid=grid, record_aggregation_factory=one).create(value_type) for one in sums)
+        ]
+        assert found[0] == found[1]
+        assert sign * np.frombuffer(found[0], np.float32)[0] > 0.7 * clients / 3 - 1
 
 
 def test_types_are_those_of_an_aggregator_in_floating_point(processes):
