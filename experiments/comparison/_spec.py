@@ -106,7 +106,8 @@ def read(
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of those of the file.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
-        in_floats: Whether runs without a `grid` are those of floating point, the default of earlier releases.
+        in_floats: Whether runs for which the file names no `grid` are those of floating point, the default of earlier
+            releases, whose presets named none.
 
     Raises:
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
@@ -117,16 +118,22 @@ def read(
     layers.check_keys(content, _KEYS, str(path))
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     points = list(_grids.points(content, str(path)))
-    below = Layer.of({"grid": NONE} if in_floats else {}, "an earlier release")
     full, found = [], []
     for point in points:
-        full.append(layers.laid([below, point.layer, elsewhere]))
+        full.append(layers.laid([_as_earlier(point.layer, path) if in_floats else point.layer, elsewhere]))
         with layers.sourced(toml_file.origins(point.preset, full[-1], path)):
             _check(layers.configuration(full[-1], str(path)), path)
             found.append(full[-1] if fraction is None else _scaling.scaled(full[-1], fraction))
             _check(layers.configuration(found[-1]), path)
             _optimized_for(found[-1], point.optimize).check()
     return _named(points, found, full, data_of or {}, published="title" in content)
+
+
+def _as_earlier(layer: Layer, path: pathlib.Path) -> Layer:
+    """Returns the settings of a run as an earlier release understood them."""
+    if layer.sources.get("grid") == str(path):
+        return layer
+    return layers.laid([layer, Layer.of({"grid": NONE}, "an earlier release")])
 
 
 def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:

@@ -8,8 +8,10 @@ from tff_mf.errors import InputTypeError
 
 from ..output import files
 from ..run_folder import same_settings
-from ..run_folder.names import SETTINGS_TOML
+from ..run_folder.names import RUN_JSON, SETTINGS_TOML
+from ..run_folder.run_record import read_record
 from . import layers, presets
+from .grid import AUTO, NONE
 from .layers import Layer
 from .settings import MEASURING
 
@@ -87,6 +89,9 @@ def check_same(layer: Layer, folder: pathlib.Path) -> None:
     if not path.is_file():
         return
     begun = layers.read_toml(path).get("run", {})
+    if "grid" in layer.values and "grid" not in begun and (folder / RUN_JSON).is_file():
+        # Floating point was the default of earlier releases, whose presets named no grid.
+        begun["grid"] = NONE if read_record(folder).grid is None else AUTO
     # A preset has settings that a run of an earlier release cannot have begun with; what it stores of itself decides.
     given = {name: value for name, value in layer.values.items() if name in begun or name not in MEASURING}
     same_settings.check_same(given, begun, run=str(folder))

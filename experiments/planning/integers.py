@@ -50,7 +50,7 @@ def of_option(
         return found | {"line": f"{on_grid}, without noise"}
     line = (
         f"{on_grid} cost a μ_c of {digits.upwards(charge.mu, 2)} with {parameters:,} parameters"
-        f"{' (--dimension)' if dimension is None else ''}: figures above leave it out, --epsilon of train does not"
+        f"{' (--dimension)' if dimension is None else ''}: all other figures leave it out, --epsilon of train does not"
     )
     if states:
         line += f"; at this σ, ε≤{digits.upwards(epsilon)}"

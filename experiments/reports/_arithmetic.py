@@ -24,6 +24,12 @@ def judged(case: Case) -> Judged:
         return VIOLATED, (
             f"the model has {found} parameters, and what the grid costs was accounted for as if there were {dimension}"
         )
+    if case.realised and found is None:
+        return ASSUMED, (
+            "updates, their sums and the noise are integers of a grid, and what their arithmetic costs is part of μ "
+            f"and δ for a model of at most {dimension} parameters; the folder has no model whose parameters could be "
+            "counted"
+        )
     return HOLDS, (
         "updates, their sums and the noise are integers of a grid, and what their arithmetic costs is part of μ and δ: "
         "the guarantee is about the numbers that are released"

@@ -12,15 +12,16 @@ from tff_mf.experiments.datasets import _example_proto, _sql_file, sentences, sq
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches, word_ids
 
-VOCABULARY = [f"w{number}" for number in range(12)]
+VOCABULARY = [*(f"w{number}" for number in range(12)), "é", "a\0b"]
 SIZES = (1, 2, 3, 5, 7, 20)
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
+# Two of the first 14 are unknown; an empty word makes two spaces.
+WORDS = (*(f"w{number}" for number in range(14)), "", "é", "日本", "a\0b", "w1\tw2")
 
 
 def text(rng):
-    # Two of 14 words are unknown; two spaces make an empty word.
     length = rng.choice(LENGTHS)
-    return " ".join(f"w{number}" for number in rng.integers(0, 14, length)) + ("  w1" if length == 2 else "")
+    return " ".join(WORDS[number] for number in rng.integers(0, len(WORDS), length)) + ("  w1" if length == 2 else "")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +74,8 @@ def of_tff(data, clients, *, seed, batch_size, max_examples, client_epochs):
 def test_batches_are_those_of_tffs_preprocessing(data, given):
     clients = [f"c{size}" for size in SIZES]
     expected, batches = of_tff(data, clients, **given), read(data, **given)
-    # Twice, since an order must not go on where it ended; and in another order, alone and together.
-    for chosen in (clients, clients[::-1], clients[2:3]):
+    # Twice, since an order must not go on where it ended; in another order, alone and together, and one client twice.
+    for chosen in (clients, clients[::-1], clients[2:3], clients[3:4] * 2):
         # Another seed of the program does not matter.
         tf.random.set_seed(99)
         found = batches.of(chosen)

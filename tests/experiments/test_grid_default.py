@@ -10,7 +10,7 @@ from tff_mf import grids
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.comparison.demo import DemoSettings
-from tff_mf.experiments.configuration import begun, presets
+from tff_mf.experiments.configuration import begun, layers, presets, toml_file
 from tff_mf.experiments.configuration.run import RunConfiguration
 
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
@@ -103,3 +103,34 @@ def test_a_comparison_that_began_in_floating_point_goes_on_in_it(tmp_path, monke
     places.run(sorted(floats)[0]).mkdir(parents=True)
     assert comparison._comparison._begun(_spec.read(path, in_floats=True), places)
     assert not comparison._comparison._begun(_spec.read(path), places)
+
+
+def test_presets_that_name_a_grid_leave_an_earlier_comparison_in_floating_point(tmp_path):
+    """Their runs were in floating point as well: on a grid, they would stand beside floats in one table."""
+    path = tmp_path / "spec.toml"
+    path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\n')
+    (now,), (earlier,) = (_spec.read(path, in_floats=floats) for floats in (False, True))
+    assert (now.configuration.grid, earlier.configuration.grid) == ("auto", "none")
+    path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\ngrid = "none"\n')
+    assert [run.name for run in _spec.read(path)] == [earlier.name] != [now.name]
+    # What the file itself names is not a default.
+    path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\ngrid = 16\n')
+    assert [run.configuration.grid for run in _spec.read(path, in_floats=True)] == [16]
+
+
+def test_a_preset_that_names_floating_point_resumes_what_began_in_it(stored, tmp_path):
+    folder = stored.unpack("finished", tmp_path)
+    began = layers.read_toml(folder / "configuration.toml")["run"]
+    assert "grid" not in began
+    toml_file.check_same(layers.Layer.of({**began, "grid": "none"}, "a preset"), folder)
+    for other in ("auto", 16):
+        with pytest.raises(tff_mf.InputError, match="began with, 'none'"):
+            toml_file.check_same(layers.Layer.of({**began, "grid": other}, "a preset"), folder)
+
+
+@pytest.mark.parametrize("sampling", [[], ["--sampling", "poisson"]])
+def test_plan_says_that_amplified_figures_leave_the_grid_out_too(sampling):
+    given = ["plan", "--population", "600", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6"]
+    done = CliRunner().invoke(cli.cli, [*given, "--noise-multiplier", "2", "--dimension", "1000", *sampling])
+    assert done.exit_code == 0, done.output
+    assert "all other figures leave it out" in " ".join(done.output.split())

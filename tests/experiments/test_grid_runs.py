@@ -176,6 +176,15 @@ def test_a_model_with_more_parameters_than_were_accounted_for_has_no_epsilon(cop
     assert "arithmetic" in critical(copy)
 
 
+def test_parameters_that_nobody_can_count_are_assumed(copy):
+    """Of a pipeline with a guard, which may leave no model: what the grid costs is by the pipeline's own number."""
+    (copy / names.MODEL).unlink()
+    report = reports.build(copy, realised=True)
+    states = {each["name"]: each for each in report["assumptions"]}
+    assert states["arithmetic"]["state"] == "assumed"
+    assert "at most 1000 parameters" in states["arithmetic"]["text"]
+
+
 def test_files_of_runs_in_floating_point_are_as_before(tmp_path):
     run_folders.start(tmp_path / "run")
     found = json.loads((tmp_path / "run" / names.RUN_JSON).read_text())
@@ -203,7 +212,8 @@ def test_grids_are_compared_and_floating_point_keeps_its_name(tmp_path):
     for grid in ('["none", "auto"]', None):
         line = "" if grid is None else f"grid = {grid}\n"
         path.write_text(f'[run]\n{setting}[[grid]]\nmechanism = "identity"\n{line}')
-        names_of[grid] = [each.name.rsplit("-", 1)[1] for each in spec.read(path)]
+        planned = spec.read(path, in_floats=grid is None)
+        names_of[grid] = [each.name.rsplit("-", 1)[1] for each in planned]
     both, (before,) = names_of.values()
     assert both[0] == before
     assert both[1] != before
