@@ -13,17 +13,6 @@ Identify = Callable[[Iterable[Any]], Mapping[str, int]]
 _SIMULATED_KEY_BYTES = 32
 
 
-def name_of(identify: Identify) -> str:
-    """Returns the name of a function from nodes to identities, which a resumed run must share.
-
-    Example:
-        >>> name_of(by_public_key)
-        'tff_mf.experiments.flower.identities.by_public_key'
-    """
-    named = identify if hasattr(identify, "__qualname__") else type(identify)
-    return f"{named.__module__}.{named.__qualname__}"
-
-
 def by_public_key(nodes: Iterable[Any]) -> dict[str, int]:
     """Returns the node id of each node by the SHA-256 of its public key, with which Flower authenticates it.
 

@@ -85,7 +85,7 @@ def open_strategy(
     stream = stream.bound_to(repr(float(settings.clip_norm))).limited_to(plan.rounds)
     more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
-    as_json = {**settings.as_json(), "identities": identities.name_of(identify)}
+    as_json = {**settings.as_json(), "identities": _name_of(identify)}
     more.setdefault("settings", {"engine": "flwr", **as_json})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
         about = {**as_json, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
@@ -119,6 +119,11 @@ def _resumed(
     # The process may have been stopped between the checkpoint and the ledger.
     guarded.goes_on_after(state.round_number, run=guarded.run, reports=counts)
     return state
+
+
+def _name_of(identify: identities.Identify) -> str:
+    named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _known(identify: identities.Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
