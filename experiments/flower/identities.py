@@ -9,6 +9,9 @@ from tff_mf.errors import InputValueError
 # From the nodes that Flower's grid lists to the node id of each identity.
 Identify = Callable[[Iterable[Any]], Mapping[str, int]]
 
+# Flower's simulation registers nodes with so many random bytes; every key of a SuperNode is longer.
+_SIMULATED_KEY_BYTES = 32
+
 
 def by_public_key(nodes: Iterable[Any]) -> dict[str, int]:
     """Returns the node id of each node by the SHA-256 of its public key, with which Flower authenticates it.
@@ -45,8 +48,16 @@ def by_partition(nodes: Iterable[Any]) -> dict[str, int]:
         nodes: What `grid.get_nodes()` returns.
 
     Raises:
-        InputValueError: If two nodes were registered in the same microsecond, so that their order is not known.
+        InputValueError: If a node is not simulated: the connected ones would be numbered anew whenever one comes or
+            goes. If two nodes were registered in the same microsecond, so that their order is not known.
     """
+    nodes = list(nodes)
+    for node in nodes:
+        if len(node.public_key) != _SIMULATED_KEY_BYTES:
+            raise InputValueError(
+                f"node {node.node_id} has a key of its own, and is not simulated: count its participation with "
+                "identify=identities.by_public_key (in the app: simulation=false)."
+            )
     ordered = sorted(nodes, key=lambda node: node.registered_at)
     times = [node.registered_at for node in ordered]
     if len(set(times)) < len(times):

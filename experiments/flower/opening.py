@@ -18,13 +18,14 @@ from ..guard.run_guard import RunGuard
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, versions
 from ..run_folder.names import LEDGER, REPORT
-from . import cohorts
+from . import cohorts, identities
 from .checkpoints import Checkpoints, ServerState, remove_checkpoints
-from .identities import Identify, by_public_key
 from .layout import Layout
 from .settings import FlowerSettings
 from .strategy import MFStrategy
 from .updates import model_arrays
+
+_UNSUPPORTED = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
 
 
 @contextlib.contextmanager
@@ -36,7 +37,7 @@ def open_strategy(
     initial_arrays: ArrayRecord,
     draw: cohorts.Draw | None = None,
     sampler: str = "uniform, of those allowed",
-    identify: Identify = by_public_key,
+    identify: identities.Identify = identities.by_public_key,
     nodes: Collection[str] | None = None,
     **more: Any,
 ) -> Iterator[MFStrategy]:
@@ -53,7 +54,7 @@ def open_strategy(
         initial_arrays: The model that training starts from; float32 arrays of any framework.
         draw: From a round and the allowed identities to a cohort: `cohorts.uniform(clients_per_round)` if not given.
         sampler: Name of what draws the cohorts, for the report.
-        identify: Who a node is; `identities.by_partition` in simulations.
+        identify: Who a node is, the same function in every life of the run; `identities.by_partition` in simulations.
         nodes: Identities that may take part; all that connect if `None`.
         more: Fields of `reports.Configuration` that the plan does not determine, such as `population`.
 
@@ -70,7 +71,7 @@ def open_strategy(
     folder = pathlib.Path(folder)
     validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(clip_norm=...)")
     validation.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
-    _check_supported(plan)
+    _check_supported(plan, more)
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     _finish(folder)
@@ -83,9 +84,11 @@ def open_strategy(
     # A stream knows only the product of σ and the clip norm.
     stream = stream.bound_to(repr(float(settings.clip_norm))).limited_to(plan.rounds)
     more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
-    more.setdefault("settings", {"engine": "flwr", **settings.as_json()})
+    # Under other identities, those who took part would be strangers.
+    as_json = {**settings.as_json(), "identities": _name_of(identify)}
+    more.setdefault("settings", {"engine": "flwr", **as_json})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
-        about = {**settings.as_json(), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
+        about = {**as_json, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         checkpoints = Checkpoints(folder, settings=about, run=guarded.run)
         state = _resumed(guarded, checkpoints, stream, layout, initial)
         yield MFStrategy(
@@ -118,7 +121,12 @@ def _resumed(
     return state
 
 
-def _known(identify: Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
+def _name_of(identify: identities.Identify) -> str:
+    named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _known(identify: identities.Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
     """Returns the function from a grid to the connected nodes that may take part."""
     names = None if known is None else frozenset(known)
 
@@ -129,12 +137,13 @@ def _known(identify: Identify, known: Collection[str] | None) -> Callable[[Grid]
     return nodes
 
 
-def _check_supported(plan: PrivacyPlan) -> None:
-    for name in ("restart_every", "adaptive_count_stddev", "grid"):
-        if getattr(plan, name) is not None:
+def _check_supported(plan: PrivacyPlan, more: Mapping[str, Any]) -> None:
+    for name in _UNSUPPORTED:
+        # A field that the plan does not have would change the guarantee in the report, and not the noise.
+        value = more.get(name) if getattr(plan, name) is None else getattr(plan, name)
+        if value is not None:
             raise InputValueError(
-                f"{name}={getattr(plan, name)!r} is not supported on Flower: leave it out of the plan, or train in "
-                "TensorFlow Federated."
+                f"{name}={value!r} is not supported on Flower: leave it out, or train in TensorFlow Federated."
             )
 
 

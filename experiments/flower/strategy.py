@@ -3,15 +3,16 @@
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from logging import INFO
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, Metadata, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
+from google.protobuf.message import DecodeError
 
 from tff_mf.errors import InputValueError
 
@@ -29,6 +30,8 @@ from .updates import UpdateSum, as_record
 _CLIPPING_NORM = "clipping_norm"
 # Clients that clip to a little less than ζ are not scaled again for the rounding of their own arithmetic.
 _OF_CLIENTS = 1 - 1e-4
+# What Flower raises for a reply that is no message. A connection that fails raises others, and stops the run.
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, DecodeError)
 
 
 class MFStrategy(Strategy):
@@ -65,8 +68,8 @@ class MFStrategy(Strategy):
         self._state, self._settings, self._rounds = state, settings, rounds
         self._clients_per_round, self._nodes, self._draw = clients_per_round, nodes, draw
         self._clip_norm = checked_clip_norm(settings.clip_norm)
-        # The node ids of the round that was begun and not yet aggregated.
-        self._cohort: dict[int, str] | None = None
+        # The messages of the round that was begun and not yet aggregated, by node id.
+        self._asked: dict[int, Metadata] | None = None
 
     @property
     def rounds_released(self) -> int:
@@ -100,7 +103,6 @@ class MFStrategy(Strategy):
             )
         nodes, cohort = self._gather(grid, server_round)
         number = self._guard.begin(cohort)
-        self._cohort = {nodes[name]: name for name in cohort}
         record = RecordDict(
             {
                 self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),
@@ -109,10 +111,11 @@ class MFStrategy(Strategy):
                 ),
             }
         )
-        return [
-            Message(record, node, MessageType.TRAIN, ttl=self._settings.waiting.replies_seconds)
-            for node in self._cohort
-        ]
+        ttl = self._settings.waiting.replies_seconds
+        messages = [Message(record, nodes[name], MessageType.TRAIN, ttl=ttl) for name in cohort]
+        # A message gets its id when it is pushed.
+        self._asked = {message.metadata.dst_node_id: message.metadata for message in messages}
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -126,13 +129,13 @@ class MFStrategy(Strategy):
         Raises:
             InputValueError: If the round was not begun.
         """
-        if self._cohort is None or server_round != self._guard.last_round:
+        if self._asked is None or server_round != self._guard.last_round:
             raise InputValueError(f"server_round={server_round} was not begun: call configure_train first.")
-        cohort, self._cohort = self._cohort, None
+        asked, self._asked = self._asked, None
         total = UpdateSum(
             self._layout.arrays(self._state.weights),
             clip_norm=self._clip_norm,
-            cohort=cohort,
+            asked=asked,
             replies=self._settings.replies,
             key=self._settings.arrayrecord_key,
         )
@@ -235,9 +238,17 @@ class MFStrategy(Strategy):
         missing = {each for each in grid.push_messages(messages) if each} if messages else set()
         deadline = time.monotonic() + waiting.replies_seconds
         while missing:
-            for message in grid.pull_messages(list(missing)):
-                missing.discard(message.metadata.reply_to_message_id)
-                yield message
+            # One at a time: what is in a reply can make Flower fail to read it, and all that were pulled with it.
+            for identifier in list(missing):
+                try:
+                    pulled = list(grid.pull_messages([identifier]))
+                except _UNREADABLE as error:
+                    log(WARNING, "A reply could not be read, and is left out: %s", type(error).__name__)
+                    missing.discard(identifier)
+                    continue
+                if pulled:
+                    missing.discard(identifier)
+                yield from pulled
             if not missing or time.monotonic() >= deadline:
                 return
             time.sleep(waiting.poll_seconds)

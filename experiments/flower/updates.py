@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, Message, Metadata
 
 from tff_mf.errors import InputTypeError, InputValueError
 
@@ -71,16 +71,16 @@ class UpdateSum:
     Args:
         sent: The model that the clients were sent.
         clip_norm: Bound ζ on the norm of an update.
-        cohort: Identities of the chosen nodes, by Flower's node id.
+        asked: Metadata of the message to each chosen node, by Flower's node id.
         replies: `model` if clients reply with the model they trained, as Flower's own strategies expect; `update` if
             they reply with its difference from the model that they were sent.
         key: Name of the record of arrays in a reply.
     """
 
     def __init__(
-        self, sent: Arrays, *, clip_norm: np.float32, cohort: Mapping[int, str], replies: str, key: str
+        self, sent: Arrays, *, clip_norm: np.float32, asked: Mapping[int, Metadata], replies: str, key: str
     ) -> None:
-        self._sent, self._clip_norm, self._cohort = sent, clip_norm, cohort
+        self._sent, self._clip_norm, self._asked = sent, clip_norm, asked
         self._replies, self._key = replies, key
         self._total = {name: np.zeros_like(value) for name, value in sent.items()}
         self._seen: set[int] = set()
@@ -123,11 +123,15 @@ class UpdateSum:
         """Returns the arrays of a reply in the order of the model.
 
         Raises:
-            RefusedReplyError: If the node was not chosen or has replied before, or the arrays are not the model's.
+            RefusedReplyError: If the node was not chosen, was asked something else or has replied before, or the
+                arrays are not the model's.
         """
         node = message.metadata.src_node_id
-        if node not in self._cohort:
+        if node not in self._asked:
             raise RefusedReplyError("not chosen")
+        # The sender's id is what the sender wrote; that of the message is known to its receiver only.
+        if message.metadata.reply_to_message_id != self._asked[node].message_id:
+            raise RefusedReplyError("another round")
         if node in self._seen:
             raise RefusedReplyError("duplicate")
         self._seen.add(node)

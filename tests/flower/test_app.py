@@ -1,12 +1,15 @@
 import doctest
 import importlib
+import io
 import json
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.cli.build import build_fab_from_disk
 
 from tff_mf.errors import InputValueError, MissingDependencyError
 from tff_mf.experiments import reports
@@ -85,6 +88,20 @@ def test_tensorflow_is_missed_with_a_remedy_only_where_it_is_needed():
     with pytest.raises(MissingDependencyError, match="tensorflow"):
         importlib.import_module("tff_mf.aggregators")
     assert not [name for name in sys.modules if name.startswith("tensorflow")]
+
+
+def test_what_flower_sends_to_nodes_has_no_file_of_a_run_and_no_key(tmp_path):
+    def sent():
+        return set(zipfile.ZipFile(io.BytesIO(build_fab_from_disk(tmp_path))).namelist())
+
+    app.write(tmp_path)
+    # Flower refuses patterns that fit no file.
+    first = sent()
+    for name in ("runs/one/ledger.jsonl", "runs/one/run.json", "out/answers.json", "keys/a.json", "next_word/b.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert sent() == first
+    assert {name.split("/")[0] for name in first} == {"pyproject.toml", "next_word", ".info"}
 
 
 def test_the_keys_of_a_test_are_those_that_flower_reads(tmp_path):

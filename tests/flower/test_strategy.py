@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -6,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+from google.protobuf.message import DecodeError
 
 import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
@@ -215,6 +217,64 @@ def test_nothing_that_a_node_sends_ends_a_run_or_adds_more_than_the_clip_norm(tm
     assert (moved > 0) == (reason == "clipped")
 
 
+def test_a_reply_in_the_name_of_another_chosen_node_does_not_displace_its_own(tmp_path):
+    fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: answers(name, arrays))
+
+    def answers(name, arrays):
+        if name != NAMES[0]:
+            return trained(name, arrays, None)
+        return {**{key: value + 1 for key, value in arrays.items()}, "from": fleet.ids[NAMES[1]]}
+
+    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1), draw=lambda number, allowed: allowed) as strategy:
+        result = strategy.start(fleet)
+    (found,) = counts(tmp_path).values()
+    assert (found.counted, dict(found.refused)) == (COHORT - 1, {"another round": 1})
+    alone = Fleet(NAMES[1:COHORT], trained)
+    with opened(tmp_path / "alone", plan_of(noise_multiplier=0.0, rounds=1)) as strategy:
+        without = strategy.start(alone)
+    for name in ARRAYS:
+        np.testing.assert_allclose(result.arrays[name].numpy(), without.arrays[name].numpy(), atol=1e-6)
+
+
+def test_a_reply_to_an_earlier_round_is_not_in_a_later_sum(tmp_path):
+    late, arrays = [], record(**ARRAYS)
+    fleet, waiting = Fleet(NAMES[:COHORT], trained), dataclasses.replace(WAITING, fewest=0)
+    with opened(tmp_path, waiting=waiting) as strategy:
+        for number in (1, 4):
+            messages = list(strategy.configure_train(number, arrays, ConfigRecord(), fleet))
+            late += fleet.pull_messages(fleet.push_messages(messages))
+            strategy.aggregate_train(number, late)
+            # Nobody may take part for two rounds.
+            for empty in (2, 3) if number == 1 else ():
+                assert list(strategy.configure_train(empty, arrays, ConfigRecord(), fleet)) == []
+                strategy.aggregate_train(empty, [])
+    assert (counts(tmp_path)[4].counted, dict(counts(tmp_path)[4].refused)) == (COHORT, {"another round": COHORT})
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, IndexError, AttributeError, RecursionError, DecodeError])
+def test_a_reply_that_flower_cannot_read_ends_no_run_and_takes_no_other_with_it(tmp_path, error):
+    class Damaged(Fleet):
+        def replies(self, message, name, content):
+            if name == NAMES[0]:
+                raise error("no message")
+            return super().replies(message, name, content)
+
+    with opened(tmp_path, plan_of(rounds=1)) as strategy:
+        strategy.start(Damaged(NAMES[:COHORT], trained))
+    (found,) = counts(tmp_path).values()
+    assert (found.came, found.counted) == (COHORT - 1, COHORT - 1)
+
+
+def test_a_lost_connection_stops_the_run_before_its_round_is_released(tmp_path):
+    class Lost(Fleet):
+        def pull_messages(self, message_ids):
+            raise ConnectionError("gone")
+
+    with opened(tmp_path) as strategy, pytest.raises(ConnectionError):
+        strategy.start(Lost(NAMES, trained))
+    assert strategy.rounds_released == 0
+
+
 def test_drop_outs_and_errors_keep_the_divisor(tmp_path):
     def answer(name, arrays, config):
         if name == NAMES[0]:
@@ -283,12 +343,33 @@ def test_two_nodes_with_one_key_and_nodes_without_are_refused():
 
 def test_simulated_nodes_are_their_partitions():
     nodes = Fleet(NAMES[:3], trained).get_nodes()
+    for node in nodes:
+        node.public_key = bytes(32)
     for node, second in zip(nodes, (2, 0, 1), strict=True):
         node.registered_at = f"2026-01-01T00:00:0{second}"
     assert identities.by_partition(nodes) == {"partition-2": 1000, "partition-0": 1001, "partition-1": 1002}
     nodes[0].registered_at = nodes[1].registered_at
     with pytest.raises(InputValueError, match="at one time"):
         identities.by_partition(nodes)
+
+
+def test_nodes_that_are_not_simulated_are_not_counted_by_the_order_in_which_they_connect(tmp_path):
+    with (
+        opened(tmp_path, identify=identities.by_partition) as strategy,
+        pytest.raises(InputValueError, match="is not simulated"),
+    ):
+        strategy.start(Fleet(NAMES, trained))
+    assert rows(tmp_path) == []
+
+
+def test_a_run_is_not_resumed_with_other_identities_under_which_everybody_is_new(tmp_path):
+    def by_node_id(nodes):
+        return {f"node-{node.node_id}": node.node_id for node in nodes}
+
+    with opened(tmp_path) as strategy:
+        strategy.start(Fleet(NAMES, trained), num_rounds=1)
+    with pytest.raises(InputValueError, match="identities"), opened(tmp_path, identify=by_node_id):
+        pass
 
 
 def test_rounds_out_of_turn_are_refused(tmp_path):
@@ -365,6 +446,15 @@ def test_plans_that_are_not_supported_are_refused(tmp_path):
     for more in ({"restart_every": 3}, {"grid": tff_mf.Grid(bits=16, max_clients=COHORT), "dimension": 15}):
         with pytest.raises(InputValueError, match="not supported on Flower"), opened(tmp_path, plan_of(**more)):
             pass
+
+
+@pytest.mark.parametrize(
+    "more", [{"restart_every": 2}, {"adaptive_count_stddev": 1.0}, {"grid_bits": 16}, {"dimension": 15}]
+)
+def test_fields_that_would_change_the_report_and_not_the_noise_are_refused(tmp_path, more):
+    with pytest.raises(InputValueError, match="not supported on Flower"), opened(tmp_path / "run", **more):
+        pass
+    assert not (tmp_path / "run").exists()
 
 
 def test_checkpoints_have_keys_and_no_rows_and_only_their_owner_reads_them(tmp_path):
