@@ -30,6 +30,7 @@ def random_allocation_epsilon(
         rounds.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the rounds of the client.
+        Arithmetic: noise is taken to be Gaussian with real values; what the integers of a grid cost is not included.
         Certainty: no random numbers are used; rounding errors are included.
         Proof: docs/amplification.md.
 

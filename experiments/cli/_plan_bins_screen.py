@@ -81,6 +81,7 @@ class BinsScreen:
             f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.guarantee.noise_multiplier)}, "
             f"{objective} {digits.nearest(found.error)} clip norms, amplified ε "
             f"{digits.upwards(found.guarantee.epsilon)} ({found.guarantee.bound} bound), "
-            f"and {digits.upwards(found.epsilon_if_known)} if cohorts are known. "
+            f"and {digits.upwards(found.epsilon_if_known)} if cohorts are known; for real numbers: what the integers "
+            "of a grid cost is left out. "
             "`tff-mf optimize blt` or `banded-toeplitz` with --sampling balls_in_bins saves the mechanism."
         )

@@ -30,7 +30,8 @@ class SecretGroups:
 
     Attributes:
         groups: Number of groups b.
-        run: Name of the run; one that is resumed keeps it, and no other run has it.
+        run: Name of the run; one that is resumed keeps it, and no other run may have it. Nothing notices a second run
+            of the same name: it is taken for a resumption.
         key: 32 bytes from the system's randomness.
 
     Example:

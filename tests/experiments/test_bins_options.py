@@ -26,6 +26,8 @@ def test_optimize_certifies_what_it_found(tmp_path):
     again = tff_mf.balls_in_bins_epsilon(mechanism, 32, bins=8, noise_multiplier=sigma, delta=1e-4)
     assert made["amplified_epsilon"] <= 2
     assert again.certified
+    # A grid costs more, and is not accounted for here.
+    assert "8 groups, real numbers and not the integers of a grid" in made["amplified_statement"]
     assert again.epsilon == pytest.approx(made["amplified_epsilon"], rel=0.01)
     # What is not amplified stands where it always stood, and the error is near the estimate.
     schema = tff_mf.FixedEpoch(min_sep=8, max_participations=4)
@@ -63,6 +65,7 @@ def test_the_text_says_what_is_an_estimate_and_on_what_condition():
     assert "nobody ever learns a group or a cohort" in text
     assert "Estimates at ε = 2:" in text
     assert "Certified: " in text
+    assert "for real numbers: what the integers of a grid cost is left out" in text
     # δ above 1 / population voids the guarantee, and then no amplified ε is stated.
     few = ["2" if word == 1e-4 else word for word in SAMPLED]
     few[few.index("2")] = 0.05

@@ -104,6 +104,14 @@ def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
         random_allocation_epsilon(mechanism, 8, **setting)
 
 
+def test_products_beyond_what_float64_holds_are_not_amplified():
+    """The product of 32 such likelihood ratios has points far above e^709, and most of its mass below e^-709."""
+    found = random_allocation_epsilon(IDENTITY, 64, participations=32, noise_multiplier=0.09, delta=1e-12)
+    schema = tff_mf.MinSep(min_sep=1, max_participations=32)
+    plain = tff_mf.epsilon(IDENTITY, 64, schema, noise_multiplier=0.09, delta=1e-12)
+    assert found == pytest.approx(plain, rel=1e-9)
+
+
 @pytest.mark.parametrize("sigma", [0.0, 0.02, 1e6])
 def test_extreme_noise(sigma):
     found = random_allocation_epsilon(IDENTITY, 8, participations=2, noise_multiplier=sigma, delta=1e-6)

@@ -1,5 +1,6 @@
 """b-min-sep sampling, against sums over all histories of a client and quadrature over all outputs."""
 
+import fractions
 import itertools
 import math
 
@@ -175,6 +176,18 @@ def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
     setting = {"rounds": 8, "min_sep": 3, "probability": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | changed
     with pytest.raises(ValueError, match=message):
         min_sep_poisson_epsilon(mechanism, **setting)
+
+
+@pytest.mark.parametrize("probability", [4e-13, 2e-12, 1e-9, 0.3])
+def test_bound_of_no_round_is_not_below_its_logarithm(probability):
+    """−log P(no round), in fractions: 4 rounds of a client that is free at first, and 3 of one that waits."""
+    setting = {"min_sep": 2, "noise_multiplier": 0.3, "delta": 1e-200, "samples": 1000}
+    found = min_sep_poisson_epsilon(BANDED, 4, probability=probability, **setting).add
+    p = fractions.Fraction(probability)
+    joins = 1 - ((1 - p) ** 4 + p * (1 - p) ** 3) / (1 + p)
+    expected = -math.log1p(-float(joins))
+    assert found.bound == "no round"
+    assert expected * (1 + 1e-13) <= found.value <= expected * (1 + 1e-8) + 2e-11
 
 
 def test_hardly_any_noise_is_not_amplified():

@@ -19,6 +19,9 @@ _POINTS = 1200
 _LEFT, _RIGHT = 1e-4, 1e-6
 # A grid extends beyond what a first, coarse look finds by this share of its width.
 _MARGIN = 0.03
+# Products and quotients of two points from here to its inverse do not overflow; those beyond are moved to the ends, at
+# the same charge as elsewhere.
+_LOWEST = 1e-140
 # Pairs of points in memory at a time.
 _CHUNK = 2**20
 # Rounding errors of points, as an amount of ε, and of probabilities, as a share of δ.
@@ -104,7 +107,9 @@ class Atoms:
         Formal guarantee: not below them, including rounding errors.
         """
         level = math.exp(min(epsilon - _LOSS_SLACK, 700.0))
-        heights = self.points - level if remove else 1 - level * self.points
+        # Where the product overflows, the height is 0 in either case.
+        with np.errstate(over="ignore"):
+            heights = self.points - level if remove else 1 - level * self.points
         value = float(self.masses @ np.maximum(heights, 0.0)) + (self.spill if remove else 0.0)
         return value * (1 + self.rounding + _DELTA_SLACK) + 1e-290
 
@@ -170,14 +175,14 @@ def _grid(one: Atoms, other: Atoms, operation, near: float) -> np.ndarray:
     order = np.argsort(sums)
     sums, masses = sums[order], masses[order]
     below = np.searchsorted(np.cumsum(masses), near * _LEFT)
-    low = max(sums[min(below, len(sums) - 1)], 1e-250)
+    low = max(sums[min(below, len(sums) - 1)], _LOWEST)
     # Expectation of what is beyond each point.
     tail, means = np.cumsum(masses[::-1])[::-1], np.cumsum((masses * sums)[::-1])[::-1]
     scale = float(masses @ sums)
     beyond = means - tail * sums
-    high = sums[np.argmax(beyond <= near * _RIGHT * scale)]
+    high = np.clip(sums[np.argmax(beyond <= near * _RIGHT * scale)], low, 1 / _LOWEST)
     wider = max(high / low, 1 + 1e-6) ** _MARGIN
-    return np.concatenate([[0.0], np.geomspace(low / wider, high * wider, _POINTS)])
+    return np.concatenate([[0.0], np.geomspace(low / wider, min(high * wider, 1 / _LOWEST), _POINTS)])
 
 
 def _thinned(atoms: Atoms) -> tuple[np.ndarray, np.ndarray]:

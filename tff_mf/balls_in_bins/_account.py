@@ -70,6 +70,7 @@ def balls_in_bins_epsilon(
         Sensitivity: C is `mechanism.cast_to_float32()` and has no entry below 0; its rounding errors are included.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the group, such as counts of adaptive clipping.
+        Arithmetic: noise is taken to be Gaussian with real values; what the integers of a grid cost is not included.
         Certainty: the result holds except with probability `failure` ≤ δ/1000 over the random numbers drawn here, which
         δ includes. They come from the system; numbers of NumPy's generator are taken for random.
         Proof: docs/amplification.md.

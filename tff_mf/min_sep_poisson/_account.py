@@ -24,6 +24,8 @@ FAILURE = 1e-3
 _ENTRY_ERROR = 2.0**-36
 # Above it, a round's variance leads to weights that are not computed with.
 _LARGEST_VARIANCE = 60.0
+# Of a logarithm of a sum of up to b + n probabilities.
+_NEVER_ERROR = 1e-11
 _PILOT = 4000
 _TILTS = (1.5, 2.0, 3.0, 5.0, 8.0)
 _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
@@ -75,6 +77,7 @@ def min_sep_poisson_epsilon(
         are included.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the client's rounds, such as counts of adaptive clipping.
+        Arithmetic: noise is taken to be Gaussian with real values; what the integers of a grid cost is not included.
         Certainty: the result holds except with probability `failure` ≤ δ/1000 over the random numbers drawn here, which
         δ includes. They come from the system; numbers of NumPy's generator are taken for random.
         Proof: docs/amplification.md.
@@ -119,8 +122,9 @@ def min_sep_poisson_epsilon(
         signals, generator = Signals(chain, columns / sigma), np.random.default_rng(seed)
         remove = _bounded(_removal(signals, most, delta, generator), plain, delta, samples, generator)
         # Z is at least the probability of no round at all.
-        if -chain.log_never < most:
-            plain = dataclasses.replace(plain, value=-chain.log_never * (1 + 1e-9), bound="no round")
+        no_round = -chain.log_never * (1 + 1e-9) + _NEVER_ERROR
+        if no_round < most:
+            plain = dataclasses.replace(plain, value=no_round, bound="no round")
         added = _addition(signals, plain.value, delta, generator)
         bounds = [remove, _bounded(added, plain, delta, samples, generator)]
     worst = max(bounds, key=lambda each: each.value)
