@@ -140,7 +140,9 @@ def _column(axes: Any, name: str, column: np.ndarray, min_sep: int | None) -> No
             # A line needs neighboring entries, which columns of a tree do not always have.
             alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
             dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
-            axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
+            # Without points, an unclipped line has no bounds, and the layout of the figure collapses.
+            if alone[1:].any():
+                axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
     axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
     if not column[1:].any():
         axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")

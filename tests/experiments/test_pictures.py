@@ -116,6 +116,15 @@ def test_every_entry_of_a_first_column_can_be_seen(tmp_path, drawn, variant):
         assert seen == set(np.flatnonzero(matrix[:, 0]))
 
 
+def test_the_panels_of_a_mechanism_are_laid_out_side_by_side(tmp_path, drawn):
+    draw_mechanism(tmp_path / "blt.png", tff_mf.BLT(theta=[0.9], omega=[0.1]))
+    matrices = [axes.get_position() for axes in drawn[0].axes[:3]]
+    assert [panel.width for panel in matrices] == pytest.approx([matrices[0].width] * 3, rel=0.3)
+    assert matrices[0].width > 0.15
+    gaps = [right.x0 - left.x1 for left, right in itertools.pairwise(matrices)]
+    assert max(gaps) < 2 * min(gaps)
+
+
 def test_names_on_pictures_are_those_that_are_typed(tmp_path):
     draw_mechanism(tmp_path / "x.svg", tff_mf.Tree(32, variant="online"))
     assert "tree-online: n = 32, b = 8, k = 4" in texts(tmp_path / "x.svg")

@@ -6,8 +6,9 @@ import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
 
-# `fingerprint`, int64 [4]; `round`, int64 []; `keys`, int64 [round, 2]; `row_0`, `row_1`, …, each [dimension].
 NoiseState = dict[str, np.ndarray]
+"""State of a stream: `fingerprint`, int64 `[4]`; `round`, int64 `[]`; `keys`, int64 `[round, 2]`; `row_0`, `row_1`, …,
+each `[dimension]`. Secret: with it, the noise of past rounds can be subtracted."""
 
 _REMEDY = "take the newest state that next returned, or rebuild it from its keys with replay"
 
