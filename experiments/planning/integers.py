@@ -53,5 +53,5 @@ def of_option(
         f"{' (--dimension)' if dimension is None else ''}: all other figures leave it out, --epsilon of train does not"
     )
     if states:
-        line += f"; at this σ, ε≤{digits.upwards(epsilon)}"
+        line += f"; at this σ and with it, ε is {digits.upwards(epsilon)}"
     return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}

@@ -71,7 +71,7 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     config = root / "settings.toml"
     config.write_text(
         f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "tree-full"\nrounds = 200\nclients_per_round = 2\n'
-        "cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\n"
+        'cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\ngrid = "none"\n'
         'model = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\nmax_examples = 4\n'
     )
     handler = logging.handlers.BufferingHandler(10**6)

@@ -99,7 +99,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
 
 def test_the_option_wins_over_the_source_s_own_grid(on_grid, tmp_path):
     config = tmp_path / "settings.toml"
-    config.write_text(on_grid.config.read_text() + "grid = 16\n")
+    config.write_text(on_grid.config.read_text().replace('grid = "none"', "grid = 16"))
     assert bundles.read_source(config).privacy.grid == tff_mf.Grid(bits=16, max_clients=1000)
     assert bundles.read_source(config, grid="none").privacy.grid is None
     with pytest.raises(tff_mf.InputError, match="grid=27 must be at least 8 and at most 26"):

@@ -210,7 +210,8 @@ def test_runs_in_fixed_epochs_are_accounted_as_such(run):
     assert record.schema == tff_mf.FixedEpoch(min_sep=4, max_participations=2)
     assert stored["participation_within_assumed"]
     mechanism = tff_mf.load(run / "mechanism.safetensors")
-    expected = tff_mf.epsilon(mechanism, ROUNDS, record.schema, noise_multiplier=6, delta=1e-6)
+    on_grid = {"grid": record.grid, "dimension": record.dimension}
+    expected = tff_mf.guarantee(mechanism, ROUNDS, record.schema, noise_multiplier=6, **on_grid).epsilon(1e-6)
     assert stored["epsilon"] == pytest.approx(expected, rel=1e-9)
 
 
@@ -270,11 +271,11 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
     for _ in range(2):
         done = invoke("audit", run, "--coordinates", 8192)
         assert done.exit_code == 0
-        assert done.stdout.endswith(f"all 8 tests passed; written to {run / 'audit.json'}\n")
+        assert done.stdout.endswith(f"all 10 tests passed; written to {run / 'audit.json'}\n")
         digest = done.stderr.split()[-1]
         assert (alarms(run, held=digest), warnings(run)) == ([], set())
         _trained.check_report(run)
-    assert "Passed: 8 tests of the noise" in (run / "report.md").read_text()
+    assert "Passed: 10 tests of the noise" in (run / "report.md").read_text()
     if answered:
         # Someone who kept the digest from before the audit is told that nothing else changed.
         assert alarms(run, held=before) == [

@@ -251,7 +251,8 @@ def test_execution_settings_are_checked():
 FLAGS = shlex.split(
     """train --mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3
     --delta 1e-6 --noise-multiplier 0.01 --insecure-seed 7 --model conv --vocab-size 100 --embedding-size 4 --units 4
-    --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2"""
+    --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2
+    --grid none"""
 )
 
 

@@ -40,7 +40,7 @@ ADAPTIVE = dataclasses.replace(SMALL, adaptive_clipping=0.5, adaptive_learning_r
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
     *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
-    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20"),
+    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20", "--grid", "none"),
 ]
 
 
@@ -165,8 +165,9 @@ def test_a_mechanism_is_optimized_for_one_restart_and_accounted_for_all():
     assert mechanism.optimized_for.rounds == 8
     found = configuration.privacy_plan(mechanism)
     expected = tff_mf.guarantee(
-        mechanism, 24, configuration.participation(), noise_multiplier=found.noise_multiplier, restart_every=8
-    )
+        mechanism, 24, configuration.participation(), noise_multiplier=found.noise_multiplier, restart_every=8,
+        grid=found.grid, dimension=found.dimension,
+    )  # fmt: skip
     assert 3.99 < expected.epsilon(1e-6) <= 4.0
     assert found.epsilon == expected.epsilon(1e-6)
 

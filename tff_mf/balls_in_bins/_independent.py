@@ -15,7 +15,7 @@ def is_independent(gram: np.ndarray) -> bool:
     """Whether G is diagonal.
 
     Example:
-        >>> is_independent(np.eye(2)), is_independent(np.ones((2, 2)))
+        >>> bool(is_independent(np.eye(2))), bool(is_independent(np.ones((2, 2))))
         (True, False)
     """
     return np.count_nonzero(gram - np.diag(np.diagonal(gram))) == 0
