@@ -29,7 +29,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 .PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs format clean
 
 help:
-	@echo "make demo        train with correlated and with independent noise, and compare (about 4 minutes on 2 cores after installation)"
+	@echo "make demo        train with correlated and with independent noise, and compare (about a minute on 2 cores after installation)"
 	@echo "make test        run the tests that CI runs; test-core, test-flower: those of other environments"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"

@@ -15,7 +15,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "ASK
 def test_all_texts_give_the_same_duration_of_the_demo():
     for path in ("Makefile", "README.md", "docs/demo.md", "experiments/cli/demo.py"):
         text = " ".join((HERE / path).read_text().split())
-        assert text.count("about 4 minutes on 2 cores after installation") == 1, path
+        assert text.count("about a minute on 2 cores after installation") == 1, path
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "check"])

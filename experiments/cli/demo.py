@@ -19,7 +19,7 @@ from . import _options
 def demo(out: str, as_json: bool) -> None:
     """Train with correlated (blt) and with independent noise (identity) at the same (ε, δ), and compare.
 
-    Writes summary.json, accuracy.png and both runs: about 4 minutes on 2 cores after installation.
+    Writes summary.json, accuracy.png and both runs: about a minute on 2 cores after installation.
     """
     from tff_mf import required_packages
 
