@@ -1,8 +1,10 @@
 """A SuperLink with TLS and node authentication and SuperNode processes on one machine, some of them hostile.
 
-python benchmarks/flower_loopback.py FOLDER [--rounds 60] [--nodes 5] [--hostile 1] [--kills 0]: trains the app of
-`tff_mf.experiments.flower` and prints what came of it as JSON. With --kills, the SuperLink is killed (SIGKILL) at as
-many random moments, started again with its database, and the run is submitted again. Run it in `.venv-flower`.
+python benchmarks/flower_loopback.py FOLDER [--rounds 60] [--nodes 5] [--hostile 1] [--kills 0] [--seconds 3600]: trains
+the app of `tff_mf.experiments.flower` and prints what came of it as JSON. With --kills, the SuperLink is killed
+(SIGKILL) at as many random moments of the whole run, every second time with the processes that it started, started
+again with its database, and the run is submitted again. After --seconds it stops, and says how far the run came. Run it
+in `.venv-flower`, on a machine that does nothing else: SuperExec starts a ServerApp again if it needs long to begin.
 """
 
 import argparse
@@ -36,7 +38,9 @@ ANSWERS = {
     "other_releases": "none",
     "state_is_secret": True,
 }
-# What a hostile node does in a round, in turns.
+# Longer than a round waits for nodes, at most.
+STALLED_SECONDS = 420
+# What a hostile node does in a round, in turns; as the app is, it is asked for integers.
 HOSTILE = '''"""A node that is hostile: it drops out, or sends what it should not."""
 
 import numpy as np
@@ -58,9 +62,9 @@ def train(message: Message, context: Context) -> Message:
         raise RuntimeError("out of battery")
     changed = {
         1: lambda value: np.full_like(value, np.nan),
-        2: lambda value: np.full_like(value, 1e30),
-        3: lambda value: value[:1],
-        4: lambda value: value.astype(np.float64),
+        2: lambda value: np.full(value.shape, -(2**31), np.int32),
+        3: lambda value: np.zeros(1, np.int32),
+        4: lambda value: np.full(value.shape, 2**40, np.int64),
     }[kind]
     arrays = ArrayRecord({name: Array(changed(value)) for name, value in model.items()})
     return Message(RecordDict({"arrays": arrays}), reply_to=message)
@@ -147,10 +151,10 @@ class Federation:
             time.sleep(1)
         raise SystemExit(f"flwr {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
-    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Kills a process; those that it started end by themselves when it is gone."""
+    def kill(self, name: str, *, whole: bool) -> None:
+        """Kills a process, the whole of its group or it alone: the others end by themselves when it is gone."""
         process = self.processes.pop(name)
-        os.kill(process.pid, number)
+        (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
@@ -165,14 +169,19 @@ class Federation:
                 process.wait()
 
 
-def wait_for_a_round(run: pathlib.Path) -> None:
-    """Waits until the run in a folder writes to its ledger, or has ended, for two minutes at most."""
-    path, began = run / LEDGER, time.monotonic()
-    size = path.stat().st_size if path.exists() else 0
-    while time.monotonic() - began < 120 and not (run / REPORT).exists():
-        if path.exists() and path.stat().st_size > size:
-            return
-        time.sleep(0.1)
+def released(run: pathlib.Path) -> collections.Counter[int]:
+    """Returns how often each round of the run in a folder was released, by its ledger."""
+    path = run / LEDGER
+    lines = path.read_text().splitlines() if path.exists() else []
+    # The last line may be half written.
+    return collections.Counter(json.loads(line)["round"] for line in lines if '"released"' in line and line[-1] == "}")
+
+
+def written(run: pathlib.Path) -> float:
+    """Returns when something was last written to the ledger of the run in a folder, on the monotonic clock."""
+    path = run / LEDGER
+    age = time.time() - path.stat().st_mtime if path.exists() else float("inf")
+    return time.monotonic() - age
 
 
 def main() -> None:
@@ -185,6 +194,8 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run, chance, started = folder / "run", random.Random(given.seed), time.monotonic()
+    # Rounds after which the SuperLink is killed, once some part of the next one has passed.
+    moments = sorted(chance.randrange(given.rounds) for _ in range(given.kills))
     federation = Federation(folder, given.nodes, given.hostile)
     settings = (
         f"out='{run}' rounds={given.rounds} clients-per-round=2 min-sep=2 simulation=false population={given.nodes} "
@@ -198,18 +209,19 @@ def main() -> None:
         federation.start_superlink()
         federation.start_nodes()
         federation.flwr("run", "app", "loopback", "--run-config", settings)
+        submitted = time.monotonic()
         while not (run / REPORT).exists() and time.monotonic() - started < given.seconds:
-            if killed < given.kills:
-                # Mostly in some part of a round; now and then while processes are still starting.
-                if chance.random() < 0.8:
-                    wait_for_a_round(run)
+            if killed < given.kills and len(released(run)) >= moments[killed]:
                 time.sleep(chance.uniform(0, 15))
-                if (run / REPORT).exists():
-                    break
-                federation.kill("superlink")
+                federation.kill("superlink", whole=killed % 2 == 1)
                 killed += 1
                 federation.start_superlink()
                 federation.flwr("run", "app", "loopback", "--run-config", settings)
+                submitted = time.monotonic()
+            elif time.monotonic() - max(submitted, written(run)) > STALLED_SECONDS:
+                # The new ServerApp has ended, since that of a killed SuperLink still held the folder.
+                federation.flwr("run", "app", "loopback", "--run-config", settings)
+                submitted = time.monotonic()
             time.sleep(0.5)
     finally:
         federation.stop()
@@ -221,9 +233,7 @@ def found(run: pathlib.Path, killed: int, seconds: float) -> dict:
     past = collections.defaultdict(set)
     for entry in participation_log.read_entries(run / PARTICIPATION):
         past[entry.client].add(entry.round_number)
-    releases = collections.Counter(
-        json.loads(line)["round"] for line in (run / LEDGER).read_text().splitlines() if '"released"' in line
-    )
+    releases = released(run)
     counts = list(record.reports.values())
     return {
         "killed": killed,

@@ -1,7 +1,8 @@
 """Writes the run in TensorFlow Federated that tests/flower compares with the same run on Flower.
 
 python benchmarks/flower_tff_reference.py tests/flower/tff_run.npz, in the environment with TFF. A linear model, FedAvg
-with server momentum, noise with a seed: the file has the clients' updates, the rows of noise, and each round's model.
+with server momentum, noise with a seed: the file has the clients' updates, the rows of noise, and each round's model;
+and, on the default grid, the rows of integers and the noised means of the same updates.
 """
 
 import sys
@@ -39,6 +40,26 @@ def updates(weights: list[np.ndarray], data: tf.data.Dataset) -> list[np.ndarray
     return [w.numpy() - weights[0], b.numpy() - weights[1]]
 
 
+def means_on_grid(mechanism: tff_mf.Mechanism, update_w: np.ndarray, update_b: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the integers of the noise, and the noised means, of the default grid."""
+    shared = {"clip_norm": CLIP_NORM, "noise_multiplier": NOISE_MULTIPLIER, "insecure_seed": SEED}
+    aggregator = aggregators.build_mf_aggregator(mechanism, clients_per_round=CLIENTS, grid="auto", **shared)
+    of_w, of_b = (tff.TensorType(np.float32, update.shape[2:]) for update in (update_w, update_b))
+    process = aggregator.create(tff.StructWithPythonType([("w", of_w), ("b", of_b)], dict))
+    grid = aggregator.grid_for(FEATURES + 1)
+    stream = build_stream(mechanism, dimension=FEATURES + 1, stddev=NOISE_MULTIPLIER, insecure_seed=SEED, grid=grid)
+    found: dict[str, list] = {"grid_noise": [], "grid_w": [], "grid_b": []}
+    state, noise_state = process.initialize(), stream.init()
+    for w, b in zip(update_w, update_b, strict=True):
+        output = process.next(state, [{"w": one, "b": other} for one, other in zip(w, b, strict=True)])
+        state = output.state
+        found["grid_w"].append(np.asarray(output.result["w"]))
+        found["grid_b"].append(np.asarray(output.result["b"]))
+        row, noise_state = stream.next(noise_state)
+        found["grid_noise"].append(row.numpy())
+    return {name: np.asarray(values) for name, values in found.items()}
+
+
 def main() -> None:
     mechanism = tff_mf.BLT.production("b100")
     aggregator = aggregators.build_mf_aggregator(
@@ -72,7 +93,9 @@ def main() -> None:
             state = process.next(state, clients(features)).state
             noise, noise_state = stream.next(noise_state)
             found["noise"].append(noise.numpy())
-    np.savez_compressed(sys.argv[1], **{name: np.asarray(values, np.float32) for name, values in found.items()})
+        floats = {name: np.asarray(values, np.float32) for name, values in found.items()}
+        on_grid = means_on_grid(mechanism, floats["update_w"], floats["update_b"])
+    np.savez_compressed(sys.argv[1], **floats, **on_grid)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Training on Flower: a strategy with correlated noise, on the guard, ledger and reports of every other run.
 
-Needs `flwr`, and no TensorFlow. Public modules: `cohorts`, `identities` and `app`.
+Needs `flwr`, and no TensorFlow. Public modules: `cohorts`, `identities`, `integers`, `mods` and `app`.
 """
 
 from tff_mf import required_packages
@@ -9,6 +9,7 @@ required_packages.packages("Training on Flower", "flwr")
 
 from .cohorts import Waiting as Waiting  # noqa: E402
 from .opening import open_strategy as open_strategy  # noqa: E402
+from .planning import plan_run as plan_run  # noqa: E402
 from .server_step import ServerOptimizer as ServerOptimizer  # noqa: E402
 from .settings import FlowerSettings as FlowerSettings  # noqa: E402
 from .strategy import MFStrategy as MFStrategy  # noqa: E402

@@ -8,6 +8,8 @@ from tff_mf.errors import InputValueError
 from ..output import files
 
 _TEMPLATE = "template"
+# Nodes have no tff-mf: what they need of it is part of the app.
+_FOR_NODES, _PACKAGE = ("clipping.py", "integers.py", "mods.py"), "next_word"
 
 
 def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
@@ -28,12 +30,13 @@ def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
-    root = importlib.resources.files("tff_mf.experiments.flower") / _TEMPLATE
-    with importlib.resources.as_file(root) as template:
-        written = []
-        for path in sorted(each for each in template.rglob("*") if each.is_file() and each.suffix != ".pyc"):
-            target = folder / path.relative_to(template)
+    root = importlib.resources.files("tff_mf.experiments.flower")
+    with importlib.resources.as_file(root) as package:
+        template = package / _TEMPLATE
+        found = [each for each in template.rglob("*") if each.is_file() and each.suffix != ".pyc"]
+        targets = {folder / each.relative_to(template): each for each in found}
+        targets |= {folder / _PACKAGE / name: package / name for name in _FOR_NODES}
+        for target, path in sorted(targets.items()):
             target.parent.mkdir(parents=True, exist_ok=True)
             files.write_atomically(target, path.read_bytes())
-            written.append(target)
-    return written
+    return sorted(targets)

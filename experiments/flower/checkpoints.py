@@ -37,8 +37,8 @@ class ServerState:
 
 
 def keys_alone(state: ServerState) -> np.ndarray:
-    """Returns the keys of the finished rounds, from which the noise can be drawn again."""
-    return np.asarray(state.noise["keys"])[: state.round_number]
+    """Returns the keys of the rounds since the last restart, from which the noise can be drawn again."""
+    return np.asarray(state.noise["keys"])
 
 
 def remove_checkpoints(out: pathlib.Path) -> None:
@@ -64,10 +64,13 @@ class Checkpoints:
         out: The run's folder.
         settings: Everything that determines how the run proceeds, as JSON.
         run: The run's identifier, that of its ledger.
+        keys_after: How many keys there are after a number of rounds.
     """
 
-    def __init__(self, out: pathlib.Path, *, settings: Mapping[str, Any], run: str) -> None:
-        self._folder = out / CHECKPOINTS
+    def __init__(
+        self, out: pathlib.Path, *, settings: Mapping[str, Any], run: str, keys_after: Callable[[int], int]
+    ) -> None:
+        self._folder, self._keys_after = out / CHECKPOINTS, keys_after
         self._settings, self._run = json.loads(json.dumps(settings)), run
         checkpoint_files.make_private(self._folder)
         # They have keys too.
@@ -97,13 +100,13 @@ class Checkpoints:
             self._path(old).unlink()
 
     def load(
-        self, round_number: int, replay: Callable[[np.ndarray], Mapping[str, np.ndarray]]
+        self, round_number: int, replay: Callable[[np.ndarray, int], Mapping[str, np.ndarray]]
     ) -> tuple[ServerState, ReportCounts]:
         """Returns the state after a round and the counts of its replies.
 
         Args:
             round_number: One of `rounds`.
-            replay: From the keys of all past rounds to the state of the noise stream after them.
+            replay: From the keys since the last restart, and the round, to the state of the noise stream after it.
 
         Raises:
             InputValueError: If the file is damaged, or of another run or one with other settings.
@@ -117,9 +120,13 @@ class Checkpoints:
             )
         check_same(self._settings, about["settings"], run=str(self._folder.parent))
         weights, velocity, keys = tensors
-        if len(keys) != round_number:
-            raise InputValueError(f"checkpoint {str(path)!r} has keys of {len(keys)} rounds, not of {round_number}.")
-        state = ServerState(round_number=round_number, weights=weights, velocity=velocity, noise=replay(keys))
+        if len(keys) != self._keys_after(round_number):
+            raise InputValueError(
+                f"checkpoint {str(path)!r} has keys of {len(keys)} rounds, not of {self._keys_after(round_number)}: "
+                "put the run's own checkpoint back."
+            )
+        noise = replay(keys, round_number)
+        state = ServerState(round_number=round_number, weights=weights, velocity=velocity, noise=noise)
         return state, read_counts(about["reports"])
 
     def _path(self, round_number: int) -> pathlib.Path:

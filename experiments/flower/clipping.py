@@ -1,4 +1,7 @@
-"""Bounds what one client adds to a sum, in NumPy: the arithmetic of `tff_mf.queries.clipping`, bit for bit the same."""
+"""Bounds what one client adds to a sum, in NumPy: the arithmetic of `tff_mf.queries.clipping`, bit for bit the same.
+
+Imports NumPy alone: apps have a copy of this file for their nodes.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import validation
-
-# Those of `tff_mf.queries.clipping.clip_again`, whose docstring derives them from the rounding of norms and products.
+# Those of `tff_mf.queries.clipping.clip_record`, whose docstring derives them from the rounding of norms and products.
+_PASSING = 1 - 8e-7
 _PASSING_AGAIN = 1 - 3e-7
 _SCALED = 1 / (1 + 1.5e-6)
 _SMALLEST_NORMAL = 2.0**-126
@@ -18,7 +20,7 @@ class Clipped(NamedTuple):
     """A clipped record, and how it was clipped.
 
     Attributes:
-        leaves: The record, float32.
+        leaves: The record: float32, or whole numbers.
         scaled: Whether it was scaled down.
         zeroed: Whether it was set to zero, because a value is not finite or float32 cannot scale it.
     """
@@ -28,20 +30,20 @@ class Clipped(NamedTuple):
     zeroed: bool
 
 
-def checked_clip_norm(value: object) -> np.float32:
-    """Returns the largest float32 that is at most a clip norm.
+def clip_record(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
+    """Clips a record where it is made; `clip_again` leaves it unchanged then.
 
-    Raises:
-        InputTypeError: If it is not a number.
-        InputValueError: If it is out of range.
+    Formal guarantee: that of `tff_mf.queries.clipping.clip_record`: see `clip_again`.
+
+    Args:
+        leaves: float32 arrays of any shape: one client's record.
+        clip_norm: Bound on the norm, from 1e-20 to 1e20.
 
     Example:
-        >>> float(checked_clip_norm(0.5))
-        0.5
+        >>> clip_record([np.float32([3, 4])], np.float32(1)).leaves[0].round(3)
+        array([0.6, 0.8], dtype=float32)
     """
-    clip_norm = validation.clip_norm(value)
-    result = np.float32(clip_norm)
-    return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
+    return _clipped(leaves, clip_norm, _PASSING)
 
 
 def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
@@ -53,16 +55,20 @@ def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
 
     Args:
         leaves: float32 arrays of any shape: one client's record.
-        clip_norm: Bound on the norm, from 1e-20 to 1e20: what `checked_clip_norm` returns.
+        clip_norm: Bound on the norm, from 1e-20 to 1e20: what `settings.checked_clip_norm` returns.
 
     Example:
         >>> clip_again([np.float32([3, 0]), np.float32([4])], np.float32(1)).leaves[1].round(3)
         array([0.8], dtype=float32)
     """
+    return _clipped(leaves, clip_norm, _PASSING_AGAIN)
+
+
+def _clipped(leaves: Sequence[np.ndarray], clip_norm: np.float32, passing: float) -> Clipped:
     # No square of a float32 value overflows in float64, so that the norm is finite if and only if all values are.
     with np.errstate(invalid="ignore"):
         norm = math.sqrt(math.fsum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in leaves))
-    if norm <= _PASSING_AGAIN * float(clip_norm):
+    if norm <= passing * float(clip_norm):
         return Clipped(list(leaves), scaled=False, zeroed=False)
     factor = _SCALED * float(clip_norm) / norm
     if not math.isfinite(norm) or factor < _SMALLEST_NORMAL:

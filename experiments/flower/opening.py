@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from tff_mf import streams, validation
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from .. import guard, reports
@@ -18,14 +18,15 @@ from ..guard.run_guard import RunGuard
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, versions
 from ..run_folder.names import LEDGER, REPORT
-from . import cohorts, identities
+from . import cohorts, identities, noise, summands
 from .checkpoints import Checkpoints, ServerState, remove_checkpoints
 from .layout import Layout
-from .settings import FlowerSettings
+from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
 from .updates import model_arrays
 
-_UNSUPPORTED = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
+# Fields of the report that the plan alone determines, as the noise follows from it.
+_OF_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
 
 
 @contextlib.contextmanager
@@ -49,7 +50,7 @@ def open_strategy(
     Args:
         folder: The run's folder on the machine of the ServerApp, which is made if it does not exist. It must survive
             restarts, and nobody but the operator may read its checkpoints.
-        plan: Mechanism, noise and participation: `plan_privacy(...)`.
+        plan: Mechanism, noise and participation: `plan_run(...)`, whose sums are on a grid, or `plan_privacy(...)`.
         settings: Clip norm, server optimizer, and how nodes are talked to.
         initial_arrays: The model that training starts from; float32 arrays of any framework.
         draw: From a round and the allowed identities to a cohort: `cohorts.uniform(clients_per_round)` if not given.
@@ -61,7 +62,8 @@ def open_strategy(
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
-            or the plan has what is not supported on Flower: restarts, adaptive clipping, a grid.
+            the plan has adaptive clipping, its grid fits neither model nor cohort, or nodes reply in integers without
+            one.
 
     Example:
         with open_strategy("run", plan, settings=FlowerSettings(clip_norm=1.0), initial_arrays=arrays) as strategy:
@@ -74,23 +76,19 @@ def open_strategy(
     _check_supported(plan, more)
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
+    summed = _summands(plan, settings, layout)
     _finish(folder)
-    stream = streams.build_stream(
-        plan.mechanism,
-        dimension=layout.dimension,
-        stddev=plan.noise_multiplier_as_run * settings.clip_norm,
-        insecure_seed=plan.insecure_seed,
-    )
-    # A stream knows only the product of σ and the clip norm.
-    stream = stream.bound_to(repr(float(settings.clip_norm))).limited_to(plan.rounds)
+    stream, replay = noise.build(plan, dimension=layout.dimension, clip_norm=settings.clip_norm)
     more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     as_json = {**settings.as_json(), "identities": _name_of(identify)}
     more.setdefault("settings", {"engine": "flwr", **as_json})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
-        about = {**as_json, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
-        checkpoints = Checkpoints(folder, settings=about, run=guarded.run)
-        state = _resumed(guarded, checkpoints, stream, layout, initial)
+        about = {**as_json, **noise.as_json(plan), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
+        checkpoints = Checkpoints(
+            folder, settings=about, run=guarded.run, keys_after=lambda done: noise.keys_since_restart(plan, done)
+        )
+        state = _resumed(guarded, checkpoints, replay, stream.init(), layout.vector(initial))
         yield MFStrategy(
             folder=folder,
             guarded=guarded,
@@ -99,6 +97,7 @@ def open_strategy(
             layout=layout,
             state=state,
             settings=settings,
+            summands=summed,
             clients_per_round=plan.clients_per_round,
             rounds=plan.rounds,
             nodes=_known(identify, nodes),
@@ -107,15 +106,18 @@ def open_strategy(
 
 
 def _resumed(
-    guarded: RunGuard, checkpoints: Checkpoints, stream: Any, layout: Layout, initial: Mapping[str, np.ndarray]
+    guarded: RunGuard,
+    checkpoints: Checkpoints,
+    replay: noise.Replay,
+    first: Mapping[str, np.ndarray],
+    weights: np.ndarray,
 ) -> ServerState:
     """Returns the newest state, after telling the guard which round it is of; the initial one if there is none."""
     saved = checkpoints.rounds()
     if not saved:
         guarded.goes_on_after(0)
-        weights = layout.vector(initial)
-        return ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
-    state, counts = checkpoints.load(saved[-1], stream.replay)
+        return ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=first)
+    state, counts = checkpoints.load(saved[-1], replay)
     # The process may have been stopped between the checkpoint and the ledger.
     guarded.goes_on_after(state.round_number, run=guarded.run, reports=counts)
     return state
@@ -138,13 +140,43 @@ def _known(identify: identities.Identify, known: Collection[str] | None) -> Call
 
 
 def _check_supported(plan: PrivacyPlan, more: Mapping[str, Any]) -> None:
-    for name in _UNSUPPORTED:
-        # A field that the plan does not have would change the guarantee in the report, and not the noise.
-        value = more.get(name) if getattr(plan, name) is None else getattr(plan, name)
-        if value is not None:
+    if plan.adaptive_count_stddev is not None:
+        raise InputValueError(
+            f"adaptive_count_stddev={plan.adaptive_count_stddev!r} is not supported on Flower, where no count of "
+            "clipped updates is released and the clip norm is constant: leave it out, or train in TensorFlow Federated."
+        )
+    for name in _OF_PLAN:
+        # It would change the guarantee in the report, and not the noise.
+        if more.get(name) is not None:
             raise InputValueError(
-                f"{name}={value!r} is not supported on Flower: leave it out, or train in TensorFlow Federated."
+                f"{name}={more[name]!r} is not supported on Flower beside the plan: give it to plan_privacy."
             )
+
+
+def _summands(plan: PrivacyPlan, settings: FlowerSettings, layout: Layout) -> summands.Summands:
+    """Returns what replies become.
+
+    Raises:
+        InputValueError: If the grid does not fit the cohort, the model or the replies.
+    """
+    clip_norm, grid = checked_clip_norm(settings.clip_norm), plan.grid
+    if grid is None or plan.dimension is None:
+        if settings.replies == summands.INTEGERS:
+            raise InputValueError(
+                f"replies={settings.replies!r} needs a grid: make the plan with plan_run, or take "
+                f"{summands.MODEL!r} or {summands.UPDATE!r}."
+            )
+        return summands.Floats(clip_norm, settings.replies)
+    if plan.clients_per_round > grid.max_clients:
+        raise InputValueError(
+            f"grid={grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
+        )
+    if layout.dimension > plan.dimension:
+        raise InputValueError(
+            f"dimension={plan.dimension} of the plan must be at least {layout.dimension}, the number of the model's "
+            "parameters: what the grid costs depends on it."
+        )
+    return summands.Integers(grid, clip_norm, settings.replies)
 
 
 def _finish(folder: pathlib.Path) -> None:

@@ -3,12 +3,29 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from tff_mf import validation
 
-from .clipping import checked_clip_norm
 from .cohorts import Waiting
 from .server_step import ServerOptimizer
-from .updates import MODEL, UPDATE
+from .summands import MODEL, REPLIES
+
+
+def checked_clip_norm(value: object) -> np.float32:
+    """Returns the largest float32 that is at most a clip norm.
+
+    Raises:
+        InputTypeError: If it is not a number.
+        InputValueError: If it is out of range.
+
+    Example:
+        >>> float(checked_clip_norm(0.5))
+        0.5
+    """
+    clip_norm = validation.clip_norm(value)
+    result = np.float32(clip_norm)
+    return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,8 +35,10 @@ class FlowerSettings:
     Attributes:
         clip_norm: Clip norm ζ, to which the server clips every update.
         optimizer: The server's optimizer.
-        replies: `model` if clients reply with the model that they trained, as Flower's own strategies expect; `update`
-            if they reply with its difference from the model that they were sent.
+        replies: `model` if nodes reply with the model that they trained, as Flower's own strategies expect; `update`
+            if they reply with its difference from the model that they were sent; `integers`, with a grid, if they reply
+            with that difference in integers, as `mods.integers_mod` makes them. Floats become integers of a grid on
+            the server.
         waiting: How long rounds wait.
         arrayrecord_key: Name of the record of arrays in messages and replies.
         configrecord_key: Name of the record of settings in messages.
@@ -44,7 +63,7 @@ class FlowerSettings:
         checked_clip_norm(self.clip_norm)
         validation.instance("optimizer", self.optimizer, ServerOptimizer, "pass ServerOptimizer(...)")
         validation.instance("waiting", self.waiting, Waiting, "pass Waiting(...)")
-        validation.one_of("replies", self.replies, (MODEL, UPDATE))
+        validation.one_of("replies", self.replies, REPLIES)
         validation.instance("arrayrecord_key", self.arrayrecord_key, str, "name the record")
         validation.instance("configrecord_key", self.configrecord_key, str, "name the record")
 

@@ -4,7 +4,7 @@ import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from logging import INFO, WARNING
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import safetensors.numpy
@@ -20,10 +20,10 @@ from ..guard.run_guard import RunGuard
 from ..output import files
 from ..run_folder.names import MODEL
 from .checkpoints import Checkpoints, ServerState, remove_checkpoints
-from .clipping import checked_clip_norm
 from .cohorts import Draw, check_drawn
 from .layout import Layout
-from .settings import FlowerSettings
+from .settings import FlowerSettings, checked_clip_norm
+from .summands import Summands
 from .updates import UpdateSum, as_record
 
 # The key in which Flower's own `fixedclipping_mod` looks for the clip norm.
@@ -58,6 +58,7 @@ class MFStrategy(Strategy):
         layout: Layout,
         state: ServerState,
         settings: FlowerSettings,
+        summands: Summands,
         clients_per_round: int,
         rounds: int,
         nodes: Callable[[Grid], Mapping[str, int]],
@@ -67,7 +68,7 @@ class MFStrategy(Strategy):
         self._stream, self._layout = stream, layout
         self._state, self._settings, self._rounds = state, settings, rounds
         self._clients_per_round, self._nodes, self._draw = clients_per_round, nodes, draw
-        self._clip_norm = checked_clip_norm(settings.clip_norm)
+        self._summands, self._clip_norm = summands, checked_clip_norm(settings.clip_norm)
         # The messages of the round that was begun and not yet aggregated, by node id.
         self._asked: dict[int, Metadata] | None = None
 
@@ -107,7 +108,12 @@ class MFStrategy(Strategy):
             {
                 self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),
                 self._settings.configrecord_key: ConfigRecord(
-                    {**config, "server-round": number, _CLIPPING_NORM: _OF_CLIENTS * float(self._clip_norm)}
+                    {
+                        **config,
+                        "server-round": number,
+                        _CLIPPING_NORM: _OF_CLIENTS * float(self._clip_norm),
+                        **self._summands.for_nodes,
+                    }
                 ),
             }
         )
@@ -134,15 +140,14 @@ class MFStrategy(Strategy):
         asked, self._asked = self._asked, None
         total = UpdateSum(
             self._layout.arrays(self._state.weights),
-            clip_norm=self._clip_norm,
+            summands=self._summands,
             asked=asked,
-            replies=self._settings.replies,
             key=self._settings.arrayrecord_key,
         )
         for message in replies:
             total.take(message)
         noise, noise_state = self._stream.next(self._state.noise)
-        mean = (total.total() + noise) / np.float32(self._clients_per_round)
+        mean = self._summands.noised(total.total(), noise) / np.float32(self._clients_per_round)
         weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
         state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
         counts = total.counts()
@@ -161,6 +166,17 @@ class MFStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Returns no metrics."""
         return None
+
+    def configure_fit(self, *arguments: Any) -> NoReturn:
+        """Refuses Flower's SecAgg+, whose workflow calls it.
+
+        Raises:
+            InputValueError: Always.
+        """
+        raise InputValueError(
+            "SecAgg+ is not supported: the server would see sums alone and could clip no single node's integers, and "
+            "its masks are made of 32 bits. Call start without a workflow."
+        )
 
     def summary(self) -> None:
         """Logs what is left to do."""

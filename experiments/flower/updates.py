@@ -1,6 +1,7 @@
 """The sum of a round's updates: every reply is checked, clipped again, and counted; nothing in a reply is trusted."""
 
 import io
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +12,10 @@ from flwr.app import Array, ArrayRecord, Message, Metadata
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..run_folder.report_counts import ReportCounts
-from . import clipping
+from .summands import Arrays, Summands
 
-MODEL, UPDATE = "model", "update"
 _STYPE = "numpy.ndarray"
 _MAX_HEADER = 4096
-
-Arrays = dict[str, np.ndarray]
 
 
 class RefusedReplyError(ValueError):
@@ -64,25 +62,20 @@ def as_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
 class UpdateSum:
     """The sum over a cohort of updates, each of which has a norm of at most the clip norm.
 
-    Formal guarantee: whatever a client sends, it adds to the sum one float32 record of the model's shapes with a joint
-    L2 norm of at most ζ, once, or nothing; the sum of replies depends on no metric and on no number of examples that
-    clients send.
+    Formal guarantee: whatever a client sends, it adds to the sum one record of the model's shapes with a joint L2 norm
+    of at most ζ, once, or nothing; the sum of replies depends on no metric and on no number of examples that clients
+    send. On a grid, records are integers and their sum is exact.
 
     Args:
         sent: The model that the clients were sent.
-        clip_norm: Bound ζ on the norm of an update.
+        summands: What replies become.
         asked: Metadata of the message to each chosen node, by Flower's node id.
-        replies: `model` if clients reply with the model they trained, as Flower's own strategies expect; `update` if
-            they reply with its difference from the model that they were sent.
         key: Name of the record of arrays in a reply.
     """
 
-    def __init__(
-        self, sent: Arrays, *, clip_norm: np.float32, asked: Mapping[int, Metadata], replies: str, key: str
-    ) -> None:
-        self._sent, self._clip_norm, self._asked = sent, clip_norm, asked
-        self._replies, self._key = replies, key
-        self._total = {name: np.zeros_like(value) for name, value in sent.items()}
+    def __init__(self, sent: Arrays, *, summands: Summands, asked: Mapping[int, Metadata], key: str) -> None:
+        self._sent, self._summands, self._asked, self._key = sent, summands, asked, key
+        self._total = {name: np.zeros(value.shape, summands.summed) for name, value in sent.items()}
         self._seen: set[int] = set()
         self._refused: Counter[str] = Counter()
         self._counted = self._clipped = self._zeroed = 0
@@ -96,17 +89,15 @@ class UpdateSum:
         except RefusedReplyError as refused:
             self._refused[str(refused)] += 1
             return
-        with np.errstate(over="ignore", invalid="ignore"):
-            update = arrays if self._replies == UPDATE else {name: arrays[name] - self._sent[name] for name in arrays}
-        clipped = clipping.clip_again(list(update.values()), self._clip_norm)
-        for name, leaf in zip(update, clipped.leaves, strict=True):
+        clipped = self._summands.bounded(arrays, self._sent)
+        for name, leaf in zip(arrays, clipped.leaves, strict=True):
             self._total[name] += leaf
         self._counted += 1
         self._clipped += clipped.scaled
         self._zeroed += clipped.zeroed
 
     def total(self) -> np.ndarray:
-        """Returns the sum as one vector, float32 `[dimension]`, in the order of the model's record."""
+        """Returns the sum as one vector `[dimension]`, float32 or int64, in the order of the model's record."""
         return np.concatenate([value.reshape(-1) for value in self._total.values()])
 
     def counts(self) -> ReportCounts:
@@ -149,11 +140,11 @@ class UpdateSum:
             raise RefusedReplyError("missing leaf")
         if given.keys() - self._sent.keys():
             raise RefusedReplyError("extra leaf")
-        return {name: _checked(given[name], like) for name, like in self._sent.items()}
+        return {name: _checked(given[name], like.shape, self._summands.sent) for name, like in self._sent.items()}
 
 
-def _checked(array: Any, like: np.ndarray) -> np.ndarray:
-    """Returns an array that a node sent, if its content is float32 of the right shape.
+def _checked(array: Any, expected: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Returns an array that a node sent, if its content is of the right type and shape.
 
     The header in the content is read before memory is taken for the array; what the node says beside it is not used.
 
@@ -162,15 +153,16 @@ def _checked(array: Any, like: np.ndarray) -> np.ndarray:
     """
     try:
         data = array.data
-        if array.stype != _STYPE or not isinstance(data, bytes) or len(data) > like.nbytes + _MAX_HEADER:
+        most = math.prod(expected) * dtype.itemsize + _MAX_HEADER
+        if array.stype != _STYPE or not isinstance(data, bytes) or len(data) > most:
             raise RefusedReplyError("damaged")
         file = io.BytesIO(data)
         if np.lib.format.read_magic(file) != (1, 0):
             raise RefusedReplyError("damaged")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        if dtype != like.dtype:
+        shape, fortran, found = np.lib.format.read_array_header_1_0(file)
+        if found != dtype:
             raise RefusedReplyError("dtype")
-        if shape != like.shape:
+        if shape != expected:
             raise RefusedReplyError("shape")
         values = np.frombuffer(data, dtype, offset=file.tell())
         return values.reshape(shape, order="F" if fortran else "C")

@@ -18,8 +18,8 @@ from tff_mf.experiments.flower import app
 from .fleet import Fleet
 
 MODULES = (
-    *("app", "checkpoints", "clipping", "cohorts", "identities", "layout", "opening", "server_step", "settings"),
-    *("strategy", "updates"),
+    *("app", "checkpoints", "clipping", "cohorts", "identities", "integers", "layout", "mods", "noise", "opening"),
+    *("planning", "server_step", "settings", "strategy", "summands", "updates"),
 )
 
 
@@ -67,6 +67,14 @@ def test_the_app_trains_and_its_report_is_clean(tmp_path, monkeypatch, capsys):
     # Clients clip by Flower's own mod, to a little less than the server.
     assert report["device_reports"]["clipped"] == 0
     assert report["device_reports"]["counted"] == 16
+    assert report["grid"]["integers"] == "int32"
+
+
+def test_nodes_need_no_tff_mf(tmp_path):
+    app.write(tmp_path)
+    for path in (tmp_path / "next_word").glob("*.py"):
+        imports = [line for line in path.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))]
+        assert path.name == "server_app.py" or not [line for line in imports if "tff_mf" in line], path
 
 
 def test_an_app_is_not_written_over_files(tmp_path):

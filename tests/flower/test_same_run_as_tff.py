@@ -75,3 +75,45 @@ def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, monkeypatch,
             np.testing.assert_allclose(models[number][name], RUN[name][number], rtol=1e-5, atol=1e-6)
     assert json.loads((tmp_path / "run.json").read_text())["insecure_seed"] == 11
     assert np.abs(RUN["noise"]).max() > 0.1
+
+
+def test_on_a_grid_noise_and_means_are_those_of_tff_to_the_bit(tmp_path):
+    """The same updates, and the keys of the same seed: TFF's aggregator gave these means, and its stream these rows."""
+    # TensorFlow sorts the names of a dictionary: so do rows of noise.
+    arrays = record(b=np.zeros_like(RUN["b"][0]), w=np.zeros_like(RUN["w"][0]))
+    plan = flower.plan_run(
+        tmp_path,
+        initial_arrays=arrays,
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=ROUNDS,
+        participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
+        delta=1e-3,
+        clients_per_round=CLIENTS,
+        noise_multiplier=NOISE_MULTIPLIER,
+        insecure_seed=11,
+    )
+    settings = flower.FlowerSettings(
+        clip_norm=CLIP_NORM,
+        replies="update",
+        waiting=flower.Waiting(nodes_seconds=0.0, replies_seconds=1e-6, poll_seconds=1e-6),
+    )
+
+    def answer(name, arrays, config):
+        number, node = config["server-round"] - 1, NAMES.index(name)
+        return {"w": RUN["update_w"][number, node], "b": RUN["update_b"][number, node]}
+
+    models = {0: {name: array.numpy() for name, array in arrays.items()}}
+
+    def keep(number, arrays):
+        models[number] = {name: array.numpy() for name, array in arrays.items()}
+
+    with flower.open_strategy(tmp_path, plan, settings=settings, initial_arrays=arrays) as strategy:
+        state = strategy._state.noise
+        for row in RUN["grid_noise"]:
+            noise, state = strategy._stream.next(state)
+            np.testing.assert_array_equal(noise, row)
+        strategy.start(Fleet(NAMES, answer), evaluate_fn=keep)
+    for number in range(ROUNDS):
+        for name in ("w", "b"):
+            np.testing.assert_array_equal(models[number + 1][name], models[number][name] + RUN[f"grid_{name}"][number])
+    assert np.abs(RUN["grid_noise"]).max() > 1000

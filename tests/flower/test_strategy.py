@@ -442,10 +442,11 @@ def test_models_that_cannot_be_noised_are_refused(tmp_path, arrays, error):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plans_that_are_not_supported_are_refused(tmp_path):
-    for more in ({"restart_every": 3}, {"grid": tff_mf.Grid(bits=16, max_clients=COHORT), "dimension": 15}):
-        with pytest.raises(InputValueError, match="not supported on Flower"), opened(tmp_path, plan_of(**more)):
-            pass
+def test_adaptive_clipping_is_refused(tmp_path):
+    plan = plan_of(restart_every=3, adaptive_count_stddev=1.0)
+    with pytest.raises(InputValueError, match="adaptive_count_stddev"), opened(tmp_path, plan):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -455,6 +456,36 @@ def test_fields_that_would_change_the_report_and_not_the_noise_are_refused(tmp_p
     with pytest.raises(InputValueError, match="not supported on Flower"), opened(tmp_path / "run", **more):
         pass
     assert not (tmp_path / "run").exists()
+
+
+def test_restarts_have_the_noise_of_a_new_stream_and_are_resumed_anywhere(tmp_path):
+    plan, every = plan_of(restart_every=4, insecure_seed=1, noise_multiplier=2.0), 4
+    still, models = Fleet(NAMES, lambda name, arrays, config: dict(arrays)), {0: ARRAYS}
+    for life in range(ROUNDS):
+        with opened(tmp_path, plan) as strategy:
+            assert strategy.rounds_released == life
+            models[life + 1] = {k: a.numpy() for k, a in strategy.start(still, num_rounds=life + 1).arrays.items()}
+    stream = tff_mf.streams.build_stream(plan.mechanism, dimension=15, stddev=2.0 * CLIP, insecure_seed=1)
+    for number in range(ROUNDS):
+        if number % every == 0:
+            state = stream.init()
+        row, state = stream.next(state)
+        moved = np.concatenate([np.ravel(models[number + 1][name] - models[number][name]) for name in ARRAYS])
+        np.testing.assert_allclose(moved, row / COHORT, atol=1e-5)
+    assert ledger.read_ledger(tmp_path / LEDGER).restarts == [every + 1]
+    with (
+        pytest.raises(InputValueError, match="restart_every"),
+        opened(tmp_path, plan_of(insecure_seed=1, noise_multiplier=2.0)),
+    ):
+        pass
+
+
+def test_restarts_end_with_a_clean_report(tmp_path):
+    (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
+    with opened(tmp_path, plan_of(restart_every=2), population=NODES) as strategy:
+        strategy.start(Fleet(NAMES, trained))
+        report = strategy.end()
+    assert reports.check(tmp_path, held=report["digest"]) == []
 
 
 def test_checkpoints_have_keys_and_no_rows_and_only_their_owner_reads_them(tmp_path):

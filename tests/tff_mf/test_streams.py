@@ -232,6 +232,9 @@ def test_restarts_are_independent_streams():
     for _ in range(10):
         noise, after = stream.next(state)
         rows.append(noise)
+        again = stream.replay(after["keys"], rounds_done=len(rows))
+        assert again.keys() == after.keys()
+        assert all(np.array_equal(again[name], after[name]) for name in after)
         # A restart forgets its keys, as the memory.
         drawn.append(after["keys"][-1] if len(after["keys"]) else None)
         state = after
@@ -247,6 +250,14 @@ def test_restarts_are_independent_streams():
             other.next(state)
     with pytest.raises(tff_mf.InputError, match="does not fit round"):
         stream.next(state | {"rounds_done": np.array(9)})
+    for keys, done, message in (
+        (state["keys"], 9, "do not fit"),
+        (state["keys"][:1], 10, "do not fit"),
+        (state["keys"], 14, "at most 10"),
+        (np.zeros([5, 2], np.int64), 9, "more"),
+    ):
+        with pytest.raises(tff_mf.InputError, match=message):
+            stream.replay(keys, rounds_done=done)
     with pytest.raises(tff_mf.InputError, match="rounds=5"):
         streams.RestartedStream(inner, restart_every=5)
 

@@ -87,3 +87,28 @@ class RestartedStream:
         if int(inner["round"]) == self._restart_every:
             inner = self._stream.init()
         return noise, inner | {_DONE: np.array(done + 1, np.int64)}
+
+    def replay(self, keys: np.ndarray, *, rounds_done: int) -> NoiseState:
+        """Returns the state after `rounds_done` rounds, by running those since the last restart again.
+
+        Formal guarantee: that of `NoiseStream.replay`; nothing of the noise before a restart is in a state.
+
+        Args:
+            keys: Keys of the rounds since the last restart, int64 `[rounds, 2]`: `state["keys"]`.
+            rounds_done: Rounds over all restarts.
+
+        Raises:
+            InputTypeError: If `rounds_done` is not a whole number.
+            InputValueError: If there are other keys than those of the rounds since the last restart, or more rounds
+                than the run has.
+        """
+        done = validation.whole("rounds_done", rounds_done, at_least=0)
+        if self._rounds is not None and done > self._rounds:
+            raise InputValueError(f"rounds_done={done} must be at most {self._rounds}, the rounds of the run.")
+        state = self._stream.replay(keys)
+        if int(state["round"]) != done % self._restart_every:
+            raise InputValueError(
+                f"keys of {int(state['round'])} rounds do not fit rounds_done={done} with restart_every="
+                f"{self._restart_every}: pass those of the newest state."
+            )
+        return state | {_DONE: np.array(done, np.int64)}

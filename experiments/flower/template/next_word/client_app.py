@@ -1,13 +1,16 @@
-"""What a node does: it trains the model on its own examples, and replies with it. Needs NumPy and Flower only."""
+"""What a node does: it trains the model on its own examples, and replies with it. Needs NumPy and Flower only.
+
+`clipping.py`, `integers.py` and `mods.py` are copies of tff-mf's.
+"""
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
-from next_word import task
+from next_word import mods, task
 
-# The server clips again: the guarantee does not depend on this mod.
-app = ClientApp(mods=[fixedclipping_mod])
+# The server does both again: the guarantee does not depend on these mods.
+app = ClientApp(mods=[mods.integers_mod, fixedclipping_mod])
 
 
 @app.train()

@@ -9,7 +9,6 @@ import tff_mf
 from next_word import task
 from tff_mf.experiments import flower
 from tff_mf.experiments.flower import identities
-from tff_mf.experiments.privacy import plan_privacy
 
 app = ServerApp()
 
@@ -28,7 +27,11 @@ def main(grid: Grid, context: Context) -> None:
         if stored.exists()
         else tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=2)
     )
-    plan = plan_privacy(
+    initial = ArrayRecord({name: Array(value) for name, value in task.initial_model().items()})
+    plan = flower.plan_run(
+        folder,
+        initial_arrays=initial,
+        grid=config["grid"],
         mechanism=mechanism,
         rounds=rounds,
         participation=participation,
@@ -41,6 +44,8 @@ def main(grid: Grid, context: Context) -> None:
         optimizer=flower.ServerOptimizer(
             learning_rate=float(config["server-learning-rate"]), momentum=float(config["server-momentum"])
         ),
+        # With a grid, nodes reply in integers.
+        replies="model" if plan.grid is None else "integers",
         waiting=flower.Waiting(
             nodes_seconds=float(config["nodes-seconds"]),
             replies_seconds=float(config["replies-seconds"]),
@@ -58,7 +63,7 @@ def main(grid: Grid, context: Context) -> None:
         folder,
         plan,
         settings=settings,
-        initial_arrays=ArrayRecord({name: Array(value) for name, value in task.initial_model().items()}),
+        initial_arrays=initial,
         identify=identities.by_partition if simulation else identities.by_public_key,
         population=population,
         simulation=simulation,

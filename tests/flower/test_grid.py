@@ -1,0 +1,287 @@
+"""Runs on Flower on a grid: integers of nodes, exact sums, integer noise, and what their files say of it."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import fixedclipping_mod
+
+import tff_mf
+from tff_mf.errors import InputValueError
+from tff_mf.experiments import flower, reports
+from tff_mf.experiments.flower import cohorts, integers, mods
+from tff_mf.experiments.privacy import plan_privacy
+from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.run_folder.names import LEDGER
+
+from .fleet import Fleet, record, steps, trained
+from .test_strategy import ANSWERS, ARRAYS, CLIP, COHORT, NAMES, NODES, ROUNDS, SCHEMA, WAITING
+
+BITS = 14
+UNIT = CLIP * 2.0**-BITS
+
+
+def plan_of(folder, noise_multiplier=4.0, rounds=ROUNDS, **more):
+    return flower.plan_run(
+        folder,
+        initial_arrays=record(**ARRAYS),
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=rounds,
+        participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        delta=1e-3,
+        clients_per_round=COHORT,
+        noise_multiplier=noise_multiplier,
+        **more,
+    )
+
+
+@contextlib.contextmanager
+def opened(folder, plan=None, replies="integers", **more):
+    settings = flower.FlowerSettings(clip_norm=CLIP, replies=replies, waiting=WAITING)
+    with flower.open_strategy(
+        folder, plan or plan_of(folder), settings=settings, initial_arrays=record(**ARRAYS), **more
+    ) as strategy:
+        yield strategy
+
+
+def in_integers(name, arrays, config):
+    """An honest node that needs no mod."""
+    assert (config[mods.BITS], config[mods.TYPE]) == (BITS, "int32")
+    return sent(name, arrays)
+
+
+def sent(name, arrays, **more):
+    return integers.as_integers(steps(name, arrays, **more), np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
+
+
+def exact_square(leaves):
+    return sum(int(value) ** 2 for leaf in leaves for value in np.ravel(leaf))
+
+
+def counts(folder):
+    return ledger.read_ledger(folder / LEDGER).reports
+
+
+def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
+    (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
+    plan = plan_of(tmp_path)
+    assert plan.grid == tff_mf.Grid.auto(dimension=15, max_clients=1000) == tff_mf.Grid(bits=BITS, max_clients=1000)
+    with opened(tmp_path, population=NODES) as strategy:
+        strategy.start(Fleet(NAMES, in_integers))
+        report = strategy.end()
+    assert reports.check(tmp_path, held=report["digest"]) == []
+    assert "ε" in report["headline"]
+    stated = report["grid"]
+    assert (stated["bits"], stated["max_clients"], stated["dimension"]) == (BITS, 1000, 15)
+    found = plan.guarantee
+    assert {name: stated[name] > 0 for name in ("error", "log_ratio", "mu", "tail")} == dict.fromkeys(
+        ("error", "log_ratio", "mu", "tail"), True
+    )
+    # What the integers cost is in the guarantee.
+    assert found.epsilon(plan.delta) > plan_of(tmp_path / "floats", grid="none").epsilon
+    begun = json.loads((tmp_path / "run.json").read_text())
+    assert (begun["grid_bits"], begun["grid_max_clients"], begun["dimension"]) == (BITS, 1000, 15)
+    assert counts(tmp_path)[ROUNDS].clipped == 0
+
+
+def test_released_models_are_exact_integers_of_the_definition(tmp_path):
+    """Each mean is (sum of the nodes' integers + the row of the stream's integers)·g/m, to the bit."""
+    models, plan = {0: ARRAYS}, plan_of(tmp_path, insecure_seed=5)
+    chosen = {}
+
+    def answer(name, arrays, config):
+        chosen.setdefault(config["server-round"], []).append(name)
+        return in_integers(name, arrays, config)
+
+    with opened(tmp_path, plan, draw=cohorts.repeatable(COHORT, 3)) as strategy:
+        strategy.start(
+            Fleet(NAMES, answer),
+            evaluate_fn=lambda number, arrays: models.update({number: {k: a.numpy() for k, a in arrays.items()}}),
+        )
+    stream = tff_mf.streams.build_stream(plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid)
+    state, norms = stream.init(), []
+    for number in range(1, ROUNDS + 1):
+        row, state = stream.next(state)
+        each = [sent(name, ARRAYS) for name in chosen[number]]
+        norms += [exact_square(leaves.values()) for leaves in each]
+        total = [sum(int(leaf) for leaf in column) for column in zip(*(flat(leaves) for leaves in each), strict=True)]
+        exact = np.array([one + int(other) for one, other in zip(total, row, strict=True)], np.float64)
+        mean = (exact * UNIT).astype(np.float32) / np.float32(COHORT)
+        np.testing.assert_array_equal(flat(models[number]), flat(models[number - 1]) + mean)
+    assert 0.5 * 4**BITS < max(norms) <= 4**BITS
+
+
+def flat(arrays):
+    return np.concatenate([np.ravel(arrays[name]) for name in ARRAYS])
+
+
+@pytest.mark.parametrize("replies", ["model", "update"])
+def test_floats_become_the_same_integers_on_the_server(tmp_path, replies):
+    def answer(name, arrays, config):
+        assert not set(config) & {mods.BITS, mods.TYPE, mods.CLIP_NORM}
+        return steps(name, arrays) if replies == "update" else trained(name, arrays, config)
+
+    draw, found = cohorts.repeatable(COHORT, 3), {}
+    for kind, reply in ((replies, answer), ("integers", in_integers)):
+        folder = tmp_path / kind
+        with opened(folder, plan_of(folder, insecure_seed=2, rounds=1), kind, draw=draw) as strategy:
+            found[kind] = {name: array.numpy() for name, array in strategy.start(Fleet(NAMES, reply)).arrays.items()}
+    for name in ARRAYS:
+        # The difference of two models has rounding errors that the update itself has not.
+        np.testing.assert_allclose(
+            found[replies][name], found["integers"][name], atol=UNIT if replies == "model" else 0
+        )
+
+
+def test_the_sum_does_not_depend_on_the_order_of_replies(tmp_path):
+
+    models = []
+    for order in (1, -1):
+        folder = tmp_path / str(order)
+        with opened(
+            folder, plan_of(folder, insecure_seed=2, rounds=1), draw=lambda number, all: all[:COHORT]
+        ) as strategy:
+            fleet = Fleet(NAMES, in_integers)
+            messages = list(strategy.configure_train(1, record(**ARRAYS), ConfigRecord(), fleet))
+            replies = list(fleet.pull_messages(fleet.push_messages(messages)))
+            arrays, _ = strategy.aggregate_train(1, replies[::order])
+            models.append([array.data for array in arrays.values()])
+    assert models[0] == models[1]
+
+
+INTEGERS = {
+    "too long": (lambda arrays: {**arrays, "b": np.full(3, 2**BITS, np.int32)}, "clipped"),
+    "largest": (lambda arrays: {**arrays, "b": np.full(3, 2**31 - 1, np.int32)}, "clipped"),
+    "smallest": (lambda arrays: {**arrays, "b": np.full(3, -(2**31), np.int32)}, "clipped"),
+    "wider": (lambda arrays: {**arrays, "b": np.zeros(3, np.int64)}, "dtype"),
+    "floats": (lambda arrays: {**arrays, "b": np.zeros(3, np.float32)}, "dtype"),
+    "not finite": (lambda arrays: {**arrays, "b": np.full(3, np.nan, np.float32)}, "dtype"),
+    "unsigned": (lambda arrays: {**arrays, "b": np.zeros(3, np.uint32)}, "dtype"),
+    "other byte order": (lambda arrays: {**arrays, "b": np.full(3, 2**24, ">i4")}, "dtype"),
+    "shape": (lambda arrays: {**arrays, "b": np.zeros((3, 1), np.int32)}, "shape"),
+    "missing": (lambda arrays: {"w": arrays["w"]}, "missing leaf"),
+    "twice": (lambda arrays: [arrays, arrays], "duplicate"),
+}
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_no_integers_add_more_than_the_clip_norm(tmp_path, kind):
+    change, reason = INTEGERS[kind]
+    zeros = {name: np.zeros(value.shape, np.int32) for name, value in ARRAYS.items()}
+    fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: change(zeros) if name == NAMES[0] else zeros)
+    with opened(tmp_path, plan_of(tmp_path, noise_multiplier=0.0, rounds=1)) as strategy:
+        result = strategy.start(fleet)
+    (found,) = counts(tmp_path).values()
+    assert {"zeroed": found.zeroed, "clipped": found.clipped, **found.refused}[reason] >= 1
+    moved = (flat({name: array.numpy() for name, array in result.arrays.items()}) - flat(ARRAYS)) * COHORT
+    assert np.sqrt((moved.astype(np.float64) ** 2).sum()) <= CLIP * (1 + 1e-6)
+    assert moved.any() == (reason == "clipped")
+
+
+@pytest.mark.parametrize("grid", ["auto", "none"])
+def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise(tmp_path, grid):
+    replies = "integers" if grid == "auto" else "model"
+    draw = cohorts.repeatable(COHORT, 3)
+    answer = in_integers if grid == "auto" else trained
+    with opened(
+        tmp_path / "whole", plan_of(tmp_path / "whole", grid=grid, insecure_seed=1), replies, draw=draw
+    ) as strategy:
+        whole = strategy.start(Fleet(NAMES, answer)).arrays
+    for life in range(ROUNDS):
+        # A run that was begun in floats stays in floats, also where its app asks for the default.
+        plan = plan_of(tmp_path / "parts", grid=grid if life == 0 else "auto", insecure_seed=1)
+        assert (plan.grid is None) == (grid == "none")
+        with opened(tmp_path / "parts", plan, replies, draw=draw) as strategy:
+            parts = strategy.start(Fleet(NAMES, answer, life=life + 1), num_rounds=life + 1).arrays
+    assert [array.data for array in parts.values()] == [array.data for array in whole.values()]
+
+
+def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
+    with opened(tmp_path) as strategy:
+        strategy.start(Fleet(NAMES, in_integers), num_rounds=1)
+    floats = plan_privacy(
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=ROUNDS,
+        participation=SCHEMA,
+        delta=1e-3,
+        clients_per_round=COHORT,
+        noise_multiplier=4.0,
+    )
+    for plan, replies in ((floats, "model"), (plan_of(tmp_path, grid=16), "integers")):
+        with pytest.raises(InputValueError, match="grid_bits"), opened(tmp_path, plan, replies):
+            pass
+    with pytest.raises(InputValueError, match="replies"), opened(tmp_path, replies="model"):
+        pass
+
+
+def test_grids_that_do_not_fit_are_refused(tmp_path):
+    shared = {
+        "mechanism": tff_mf.BLT.production("b100"),
+        "rounds": ROUNDS,
+        "participation": SCHEMA,
+        "delta": 1e-3,
+        "clients_per_round": COHORT,
+        "noise_multiplier": 4.0,
+    }
+    small = tff_mf.Grid(bits=BITS, max_clients=COHORT - 1)
+    with (
+        pytest.raises(InputValueError, match="room for fewer"),
+        opened(tmp_path, plan_privacy(grid=small, dimension=15, **shared)),
+    ):
+        pass
+    narrow = plan_privacy(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14, **shared)
+    with pytest.raises(InputValueError, match="must be at least 15"), opened(tmp_path, narrow):
+        pass
+    with pytest.raises(InputValueError, match="needs a grid"), opened(tmp_path, plan_privacy(**shared)):
+        pass
+    for grid in ("fine", 7, 27):
+        with pytest.raises(InputValueError, match="grid="):
+            plan_of(tmp_path, grid=grid)
+    assert list(tmp_path.iterdir()) == []
+
+
+def ask(app, config, arrays=ARRAYS):
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.node_id = 7
+    content = RecordDict({"arrays": record(**arrays), "config": ConfigRecord(config)})
+    message = Message(content, 7, "train")
+    message.metadata.__dict__["_message_id"] = "one"
+    return app(message, Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={}))
+
+
+def test_the_mod_sends_what_the_server_would_make_of_the_model():
+    app = ClientApp(mods=[mods.integers_mod, fixedclipping_mod])
+
+    @app.train()
+    def train(message, context):
+        model = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        return Message(
+            RecordDict(
+                {"arrays": record(**{name: value + 10 * steps("node 3", model)[name] for name, value in model.items()})}
+            ),
+            reply_to=message,
+        )
+
+    plain = {"clipping_norm": 0.9999 * CLIP}
+    asked = {**plain, mods.BITS: BITS, mods.TYPE: "int32", mods.CLIP_NORM: CLIP}
+    found = {name: array.numpy() for name, array in ask(app, asked).content["arrays"].items()}
+    assert {value.dtype for value in found.values()} == {np.dtype("int32")}
+    assert 0.99 * 4**BITS < exact_square(found.values()) <= 4**BITS
+    floats = {name: array.numpy() - ARRAYS[name] for name, array in ask(app, plain).content["arrays"].items()}
+    again = integers.as_integers(floats, np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
+    for name, value in again.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_the_mod_passes_errors_on():
+    app = ClientApp(mods=[mods.integers_mod])
+
+    @app.train()
+    def train(message, context):
+        return Message(Error(code=0, reason="out of battery"), reply_to=message)
+
+    assert ask(app, {mods.BITS: BITS, mods.TYPE: "int32", mods.CLIP_NORM: CLIP}).has_error()
