@@ -68,7 +68,7 @@ def test_no_bound_holds_for_a_masked_vector():
 
 
 def test_masks_have_32_bits():
-    """Seeds of 256 bits become 32 by XOR: two of them give one mask, and so whoever tries 2³² seeds removes any."""
+    """Seeds of 256 bits become 32 by XOR: two of them can give one mask, and 2³² trials remove any."""
     first = bytes(range(32))
     second = first[4:] + first[:4]
     assert first != second
