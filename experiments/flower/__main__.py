@@ -1,16 +1,19 @@
-"""`python -m tff_mf.experiments.flower FOLDER` writes a Flower app to begin with."""
+"""`python -m tff_mf.experiments.flower FOLDER [--of RUN|BUNDLE]` writes a Flower app: one to begin with, or a run's."""
 
+import argparse
 import sys
 
 from tff_mf.errors import InputError
 
 from . import app
 
-if len(sys.argv) != 2:
-    sys.exit("usage: python -m tff_mf.experiments.flower FOLDER")
+parser = argparse.ArgumentParser(prog="python -m tff_mf.experiments.flower", description="Writes a Flower app.")
+parser.add_argument("folder", metavar="FOLDER", help="folder of the app; must be new or empty")
+parser.add_argument("--of", metavar="RUN|BUNDLE", help="folder with the mechanism, the noise and the rounds of the app")
+given = parser.parse_args()
 try:
-    app.write(sys.argv[1])
+    app.write(given.folder, of=given.of)
 except InputError as error:
     print(f"Error: {error}", file=sys.stderr)
     sys.exit(2)
-print(f"Next: cd {sys.argv[1]} && flwr run .")
+print(f"Next: cd {given.folder} && flwr run .")

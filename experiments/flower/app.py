@@ -1,25 +1,32 @@
 """A Flower app to begin with: next-word prediction on docstrings, in NumPy, and the files of its deployment."""
 
 import importlib.resources
+import json
 import pathlib
+import re
+from collections.abc import Mapping
 
 from tff_mf.errors import InputValueError
 
 from ..output import files
+from . import exported
 
 _TEMPLATE = "template"
+_PROJECT = "pyproject.toml"
 # Nodes have no tff-mf: what they need of it is part of the app.
 _FOR_NODES, _PACKAGE = ("clipping.py", "integers.py", "mods.py"), "next_word"
 
 
-def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
+def write(folder: pathlib.Path | str, *, of: pathlib.Path | str | None = None) -> list[pathlib.Path]:
     """Writes the app to a folder, and returns its files.
 
     Args:
         folder: A folder that does not exist, or is empty.
+        of: Folder of a run or of a bundle, whose deployment the app then has: see `exported.settings_of`. Its model and
+            data are those of the app.
 
     Raises:
-        InputValueError: If it has files.
+        InputValueError: If it has files, or the run has what is not supported on Flower.
 
     Example:
         >>> import tempfile
@@ -30,6 +37,7 @@ def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
+    settings = {} if of is None else exported.settings_of(pathlib.Path(of))
     root = importlib.resources.files("tff_mf.experiments.flower")
     with importlib.resources.as_file(root) as package:
         template = package / _TEMPLATE
@@ -38,5 +46,16 @@ def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
         targets |= {folder / _PACKAGE / name: package / name for name in _FOR_NODES}
         for target, path in sorted(targets.items()):
             target.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomically(target, path.read_bytes())
+            text = path.read_text(encoding="utf-8")
+            files.write_atomically(target, _configured(text, settings) if path.name == _PROJECT else text)
     return sorted(targets)
+
+
+def _configured(project: str, settings: Mapping[str, str | int | float]) -> str:
+    """Returns the text of an app's `pyproject.toml` with other values in its configuration."""
+    for name, value in settings.items():
+        # Numbers and texts of JSON are those of TOML.
+        line = f"{name} = {json.dumps(value)}"
+        project, found = re.subn(rf"(?m)^{name} = .*$", lambda match, line=line: line, project)
+        assert found == 1, name
+    return project

@@ -11,14 +11,28 @@ import pytest
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 
+import tff_mf
 from tff_mf.errors import InputValueError, MissingDependencyError
-from tff_mf.experiments import reports
+from tff_mf.experiments import guard, reports
 from tff_mf.experiments.flower import app
+from tff_mf.experiments.privacy import plan_privacy
 
 from .fleet import Fleet
 
 MODULES = (
-    *("app", "checkpoints", "clipping", "cohorts", "identities", "integers", "layout", "mods", "noise", "opening"),
+    *(
+        "app",
+        "checkpoints",
+        "clipping",
+        "cohorts",
+        "exported",
+        "identities",
+        "integers",
+        "layout",
+        "mods",
+        "noise",
+        "opening",
+    ),
     *("planning", "server_step", "settings", "strategy", "summands", "updates"),
 )
 
@@ -75,6 +89,64 @@ def test_nodes_need_no_tff_mf(tmp_path):
     for path in (tmp_path / "next_word").glob("*.py"):
         imports = [line for line in path.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))]
         assert path.name == "server_app.py" or not [line for line in imports if "tff_mf" in line], path
+
+
+def begun(folder, **more):
+    """A run whose 24 nodes are simulated by 4."""
+    arguments = {
+        "mechanism": tff_mf.BLT.production("b100"),
+        "rounds": 4,
+        "participation": tff_mf.MinSep(min_sep=2, max_participations=2),
+        "delta": 1e-3,
+        "clients_per_round": 4,
+        "noise_multiplier": 3.0,
+        "grid": tff_mf.Grid(bits=15, max_clients=1000),
+        "dimension": 20_000,
+        **more,
+    }
+    with guard.open_guard(folder, plan_privacy(**arguments), clip_norm=0.25, sampler="by hand"):
+        pass
+    return folder
+
+
+def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch):
+    run = begun(tmp_path / "run", cohort=6)
+    assert {path.name for path in app.write(tmp_path / "app", of=run)} == {
+        path.name for path in app.write(tmp_path / "plain")
+    }
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    config |= {"out": str(tmp_path / "out"), "simulation": False}
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    for name in [name for name in sys.modules if name.split(".")[0] == "next_word"]:
+        monkeypatch.delitem(sys.modules, name)
+    server, client = (importlib.import_module(f"next_word.{name}_app").app for name in ("server", "client"))
+    grid = Nodes(config["population"], client, config)
+    server(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
+    began, ended = (json.loads((each / "run.json").read_text()) for each in (run, tmp_path / "out"))
+    # The whole cohort, with the noise that it needs.
+    assert (ended["clients_per_round"], ended["cohort"]) == (6, 6)
+    same = ("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clip_norm")
+    for name in (*same, "mechanism_sha256", "grid_bits", "grid_max_clients", "restart_every"):
+        assert ended[name] == began[name], name
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["device_reports"]["counted"] == 24
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"insecure_seed": 3}, "insecure_seed"),
+        ({"restart_every": 2, "adaptive_count_stddev": 1.0}, "adaptive_count_stddev"),
+        ({"participation": tff_mf.FixedEpoch(min_sep=2, max_participations=2)}, "FixedEpoch"),
+    ],
+)
+def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
+    run = begun(tmp_path / "run", **more)
+    with pytest.raises(InputValueError, match=message):
+        app.write(tmp_path / "app", of=run)
+    (run / "mechanism.safetensors").write_bytes(b"other")
+    with pytest.raises(InputValueError, match="mechanism"):
+        app.write(tmp_path / "app", of=run)
+    assert not (tmp_path / "app").exists()
 
 
 def test_an_app_is_not_written_over_files(tmp_path):

@@ -20,13 +20,13 @@ def main(grid: Grid, context: Context) -> None:
     rounds, delta = int(config["rounds"]), float(config["delta"])
     participation = tff_mf.MinSep(min_sep=int(config["min-sep"]), max_participations=int(config["max-participations"]))
     folder = pathlib.Path(str(config["out"]))
-    stored = folder / "mechanism.safetensors"
     # A resumed run needs the very mechanism that it began with.
+    stored = folder / "mechanism.safetensors"
+    given = str(stored) if stored.exists() else str(config["mechanism"])
     mechanism = (
-        tff_mf.load(stored)
-        if stored.exists()
-        else tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=2)
+        tff_mf.load(given) if given else tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=2)
     )
+    sigma = float(config["noise-multiplier"])
     initial = ArrayRecord({name: Array(value) for name, value in task.initial_model().items()})
     plan = flower.plan_run(
         folder,
@@ -37,7 +37,9 @@ def main(grid: Grid, context: Context) -> None:
         participation=participation,
         delta=delta,
         clients_per_round=int(config["clients-per-round"]),
-        epsilon=float(config["epsilon"]),
+        epsilon=None if sigma else float(config["epsilon"]),
+        noise_multiplier=sigma or None,
+        restart_every=int(config["restart-every"]) or None,
     )
     settings = flower.FlowerSettings(
         clip_norm=float(config["clip-norm"]),
