@@ -51,7 +51,8 @@ def steps_of(
             with tf.GradientTape() as tape:
                 tape.watch(weights)
                 loss = model.loss(model.predict_on_batch((weights, ()), words[part]), following[part])
-            gradients = tape.gradient(loss, weights)
+            # As TFF's optimizers do with sparse ones.
+            gradients = map(tf.convert_to_tensor, tape.gradient(loss, weights))
             weights = [
                 weight - case.client_rate * gradient for weight, gradient in zip(weights, gradients, strict=True)
             ]
