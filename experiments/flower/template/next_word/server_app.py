@@ -1,6 +1,7 @@
 """What the server does: it trains until all rounds are released; started again, it goes on where it was stopped."""
 
 import pathlib
+from collections.abc import Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -41,19 +42,6 @@ def main(grid: Grid, context: Context) -> None:
         noise_multiplier=sigma or None,
         restart_every=int(config["restart-every"]) or None,
     )
-    settings = flower.FlowerSettings(
-        clip_norm=float(config["clip-norm"]),
-        optimizer=flower.ServerOptimizer(
-            learning_rate=float(config["server-learning-rate"]), momentum=float(config["server-momentum"])
-        ),
-        # With a grid, nodes reply in integers.
-        replies="model" if plan.grid is None else "integers",
-        waiting=flower.Waiting(
-            nodes_seconds=float(config["nodes-seconds"]),
-            replies_seconds=float(config["replies-seconds"]),
-            poll_seconds=0.2,
-        ),
-    )
     simulation, population = bool(config["simulation"]), int(config["population"])
     held_out = task.held_out(population)
 
@@ -64,7 +52,7 @@ def main(grid: Grid, context: Context) -> None:
     with flower.open_strategy(
         folder,
         plan,
-        settings=settings,
+        settings=_settings(config, integers=plan.grid is not None),
         initial_arrays=initial,
         identify=identities.by_partition if simulation else identities.by_public_key,
         population=population,
@@ -76,3 +64,20 @@ def main(grid: Grid, context: Context) -> None:
     print(report["headline"])
     print(f"accuracy on held-out modules: {measures[rounds]['accuracy']:.3f}" if rounds in measures else "")
     print(f"digest: {report['digest']}", flush=True)
+
+
+def _settings(config: Mapping[str, object], *, integers: bool) -> flower.FlowerSettings:
+    """Returns clip norm, optimizer and waiting times of the app's configuration."""
+    return flower.FlowerSettings(
+        clip_norm=float(config["clip-norm"]),
+        optimizer=flower.ServerOptimizer(
+            learning_rate=float(config["server-learning-rate"]), momentum=float(config["server-momentum"])
+        ),
+        # With a grid, nodes reply in integers.
+        replies="integers" if integers else "model",
+        waiting=flower.Waiting(
+            nodes_seconds=float(config["nodes-seconds"]),
+            replies_seconds=float(config["replies-seconds"]),
+            poll_seconds=0.2,
+        ),
+    )
