@@ -27,7 +27,7 @@ SHORTER = {
         "ROUNDS = 40": "ROUNDS = 2",
         "min_sep=20, max": "min_sep=1, max",
         "dataset.repeat(NUM_EPOCHS)": "dataset",
-        "for name in mechanisms}\n": 'for name in ["BLT"]}\n',
+        "(swapped(name)) for name in mechanisms}": '(swapped(name)) for name in ["BLT"]}',
         'assert accuracies["BLT"] > accuracies["independent"]': "",
     },
 }
