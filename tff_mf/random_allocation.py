@@ -152,6 +152,8 @@ def _enough(plain: float, private: Callable[[float], bool], failed: str) -> floa
 
 def _on_grid(releases: int, turns: int, norm: float, sigma: float, delta: float, charge: grids.GridCharge) -> float:
     """Returns ε of the computed release: that of the chain, or that of a run whose rounds are known."""
+    if charge.tail >= delta:
+        return math.inf
     mu = Guarantee.of_gaussian(norm + charge.sensitivity, sigma).mu
     known = Guarantee(mu=(mu * math.sqrt(turns) + 2 * charge.mu) * (1 + 2.0**-48), tail=charge.tail).epsilon(delta)
     return min(known, grids.epsilon_of_chain(delta, charge, lambda part: _epsilon(releases, turns, mu, part)))

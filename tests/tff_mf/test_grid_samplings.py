@@ -78,6 +78,7 @@ CASES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CASES)
 def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name):
     certified, weights, means = CASES[name]
@@ -128,6 +129,7 @@ def test_a_matrix_that_is_rounded_has_inner_products_below_the_bound():
         assert np.all(rounded.T @ rounded <= _on_grid.widened(plain.T @ plain, 2 * norm) + 1e-12)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["balls in bins", "b-min-sep", "random allocation"])
 def test_a_grid_raises_epsilon_a_little(name):
     common = {"noise_multiplier": 2.0, "delta": 1e-4}
@@ -151,12 +153,17 @@ def test_a_grid_raises_epsilon_a_little(name):
     assert charged.epsilon > charged.remove.value
 
 
+@pytest.mark.once
 def test_a_calibrated_noise_multiplier_suffices_on_a_grid():
     found = tff_mf.calibrate_balls_in_bins(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=4000, **ON_GRID)
     assert found.epsilon <= 1.0
     assert found.grid == ON_GRID["grid"]
     plain = tff_mf.calibrate_balls_in_bins(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=4000)
     assert found.noise_multiplier > 0.98 * plain.noise_multiplier
+
+
+@pytest.mark.long  # Ten seconds; the search stops at a σ whose ε it computed, by the function that is tested above.
+def test_a_calibrated_noise_multiplier_of_random_allocation_suffices_on_a_grid():
     setting = {"participations": 1, "epsilon": 1.0, "delta": 1e-4}
     sigma = tff_mf.calibrate_random_allocation_noise_multiplier(tff_mf.Identity(), 4, **setting, **ON_GRID)
     del setting["epsilon"]
@@ -164,6 +171,7 @@ def test_a_calibrated_noise_multiplier_suffices_on_a_grid():
     assert 0.99 < again <= 1.0
 
 
+@pytest.mark.once
 def test_a_cohort_without_room_has_no_epsilon_and_no_noise_multiplier():
     little = {**ON_GRID, "clients_per_round": 999.0}
     common = {"noise_multiplier": 2.0, "delta": 1e-4}

@@ -20,7 +20,7 @@ from tff_mf.mechanisms import Mechanism
 _ATTEMPTS = 8
 _WANTED = 0.004
 # Of σ, in search of one that is large enough on a grid without amplification: steps, and their factor.
-_STEPS, _STEP = 200, 1.02
+_STEPS, _STEP = 100, 1.04
 
 
 def balls_in_bins_epsilon(
