@@ -57,24 +57,27 @@ def test_everything_can_be_reached_and_ticked_by_keyboard(files, tab, kind):
     reachable = "Array.from(document.querySelectorAll('input, summary, button, [tabindex]'))"
     visible = f"{reachable}.filter((each) => each.checkVisibility({{contentVisibilityAuto: true}})).length"
     total = tab.value(visible)
-    seen, ticked = [], 0
-    for _ in range(total):
-        tab.press("Tab")
-        here = "document.activeElement"
-        seen.append(tab.value(f"{here}.id || {here}.tagName + {here}.textContent.slice(0, 60)"))
-        assert tab.value(f"getComputedStyle({here}).outlineStyle") != "none", seen[-1]
-        if tab.value(f"{here}.type === 'checkbox'"):
-            tab.press(" ")
-            ticked += 1
-            assert tab.value(f"{here}.checked")
-    assert "BODY" not in "".join(seen)
-    assert len(set(seen)) > 0.7 * total
     boxes = [
         each for each in Page(files[kind].read_text(encoding="utf-8")).named("input") if each["type"] == "checkbox"
     ]
-    assert ticked == len(boxes)
+    seen, ticked = set(), set()
+    # A browser may also stop at what scrolls.
+    for _ in range(2 * total):
+        tab.press("Tab")
+        here = "document.activeElement"
+        name = tab.value(f"{here}.id || {here}.tagName + {here}.textContent.slice(0, 60)")
+        if name.startswith("BODY") or name in ticked:
+            break
+        assert tab.value(f"getComputedStyle({here}).outlineStyle") != "none", name
+        seen.add(name)
+        if tab.value(f"{here}.type === 'checkbox'"):
+            tab.press(" ")
+            ticked.add(name)
+            assert tab.value(f"{here}.checked")
+    assert ticked == {each["id"] for each in boxes}
+    assert len(seen) > len(ticked)
     counts = tab.value("Array.from(document.querySelectorAll('.count')).map((each) => each.textContent)")
-    assert sum(int(each.split()[0]) for each in counts) == ticked
+    assert sum(int(each.split()[0]) for each in counts) == len(ticked)
     assert all(each.split()[0] == each.split()[2] for each in counts)
     # Ticks are kept in the page alone.
     assert tab.value("document.cookie") == ""
