@@ -31,6 +31,11 @@ if typing.TYPE_CHECKING:
     metavar="FILE",
     help="Draw losses and guarantees for other values of min-sep, rounds and cohorts: PNG, SVG or PDF by the ending.",
 )
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write the plan as a web page with figures, and sliders over cohort, rounds, separation and ε, in one file.",
+)
 @_options.as_json
 def plan(
     flags: Flags,
@@ -41,6 +46,7 @@ def plan(
     dimension: int | None,
     thorough: bool,
     plot: str | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Compare all mechanisms before a run, and recommend one.
@@ -60,6 +66,11 @@ def plan(
         from ..output import figures
 
         figures.checked_path(plot)
+    page = None
+    if html is not None:
+        from .. import pages
+
+        page = pages.check_page(html)
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     screen = _compared(deployment, level, flags.sampling, grid=grid, dimension=dimension, thorough=thorough)
@@ -67,6 +78,10 @@ def plan(
         from ..planning import plots
 
         plots.draw(deployment, screen.options, plot)
+    if page is not None:
+        from . import _plan_page
+
+        _plan_page.write(screen, page, **level, max_participations=flags.max_participations)
     if as_json:
         _options.report(screen.as_dict(), as_json=True)
         if screen.signal["hopeless"]:
@@ -74,8 +89,8 @@ def plan(
         return
     for line in screen.lines():
         click.echo(line)
-    if plot is not None:
-        click.echo(plot)
+    for written in filter(None, (plot, html)):
+        click.echo(written)
 
 
 def _compared(

@@ -1,6 +1,7 @@
 """What the integers of a grid cost at the numbers of a deployment, before anything is run."""
 
 import dataclasses
+import math
 from typing import Any
 
 import tff_mf
@@ -9,6 +10,7 @@ from tff_mf.errors import InputError
 from ..configuration.grid import AUTO, dimension_of, grid_of
 from ..configuration.settings import ModelConfig
 from ..output import digits
+from ..privacy.statements import unbounded
 from .deployment import Deployment
 from .options import Option
 
@@ -67,7 +69,7 @@ def of_option(
     on_grid = f"numbers: integers of {chosen.bits} bits"
     try:
         charge = setting.charge(option.mechanism, sigma)
-        epsilon = setting.guarantee(option.mechanism, sigma).epsilon(deployment.delta)
+        guarantee = setting.guarantee(option.mechanism, sigma)
     except InputError as error:
         return found | {"line": f"{on_grid}: {error}"}
     if charge is None:
@@ -77,7 +79,10 @@ def of_option(
         f"{on_grid} cost a μ_c of {digits.upwards(charge.mu, 2)} with {parameters:,} parameters"
         f"{' (--dimension)' if dimension is None else ''}: {others} leave it out, --epsilon of train does not"
     )
-    if states:
+    epsilon = guarantee.epsilon(deployment.delta)
+    if math.isinf(epsilon):
+        line += f"; at this σ and with it, no ε can be stated: {unbounded(guarantee, deployment.delta)}"
+    elif states:
         line += f"; at this σ and with it, ε is {digits.upwards(epsilon)}"
     return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}
 

@@ -148,7 +148,10 @@ def ideal_level(epsilon: float, delta: float, charge: GridCharge) -> tuple[float
         InputValueError: If an argument is out of range.
     """
     epsilon, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
-    if epsilon > _LARGEST_EXPONENT:
+    # A smaller ε is enough, where the tail leaves nothing of δ at the one that was asked for.
+    if charge.tail:
+        epsilon = min(epsilon, gaussian.largest_epsilon_with_tail(delta, charge.tail))
+    if not 0 < epsilon <= _LARGEST_EXPONENT:
         return None
     factor = _factor(epsilon, delta, charge)
     ideal, part = (epsilon - 2 * factor) * (1 - _SLACK), _left(epsilon, delta, charge, factor)
