@@ -10,7 +10,6 @@ os.environ.setdefault("AUTOGRAPH_STRICT_CONVERSION", "1")
 
 import _peer
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
@@ -71,9 +70,11 @@ def main() -> None:
         )
         stack.enter_context(context)
         process = process_of(read.case, reference_model=given.reference_model)
+        batches = range(0, read.case.sentences, read.case.batch)
+        # As `train` passes them.
         cohort = [
-            tf.data.Dataset.from_tensor_slices(pair).batch(read.case.batch)
-            for pair in zip(read.inputs, read.targets, strict=True)
+            [(words[start : start + read.case.batch], following[start : start + read.case.batch]) for start in batches]
+            for words, following in zip(read.inputs, read.targets, strict=True)
         ]
         first = tff.learning.models.ModelWeights(trainable=tuple(read.weights), non_trainable=())
         state = process.set_model_weights(process.initialize(), first)

@@ -35,6 +35,17 @@ def test_each_section_of_public_names_has_its_generated_page():
     assert re.findall(r": reference/(\S+)\.md$", NAVIGATION, re.M) == modules
 
 
+def test_six_tasks_are_one_click_from_the_start_page():
+    tasks = (HERE / "docs" / "documentation-peers.md").read_text().split("\n## Six tasks")[1]
+    rows = re.findall(r"^\| [^|]+ \| \[[^]]+\]\(([\w.-]+\.md)(#[\w-]+)?\) \| (.+) \|$", tasks, re.M)
+    start = (HERE / "README.md").read_text()
+    assert len(rows) == 6
+    for page, anchor, used in rows:
+        assert f"(docs/{page}{anchor})" in start
+        text = (HERE / "docs" / page).read_text()
+        assert all(name.split("=")[0] in text for name in re.findall(r"`([^`]+)`", used))
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

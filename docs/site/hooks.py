@@ -12,6 +12,7 @@ import shutil
 import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,8 +28,12 @@ OUTSIDE = {
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
+@event_priority(100)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Copies the layers to where they are imported from: griffe knows packages by their folders."""
+    """Copies the layers to where they are imported from: griffe knows packages by their folders.
+
+    Before mkdocstrings, which leaves out a search path that does not exist yet.
+    """
     shutil.rmtree(SOURCES, ignore_errors=True)
     for folder, package in LAYERS.items():
         for path in (ROOT / folder).rglob("*.py"):
@@ -59,7 +64,8 @@ def on_page_markdown(markdown: str, page, **_) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Removes what the theme would load from elsewhere for diagrams and browsers that the site does not have."""
+    """Removes the page for missing addresses, which needs a server, and what the theme would load from elsewhere."""
+    (pathlib.Path(config.site_dir) / "404.html").unlink()
     for script in (pathlib.Path(config.site_dir) / "assets" / "javascripts").glob("bundle*.js*"):
         if script.suffix == ".map":
             script.unlink()
@@ -93,7 +99,10 @@ def notebook_page(path: pathlib.Path) -> str:
     parts = [f"[This page as a notebook]({path.name}){{ download }}"]
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        if cell["cell_type"] == "markdown":
+            parts.append(re.sub(r"(\]\([\w-]+)\.ipynb\)", r"\1.md)", source))  # Another notebook is a page here, too.
+        else:
+            parts.append(f"```python\n{source}\n```")
         printed = "".join("".join(output["text"]) for output in cell.get("outputs", []))
         if printed:
             parts.append(f"```{{ .text .notebook-output .no-copy }}\n{printed.rstrip()}\n```")

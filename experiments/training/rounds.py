@@ -63,13 +63,13 @@ class RoundLoop:
             # The run may have been stopped between a checkpoint and the ledger's entry of it.
             log.released_until(progress.round_number)
             managers = self._released_again(progress)
-            with releases.opened(saved, log, managers, self.on_round) as released:
+            with releases.opened(saved, log, managers, self.on_round, progress.history) as released:
                 for batches in cohorts:
                     self._begin(log, progress)
-                    progress, metrics = self._computed(progress, batches, started)
-                    released.add(progress, metrics)
+                    progress = self._computed(progress, batches, started)
+                    released.add(progress, self._evaluation(progress))
             log.ended()
-        return progress
+        return dataclasses.replace(progress, history=released.history)
 
     def _cohorts(self, first_round: int) -> Iterator[Sequence[Sequence[Batch]]]:
         """Yields the data of the clients who report, round by round; the plan is fixed, whatever is read ahead."""
@@ -95,19 +95,18 @@ class RoundLoop:
             restarts=self._record.restarts_in(number),
         )
 
-    def _computed(
-        self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float
-    ) -> tuple[Progress, dict[str, float]]:
-        """Returns where the run is after the next round, and the metrics of its model: none if it is not evaluated."""
-        number, history = progress.round_number + 1, progress.history
+    def _computed(self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float) -> Progress:
+        """Returns where the run is after the next round, before its model is evaluated."""
         state = self.prepared.process.next(progress.state, batches).state
-        metrics: dict[str, float] = {}
-        if number % self.prepared.settings.evaluate_every == 0 or number == self._rounds:
-            metrics = self.prepared.measurement.evaluate(self.prepared.process.get_model_weights(state))
-            history = (*history, {"round": number, **metrics})
-        seconds = time.perf_counter() - started
-        row = {"seconds": seconds, **metrics}
-        return Progress(state=state, round_number=number, history=history, row=row, seconds=seconds), metrics
+        return Progress(state=state, round_number=progress.round_number + 1, seconds=time.perf_counter() - started)
+
+    def _evaluation(self, progress: Progress) -> releases.Evaluate | None:
+        """Returns what evaluates the model of the last round; `None` if it is not to be evaluated."""
+        number = progress.round_number
+        if number % self.prepared.settings.evaluate_every and number != self._rounds:
+            return None
+        weights = self.prepared.process.get_model_weights(progress.state)
+        return functools.partial(self.prepared.measurement.evaluate, weights)
 
     def _released_again(self, progress: Progress) -> list[tff.program.ReleaseManager]:
         """Releases what was saved and may not have been released: released again, a row is the same."""

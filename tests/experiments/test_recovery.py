@@ -21,7 +21,7 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders, names
-from tff_mf.experiments.training import checkpoints, results
+from tff_mf.experiments.training import checkpoints, releases, results
 from tff_mf.experiments.training import program as training_program
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -90,6 +90,21 @@ def assert_same_files(found_in, expected_in):
 def whole(small_data, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
     return run(small_data, out), out
+
+
+# `long`: runs that are stopped at other moments have the same metrics, and test_rounds_overlap.py tests the order.
+@pytest.mark.long
+def test_a_model_that_is_evaluated_while_the_next_round_trains_has_the_same_metrics(
+    small_data, tmp_path, whole, monkeypatch
+):
+    add = releases.Releases.add
+
+    def waiting(found, progress, evaluate=None):
+        add(found, progress, evaluate)
+        found.finish()
+
+    monkeypatch.setattr(releases.Releases, "add", waiting)
+    assert_same(run(small_data, tmp_path / "run"), tmp_path / "run", *whole)
 
 
 def workers_here():

@@ -1,4 +1,4 @@
-"""While a round trains, the next cohort is read and the last checkpoint written: whenever the run is killed."""
+"""While a round trains, the next cohort is read, the last model evaluated and saved: whenever the run is killed."""
 
 import contextlib
 import csv
@@ -48,7 +48,7 @@ class Saved:
     """Checkpoints whose saves wait for `go`, of every second round and of each release."""
 
     def __init__(self, fails_in=0):
-        self.go, self.happened, self.fails_in = threading.Event(), [], fails_in
+        self.go, self.happened, self.histories, self.fails_in = threading.Event(), [], [], fails_in
 
     def is_due(self, round_number, *, released):
         return released or round_number % 2 == 0
@@ -60,22 +60,28 @@ class Saved:
         if progress.round_number == self.fails_in:
             raise OSError("No space left on device")
         self.happened.append(f"saved {progress.round_number}")
+        self.histories.append([each["round"] for each in progress.history])
         return True
 
 
 @contextlib.contextmanager
 def opened(saved):
     async def release(value, key):
+        assert value["seconds"] == key
         saved.happened.append(f"row {key}")
 
     log = types.SimpleNamespace(released_until=lambda number: saved.happened.append(f"ledger {number}"))
     manager = types.SimpleNamespace(release=release)
-    with releases.opened(saved, log, [manager], lambda number, _: saved.happened.append(f"on {number}")) as found:
+    released = releases.opened(saved, log, [manager], lambda number, _: saved.happened.append(f"on {number}"), ())
+    with released as found:
         yield found
+    assert [each["round"] for each in found.history] == saved.histories[-1]
 
 
 def add(found, number, **metrics):
-    found.add(checkpoints.Progress(state=None, round_number=number, row={"seconds": 1.0, **metrics}), metrics)
+    found.add(
+        checkpoints.Progress(state=None, round_number=number, seconds=number), (lambda: metrics) if metrics else None
+    )
 
 
 def test_nothing_of_a_round_is_released_before_it_is_on_disk():
@@ -90,6 +96,52 @@ def test_nothing_of_a_round_is_released_before_it_is_on_disk():
         add(found, 3, loss=1.0)
         assert saved.happened[:6] == ["row 1", "on 1", "saved 2", "ledger 2", "row 2", "on 2"]
     assert saved.happened[6:] == ["saved 3", "ledger 3", "row 3", "on 3"]
+
+
+def test_a_model_is_evaluated_while_the_next_round_trains_and_saved_with_its_metrics():
+    saved, measured, thread = Saved(), threading.Event(), []
+
+    def evaluate():
+        thread.append(threading.get_ident())
+        assert measured.wait(10)
+        return {"loss": 1.0}
+
+    saved.go.set()
+    with opened(saved) as found:
+        add(found, 1, loss=2.0)
+        found.add(checkpoints.Progress(state=None, round_number=2, seconds=2), evaluate)
+        # The next round trains now, and the model is being evaluated.
+        assert saved.happened == ["saved 1", "ledger 1", "row 1", "on 1"]
+        measured.set()
+        add(found, 3)
+        assert saved.happened[4:] == ["saved 2", "ledger 2", "row 2", "on 2", "row 3", "on 3"]
+        add(found, 4)
+    assert saved.histories == [[1], [1, 2], [1, 2]]
+    assert thread != [threading.get_ident()]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_an_evaluation_that_fails_stops_the_run_and_nothing_of_its_round_is_saved_or_released(number):
+    saved = Saved()
+    saved.go.set()
+    threads = threading.active_count()
+
+    def fails():
+        raise ArithmeticError("not a number")
+
+    def run():
+        with opened(saved) as found:
+            add(found, 1)
+            if number == 3:
+                add(found, 2)
+            found.add(checkpoints.Progress(state=None, round_number=number, seconds=number), fails)
+            add(found, number + 1)
+
+    with pytest.raises(ArithmeticError, match="not a number"):
+        run()
+    before = ["row 1", "on 1", "saved 2", "ledger 2", "row 2", "on 2"]
+    assert saved.happened == before[: 2 if number == 2 else 6]
+    assert threading.active_count() == threads
 
 
 def test_a_failed_save_stops_the_run_and_releases_nothing_more():
@@ -238,10 +290,19 @@ def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(traine
         assert participations(each) == participations(folder)
 
 
-def test_reading_ahead_changes_nothing(trained, tmp_path, monkeypatch):
+def test_reading_ahead_and_evaluating_meanwhile_change_nothing(trained, tmp_path, monkeypatch):
     trained(tmp_path / "ahead")
     monkeypatch.setattr(rounds, "read_ahead", lambda chunks: (each for each in chunks))
+    add, waited = releases.Releases.add, []
+
+    def waiting(found, progress, evaluate=None):
+        add(found, progress, evaluate)
+        found.finish()
+        waited.append(progress.round_number)
+
+    monkeypatch.setattr(releases.Releases, "add", waiting)
     trained(tmp_path / "one by one")
+    assert waited == [*range(1, ROUNDS + 1)]
     one, other = tmp_path / "ahead", tmp_path / "one by one"
     assert rows(one) == rows(other)
     assert (one / names.PARTICIPATION).read_bytes() == (other / names.PARTICIPATION).read_bytes()
