@@ -193,14 +193,17 @@ def calibrate_noise_multiplier(
 def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, delta: float) -> float:
     """Returns a noise multiplier with which the noise of a grid is (target, δ)-DP, from one for real noise.
 
-    What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough.
+    What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the
+    tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
     """
     found = of(sigma)
-    if found.epsilon(delta) == math.inf:
+    largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
+    if largest <= 0:
         raise InputValueError(
             f"delta={delta!r} is too small for noise on a grid, whose tail of {found.tail!r} is part of it."
         )
-    allowed = gaussian.mu_from(target, delta)
+    allowed = gaussian.mu_from(target, delta) if target <= largest else gaussian.mu_from(largest, delta / 2)
+    target = min(target, largest)
     for exponent in range(-40, 0):
         if found.epsilon(delta) <= target:
             return sigma

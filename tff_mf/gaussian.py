@@ -166,6 +166,23 @@ def epsilon_with_tail(delta: float, tail: float, epsilon_from: Callable[[float],
     return math.inf
 
 
+def largest_epsilon_with_tail(delta: float, tail: float) -> float:
+    """Returns an ε so small that the tail of a release takes at most half of δ; below 0 if there is none.
+
+    No release within `tail` of another one is (ε, δ)-DP by what is known of the other if ε is above log(δ / `tail`):
+    what has a probability of `tail` there may have none here.
+
+    Args:
+        delta: δ, strictly between 0 and 1.
+        tail: Above 0, to 1.
+
+    Example:
+        >>> round(largest_epsilon_with_tail(1e-10, 1e-24), 2)
+        31.54
+    """
+    return math.log(delta / (2 * tail) - 1) * (1 - 2.0**-40) if delta > 2 * tail else -math.inf
+
+
 def mu_from(epsilon: float, delta: float) -> float:
     """Returns the largest μ for which the release is (ε, δ)-DP, up to rounding and never above it.
 

@@ -149,7 +149,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
         kept = tree.flatten(shape)
         if len(kept) != len(description["leaves"]):
             raise InputValueError(
-                f"checkpoint {str(path)!r} has another structure than the state that it is loaded into."
+                f"checkpoint {str(path)!r} has another structure than the state that it is loaded into. Resume with "
+                "the process with which the run was started: with grid=None if it began in floating point."
             )
         leaves = [
             _program_state.decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)
@@ -192,8 +193,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
 def _other_noise(path: pathlib.Path) -> InputValueError:
     return InputValueError(
         f"checkpoint {str(path)!r} was saved with other noise than this program's: mechanism, clip_norm, "
-        "noise_multiplier, restart_every, adaptive_clipping or insecure_seed differ. Resume with the aggregator with "
-        "which the run was started."
+        "noise_multiplier, restart_every, adaptive_clipping, grid or insecure_seed differ. Resume with the aggregator "
+        "with which the run was started: with grid=None if it began in floating point."
     )
 
 

@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 
 import tff_mf
+from tff_mf import gaussian
 
-from ..output.digits import rounded_up
+from ..output.digits import rounded_up, upwards
 
 REFUSED = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
@@ -92,8 +93,16 @@ class Claim:
         return dataclasses.replace(self.guarantee, mu=mu).epsilon(self.delta)
 
 
-def violations(epsilon: float, delta: float, population: int | None) -> list[tuple[str, str]]:
+def violations(
+    epsilon: float, delta: float, population: int | None, guarantee: tff_mf.Guarantee | None = None
+) -> list[tuple[str, str]]:
     """Returns why an ε may not be stated, whatever the run did: the wrong field, and what is wrong with it.
+
+    Args:
+        epsilon: ε.
+        delta: δ.
+        population: Number of clients that can take part, if known.
+        guarantee: What ε was computed from, if it is not amplified.
 
     Example:
         >>> [field for field, _ in violations(8.0, 0.5, 1000)], violations(8.0, 1e-6, 1000)
@@ -101,11 +110,37 @@ def violations(epsilon: float, delta: float, population: int | None) -> list[tup
     """
     found = []
     if math.isinf(epsilon):
-        found.append(("noise", "there is no noise, or none that counts"))
+        found.append(("noise", unbounded(guarantee, delta)))
     if population is not None and delta >= 1 / population:
         text = f"δ = {delta} is no smaller than 1 / {population}: it would allow to publish a client's data"
         found.append(("delta", text))
     return found
+
+
+def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> str:
+    """Returns why ε is infinite.
+
+    Args:
+        guarantee: What ε was computed from; `None` if it is amplified or unknown.
+        delta: δ.
+
+    Example:
+        >>> unbounded(tff_mf.Guarantee(mu=float("inf")), 1e-10)
+        'there is no noise, or none that counts'
+        >>> unbounded(tff_mf.Guarantee(mu=6.0, tail=1e-24), 1e-10)[:57]
+        'too little for a grid: of real numbers, ε would be 55.605,'
+    """
+    if guarantee is None:
+        return "there is no noise, or too little for this δ"
+    plain = dataclasses.replace(guarantee, tail=0.0).epsilon(delta)
+    if not guarantee.tail or math.isinf(plain):
+        return "there is no noise, or none that counts"
+    largest = max(0.0, gaussian.largest_epsilon_with_tail(delta, guarantee.tail))
+    return (
+        f"too little for a grid: of real numbers, ε would be {rounded_up(plain)}, but the noise of a grid has a tail, "
+        f"of probability {upwards(guarantee.tail, 2)}, beyond which nothing is bounded; above about {largest:.1f}, "
+        f"no ε follows at δ = {delta}. Take more noise or a larger δ"
+    )
 
 
 def customary_delta(delta: float, population: int | None) -> str:
@@ -128,7 +163,8 @@ def refusal(claim: Claim) -> str:
     wrong = [each.replace("ε≤", "ε ") for each in claim.violations]
     if claim.guarantee is None and claim.amplified is None and not wrong:
         wrong.append("accountant: no sensitivity can be computed")
-    own = violations(0.0 if wrong else claim.epsilon, claim.delta, claim.population)
+    known = claim.guarantee if claim.amplified is None else None
+    own = violations(0.0 if wrong else claim.epsilon, claim.delta, claim.population, known)
     wrong = list(dict.fromkeys([*wrong, *(f"{field}: {text}" for field, text in own)]))
     if wrong:
         return f"{REFUSED}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")

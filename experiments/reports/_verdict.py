@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import tff_mf
+
 from ..output.digits import rounded_up
 from ..privacy import statements
 from ..privacy.populations import deployed_population
@@ -30,7 +32,7 @@ def findings(
         *(_critical(each.name, each.text) for each in assumptions if each.state == VIOLATED),
         *_of_accountant(case.record, figures, contradiction),
         *_of_audit(audit),
-        *_of_delta(case.record, epsilon, population(case)),
+        *_of_delta(case.record, epsilon, population(case), None if figures is None else figures.guarantee),
         *_of_questions(case.answers),
         *_of_rounds(case.record, case.evidence),
     ]
@@ -55,8 +57,8 @@ def _of_audit(audit: Any) -> list[Finding]:
     return [_critical("audit", f"the audit failed: {', '.join(map(str, names)) or 'it does not say of what'}")]
 
 
-def _of_delta(record: RunRecord, epsilon: float, size: int | None) -> list[Finding]:
-    wrong = statements.violations(epsilon, record.delta, size)
+def _of_delta(record: RunRecord, epsilon: float, size: int | None, guarantee: tff_mf.Guarantee | None) -> list[Finding]:
+    wrong = statements.violations(epsilon, record.delta, size, guarantee)
     found = [_critical(field, text) for field, text in wrong]
     customary = statements.customary_delta(record.delta, size)
     if customary and "delta" not in dict(wrong):

@@ -1,6 +1,7 @@
 """Sums of integers on a grid: the same bits for every kind of sum and every order, and limits that the graph keeps."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -104,6 +105,24 @@ def test_types_are_those_of_an_aggregator_in_floating_point(processes):
         assert not any(name in state + str(advance.result.measurements) for name in record_sums.COUNTS)
     measured = processes["clipping"].next.type_signature.result.measurements
     assert str(measured) == ("<dp_query_metrics=<round=int64,noise_stddev=float32,rows_in_use=int64>,dp=<>>@SERVER")
+
+
+def test_a_program_in_floating_point_does_not_run_on_a_grid_unchanged(processes):
+    """Why None is the default in Python, as docs/floating-point.md says: each of these programs would be refused."""
+    arguments = {"clip_norm": 0.7, "noise_multiplier": 0.1, "clients_per_round": 3}
+    floats = aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments, insecure_seed=1)
+    assert floats.grid_for(10) is None
+    earlier, on_grid = floats.create(VALUE_TYPE), processes["clipping"]
+    types = [each.initialize.type_signature.result for each in (earlier, on_grid)]
+    assert not types[0].is_equivalent_to(types[1])
+    # TFF converts float32 to float64 in passing: it is the fingerprint that refuses.
+    with pytest.raises(Exception, match="This state is of other noise"):
+        on_grid.next(earlier.initialize(), values(2))
+    participation = tff_mf.SingleParticipation()
+    unseeded = dataclasses.replace(floats, insecure_seed=None)
+    assert unseeded.dp_event(10, participation).noise_multiplier > 0
+    with pytest.raises(ValueError, match="pass the number of coordinates"):
+        dataclasses.replace(unseeded, grid="auto").dp_event(10, participation)
 
 
 @pytest.mark.parametrize("kind", SUMS)

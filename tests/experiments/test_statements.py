@@ -142,6 +142,22 @@ def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
         assert ("ε≤" in text) != refused
 
 
+@pytest.mark.parametrize(
+    ("sigma", "reason"), [("0.3", "too little for a grid: of real numbers, ε would be "), ("0", "there is no noise")]
+)
+def test_an_infinite_epsilon_says_why(sigma, reason):
+    """Noise whose ε is finite in real numbers, and has no bound with the tail of a grid's noise, is not "no noise"."""
+    arguments = ["account", "identity", "--noise-multiplier", sigma, *SETTING, "--delta", "1e-10", "--json"]
+    done = CliRunner().invoke(cli, [*arguments, "--dimension", "1000000"], catch_exceptions=False)
+    assert json.loads(done.stdout)["statement"].startswith(f"NO ε CAN BE STATED: noise: {reason}")
+
+
+def test_a_plan_says_why_epsilon_is_infinite_on_a_grid():
+    arguments = ["plan", "--clients-per-round", "10", "--population", "1000", "--rounds", "40", "--epsilon", "60"]
+    done = CliRunner().invoke(cli, [*arguments, "--delta", "1e-10"], catch_exceptions=False, standalone_mode=False)
+    assert "no ε can be stated: too little for a grid" in " ".join(done.stdout.split())
+
+
 def test_where_no_population_is_given_the_line_depends_on_it():
     done = CliRunner().invoke(cli, [*COMMANDS["account"], "--delta", "0.5", "--json"], catch_exceptions=False)
     assert "; if δ is below 1 / population; " in json.loads(done.stdout)["statement"]

@@ -81,7 +81,7 @@ def test_the_ideal_level_is_enough(epsilon, exponent, charge, tail):
     level = grids.ideal_level(epsilon, delta, cost)
     if level is None:
         return
-    factor = (epsilon - level[0]) / 2
+    factor = (min(epsilon, gaussian.largest_epsilon_with_tail(delta, cost.tail)) - level[0]) / 2
     assert 0 < level[0] < epsilon
     assert 0 < level[1] < delta
     assert grids.delta_of_chain(*level, cost, factor=factor) <= delta * (1 + 1e-9)

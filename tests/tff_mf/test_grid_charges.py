@@ -12,6 +12,8 @@ import tff_mf
 from tff_mf import gaussian, grids, normals
 from tff_mf.errors import InputTypeError, InputValueError
 
+from .grid_oracle import couplings, exact_scales
+
 GRID = tff_mf.Grid(bits=16, max_clients=6500)
 SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=4)
 LSTM = 4_050_748
@@ -95,6 +97,52 @@ def test_a_tail_enters_delta():
     assert tailed.delta(1e4) == 1.0
 
 
+TAIL_OF_A_GRID = 1e-24
+
+
+@pytest.mark.parametrize("mu", [4.0, 5.0, 8.0])
+def test_no_finite_epsilon_follows_where_the_tail_can_be_what_tells_two_laws_apart(mu):
+    """Of N(0, 1) what is above a threshold is taken away, which is the tail; N(μ, 1) has more than δ there."""
+    threshold = scipy.stats.norm.isf(TAIL_OF_A_GRID)
+    assert scipy.stats.norm.sf(threshold - mu) > 1e-10
+    assert tff_mf.Guarantee(mu=mu, tail=TAIL_OF_A_GRID).epsilon(1e-10) == math.inf
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-10, 1e-15])
+def test_epsilon_is_finite_where_the_tail_tells_less_than_delta(delta):
+    """The least δ that these laws allow at any ε is that of the threshold: ε is infinite above it, finite below."""
+    for mu in np.linspace(0.1, 9.0, 90):
+        least = scipy.stats.norm.sf(scipy.stats.norm.isf(TAIL_OF_A_GRID) - mu) + TAIL_OF_A_GRID
+        epsilon = tff_mf.Guarantee(mu=float(mu), tail=TAIL_OF_A_GRID).epsilon(delta)
+        assert (epsilon == math.inf) or least <= delta
+        assert math.isfinite(epsilon) or least > delta / 4
+
+
+@pytest.mark.parametrize(("delta", "tail"), [(1e-10, 1e-24), (1e-3, 1e-9), (1e-6, 4e-7), (1e-6, 5e-7), (1e-20, 1e-19)])
+def test_the_largest_epsilon_with_a_tail(delta, tail):
+    largest = gaussian.largest_epsilon_with_tail(delta, tail)
+    if largest <= 0:
+        assert delta <= 4 * tail
+        return
+    assert gaussian.epsilon_with_tail(delta, tail, lambda part: largest * (1 - 1e-9)) < largest
+    assert gaussian.epsilon_with_tail(delta, tail, lambda part: math.log(delta / tail)) == math.inf
+    assert largest < math.log(delta / tail) < largest + 1.5
+
+
+def test_a_target_above_the_largest_epsilon_is_reached_with_a_smaller_one():
+    arguments = {"grid": GRID, "dimension": LSTM}
+    sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 40, SCHEMA, epsilon=60.0, delta=1e-10, **arguments)
+    found = tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, noise_multiplier=sigma, **arguments)
+    assert 31 < found.epsilon(1e-10) < 33
+    less = tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, noise_multiplier=0.95 * sigma, **arguments)
+    assert less.epsilon(1e-10) == math.inf
+    setting = {"population": 100, "clients_per_round": 50, "delta": 1e-10, **arguments}
+    amplified = tff_mf.calibrate_amplified_noise_multiplier(tff_mf.Identity(), 40, **setting, epsilon=60.0)
+    assert tff_mf.amplified_epsilon(tff_mf.Identity(), 40, **setting, noise_multiplier=amplified) < 60
+    with pytest.raises(InputValueError, match="too small for noise on a grid"):
+        tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 40, SCHEMA, epsilon=60.0, delta=1e-24, **arguments)
+
+
 def test_tails_add_up():
     tailed = tff_mf.Guarantee(mu=3.0, tail=1e-12)
     composed = tff_mf.compose_guarantees(tailed, tff_mf.Guarantee(mu=4.0, tail=2e-12), tff_mf.Guarantee(mu=0.0))
@@ -160,6 +208,50 @@ def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
     largest = max(sum(map(abs, row)) for row in response) * Fraction(2.0 * 2**8 * 13.5 + 1)
     assert found.largest >= largest * Fraction(1 - 1e-6)
     assert found.largest * (np.abs(found.coefficients).sum(axis=1).max() + 1) * 2.0**found.coefficient_bits <= 2.0**52
+
+
+def _largest_row_sum(recursion, rounds):
+    """The largest sum of absolute values of a row of C̃⁻¹·diag(C), times T·s/C_tt + 1 of each column, in fractions."""
+    below = couplings(recursion, rounds)
+    units = exact_scales(recursion.mechanism, rounds) * recursion.deviation * recursion.largest_normal + 1
+    inverse, found = [], Fraction(0)
+    for t in range(rounds):
+        row = [Fraction(int(i == t)) for i in range(rounds)]
+        for past in range(t):
+            if weight := Fraction(below[t, past]):
+                row = [own - weight * other for own, other in zip(row, inverse[past], strict=True)]
+        inverse.append(row)
+        found = max(found, sum(abs(each) * Fraction(unit) for each, unit in zip(row, units, strict=True)))
+    return float(found)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 11, 24])
+def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mechanism, rounds):
+    """Never below the largest integer that normals of ±T and a rounding of 1 can give in these rounds."""
+    found = grids.recursion(make_mechanism(24), deviation=3.0 * 2**8, largest_normal=13.5)
+    assert found.largest_within(rounds) >= _largest_row_sum(found, rounds) * (1 - 1e-9)
+    assert found.largest_within(rounds) <= found.largest
+
+
+@pytest.mark.parametrize("rounds", [1, 9, 40])
+def test_a_charge_is_that_of_the_rounds_of_its_run(rounds):
+    """C⁻¹ of nine bands of ones is ±1 for ever: over 131,072 rounds, its integers grow to 29,000 times T·s."""
+    ones = tff_mf.BandedToeplitz(column=[1.0] * 9)
+    found = grids.recursion(ones, deviation=7.379 * 2**16, largest_normal=grids.LARGEST_NORMAL)
+    whole = _largest_row_sum(found, rounds)
+    assert whole * (1 - 1e-9) <= found.largest_within(rounds) <= whole * 1.01
+    assert found.largest > 1000 * whole
+    arguments = {"noise_multiplier": 7.379, "grid": GRID, "dimension": LSTM}
+    charge = grids.charge(ones, rounds, 4, **arguments)
+    cell = 1 / found.deviation
+    least = normals.rounding_error(
+        cell=cell, limit=charge.limit, later=2.0**-53 * (whole + 1) * cell, later_relative=2.0**-53
+    )
+    assert least.log_ratio <= charge.log_ratio <= 1.01 * least.log_ratio
+    # The rounds between restarts count, and a longer run costs no less.
+    restarted = grids.charge(ones, 40 * rounds, 4, **arguments, restart_every=rounds)
+    assert restarted.log_ratio == pytest.approx(charge.log_ratio, rel=0.02)
+    assert grids.charge(ones, 40 * rounds, 4, **arguments).log_ratio > charge.log_ratio
 
 
 @pytest.mark.parametrize("widest", [0.13, 0.26, 0.38, 1.01, 1.9])

@@ -91,8 +91,9 @@ def charge(
             f"are bounded on a grid of {grid.bits} bits: restart the noise earlier, or take fewer bits."
         )
     least, most = deviation / found.largest_diagonal, deviation / found.smallest_diagonal
-    # Of a product with s_t, relative to |z|, and of a difference that is within 1 of n_t, in cells.
-    product, difference = ROUNDING * SLACK, ROUNDING * SLACK * (found.largest + 1)
+    # Of a product with s_t, relative to |z|, and of a difference that is within 1 of n_t, in cells. The run's own
+    # rounds count: the integers of a stream without a last round may grow long after its end.
+    product, difference = ROUNDING * SLACK, ROUNDING * SLACK * (found.largest_within(part) + 1)
     try:
         widest = normals.rounding_error(
             cell=1 / least, values=values, delta_tail=_TAIL, later=difference / least, later_relative=product

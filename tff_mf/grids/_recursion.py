@@ -41,9 +41,13 @@ class Recursion(abc.ABC, Generic[_M]):
         """Last round of the stream."""
 
     @property
-    @abc.abstractmethod
     def largest(self) -> float:
-        """N: bound on |n_t| in all rounds."""
+        """Bound on |n_t| in all rounds of the stream."""
+        return self.largest_within(self.rounds)
+
+    @abc.abstractmethod
+    def largest_within(self, rounds: int) -> float:
+        """Returns N: bound on |n_t| in the first rounds, which are at most those of the stream."""
 
     @property
     def column_change(self) -> float:

@@ -26,10 +26,9 @@ class _IdentityRecursion(Recursion[Identity]):
 
     @property
     def rounds(self) -> int:
-        return allowed("identity", np.full(MOST_ROUNDS, self.largest))
+        return allowed("identity", np.full(MOST_ROUNDS, self.largest_within(MOST_ROUNDS)))
 
-    @property
-    def largest(self) -> float:
+    def largest_within(self, rounds: int) -> float:
         return (self.deviation * self.largest_normal + 1) * SLACK
 
     def error(self, rounds: int) -> float:
@@ -52,21 +51,19 @@ class _BLTRecursion(Recursion[BLT]):
         unit = (deviation * largest_normal + 1) * SLACK
         with np.errstate(over="ignore", invalid="ignore"):
             inverse = mechanism.inverse_coefficients(MOST_ROUNDS)
-            largest = np.cumsum(np.abs(inverse)) * unit
+            self._largest = np.cumsum(np.abs(inverse)) * unit
             buffers = [
                 np.cumsum(np.abs(lfilter([0.0, 1.0], [1.0, -decay], inverse))) * unit for decay in mechanism.theta
             ]
         self._buffers = np.stack(buffers)
-        self._rounds = allowed("blt", np.maximum(largest, self._buffers.max(axis=0)))
-        self._largest = float(largest[self._rounds - 1])
+        self._rounds = allowed("blt", np.maximum(self._largest, self._buffers.max(axis=0)))
 
     @property
     def rounds(self) -> int:
         return self._rounds
 
-    @property
-    def largest(self) -> float:
-        return self._largest
+    def largest_within(self, rounds: int) -> float:
+        return float(self._largest[rounds - 1])
 
     def error(self, rounds: int) -> float:
         bounds = self._buffers[:, min(rounds, self._rounds) - 1]
@@ -102,8 +99,7 @@ class _InverseRecursion(Recursion[BandedInverse]):
     def rounds(self) -> int:
         return self._rounds
 
-    @property
-    def largest(self) -> float:
+    def largest_within(self, rounds: int) -> float:
         return self._largest
 
     def error(self, rounds: int) -> float:

@@ -56,11 +56,11 @@ class RowsRecursion(Recursion[Mechanism]):
         unit = (deviation * largest_normal + self.largest_diagonal) * SLACK
         exact = self._entries[:, 1:] / diagonal[:, np.newaxis]
         with np.errstate(over="ignore"):
-            self._largest = self._fit(exact, unit)
+            self._norms = self._fit(exact, unit)
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
 
-    def _fit(self, exact: np.ndarray, unit: float) -> float:
-        """Sets the coefficients and the last round, and returns N, so that no sum of products exceeds 2^52."""
+    def _fit(self, exact: np.ndarray, unit: float) -> np.ndarray:
+        """Sets the coefficients and the last round, so that no sum of products exceeds 2^52; returns N by rounds."""
         kind = self.mechanism.kind
         needed = _row_norms(self.mechanism) * unit * _sums(exact)
         self._rounds = allowed(kind, needed * 2.0**_FEWEST_BITS)
@@ -78,7 +78,7 @@ class RowsRecursion(Recursion[Mechanism]):
                 self._rounds = allowed(kind, needed)
                 break
             bits = fewer
-        return float(norms[self._rounds - 1])
+        return norms
 
     def _streamed_norms(self) -> np.ndarray:
         """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
@@ -126,14 +126,13 @@ class RowsRecursion(Recursion[Mechanism]):
     def rounds(self) -> int:
         return self._rounds
 
-    @property
-    def largest(self) -> float:
-        return self._largest
+    def largest_within(self, rounds: int) -> float:
+        return float(self._norms[rounds - 1])
 
     @property
     def stored(self) -> str:
         """Type in which rows are stored."""
-        return "int32" if self._largest < _INT32_LIMIT else "int64"
+        return "int32" if self.largest < _INT32_LIMIT else "int64"
 
     @property
     def digits(self) -> str:

@@ -44,8 +44,7 @@ class TreeRecursion(Recursion[Tree]):
     def rounds(self) -> int:
         return self.mechanism.rounds
 
-    @property
-    def largest(self) -> float:
+    def largest_within(self, rounds: int) -> float:
         return self._largest
 
     def error(self, rounds: int) -> float:
