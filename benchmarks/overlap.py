@@ -2,9 +2,9 @@
 
     python benchmarks/overlap.py [--rounds N] [--evaluate-every N] [--turns N]
 
-The settings are those of the preset `pydoc-light`. Runs of both kinds take turns; times are from the release of round 5
-to that of the last round, and CPU seconds are those of Python and of TFF's worker together. Their models and metrics
-must be the same bit for bit.
+Model and cohorts are those of the preset `pydoc-light`. Runs of both kinds take turns; times are from the release of
+round 5 to that of the last round, and CPU seconds are those of Python and of TFF's worker together. Their models and
+metrics must be the same bit for bit.
 """
 
 import argparse

@@ -155,20 +155,48 @@ def restart_errors(
     rounds, every = workload.check(rounds), validation.whole("restart_every", restart_every)
     if every >= rounds:
         return errors(mechanism, rounds, workload)
-    mechanism.check(every)
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(workload, PrefixSum):
-            own = _prefix_sum_variances(mechanism, every)
-            index = np.arange(validation.listable(rounds))
-            variances = index // every * own[-1] + own[index % every]
-        else:
-            matrix, inverse = workload.matrix(validation.dense(rounds)), mechanism.inverse(every)
-            variances = np.zeros(rounds)
-            for begin in range(0, rounds, every):
-                width = min(every, rounds - begin)
-                block = matrix[begin:, begin : begin + width] @ inverse[:width, :width]
-                variances[begin:] += np.sum(np.square(block), axis=1)
+        variances = _variances(mechanism, rounds, every, workload)
         return _roots(float(np.mean(variances)), float(np.max(variances)))
+
+
+def round_errors(
+    mechanism: Mechanism, rounds: int, *, restart_every: int | None = None, workload: Workload | None = None
+) -> np.ndarray:
+    """Returns the error of each round: the norm of each row of B = A·C⁻¹, float64 `[rounds]`.
+
+    It is the standard deviation of the noise in that row of A times the updates, for σ = ζ = 1. RmsError is its root
+    mean square, and MaxError its maximum.
+
+    Arguments and errors are those of `restart_errors`; without `restart_every`, the noise never restarts.
+
+    Example:
+        >>> from tff_mf import Identity
+        >>> round_errors(Identity(), 4).round(3).tolist()
+        [1.0, 1.414, 1.732, 2.0]
+    """
+    workload = _checked(mechanism, workload)
+    rounds = workload.check(rounds)
+    every = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
+    with np.errstate(over="ignore", invalid="ignore"):
+        # As in `_roots`, what overflowed is infinite.
+        return np.sqrt(np.nan_to_num(_variances(mechanism, rounds, every, workload), nan=np.inf, posinf=np.inf))
+
+
+def _variances(mechanism: Mechanism, rounds: int, every: int, workload: Workload) -> np.ndarray:
+    """Returns the squared norm of each row of B = A·C⁻¹, float64 `[rounds]`; C is that of one restart, of r rounds."""
+    mechanism.check(every)
+    if isinstance(workload, PrefixSum):
+        own = _prefix_sum_variances(mechanism, every)
+        index = np.arange(validation.listable(rounds))
+        return index // every * own[-1] + own[index % every]
+    matrix, inverse = workload.matrix(validation.dense(rounds)), mechanism.inverse(every)
+    variances = np.zeros(rounds)
+    for begin in range(0, rounds, every):
+        width = min(every, rounds - begin)
+        block = matrix[begin:, begin : begin + width] @ inverse[:width, :width]
+        variances[begin:] += np.sum(np.square(block), axis=1)
+    return variances
 
 
 def _prefix_sum_variances(mechanism: Mechanism, rounds: int) -> np.ndarray:

@@ -39,6 +39,7 @@ _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fracti
 @click.option(
     "--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the specification]"
 )
+@click.option("--html", metavar="FILE", help="Also write the results as a web page with figures, in one file.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
 @_options.as_json
 def compare(
@@ -49,6 +50,7 @@ def compare(
     fraction: float | None,
     dataset: str | None,
     out: str | None,
+    html: str | None,
     jobs: int,
     as_json: bool,
 ) -> None:
@@ -61,6 +63,9 @@ def compare(
     if listed:
         _list(as_json=as_json)
         return
+    from .. import pages
+
+    page = None if html is None else pages.check_page(html)
     path = _path_of(file, spec)
     from tff_mf import required_packages
 
@@ -83,12 +88,17 @@ def compare(
         fraction=fraction,
         say=lambda text: progress.say(f"compare: {text}"),
     )
+    table = (folder / comparison.TABLE).read_text(encoding="utf-8")
+    if page is not None:
+        pages.write_page(page, pages.comparison_page(result, name=name, markdown=table))
     if as_json:
         _options.report(result, as_json=True)
     else:
-        for line in _screens.markdown((folder / comparison.TABLE).read_text(encoding="utf-8")):
+        for line in _screens.markdown(table):
             click.echo(line)
         click.echo(f"\n{folder}")
+        if page is not None:
+            click.echo(page)
     if result["runs_failed"]:
         raise SystemExit(1)
 

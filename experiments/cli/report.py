@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -22,6 +24,7 @@ from . import _options
 )
 @click.option("--digest", "held", metavar="HEX", help="With --check: the digest that you kept when the run ended.")
 @click.option("--planned", is_flag=True, help="Report the planned run, not what ran.")
+@click.option("--html", metavar="FILE", help="Also write the report as a web page with figures, in one file.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
 @_options.as_json
 def report(
@@ -32,6 +35,7 @@ def report(
     check: bool,
     held: str | None,
     planned: bool,
+    html: str | None,
     schema: bool,
     as_json: bool,
 ) -> None:
@@ -49,8 +53,13 @@ def report(
     if schema:
         click.echo(json.dumps(reports.SCHEMA, indent=1))
         return
-    _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned)
+    _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned, html=html)
     folder = readable_folder(pathlib.Path(run or ""))
+    page = None
+    if html is not None:
+        from .. import pages
+
+        page = pages.check_page(html)
     if questions:
         from ._answers import write_form
 
@@ -68,11 +77,19 @@ def report(
         if current:
             # The plan has the answers too.
             reports.write_anew(folder)
-    _write(folder, planned=planned, as_json=as_json)
+    _write(folder, planned=planned, page=page, as_json=as_json)
 
 
 def _check_flags(
-    run: str | None, *, answer: bool, questions: bool, out: str | None, check: bool, held: str | None, planned: bool
+    run: str | None,
+    *,
+    answer: bool,
+    questions: bool,
+    out: str | None,
+    check: bool,
+    held: str | None,
+    planned: bool,
+    html: str | None,
 ) -> None:
     """Raises if flags contradict each other."""
     if run is None:
@@ -87,8 +104,9 @@ def _check_flags(
     ):
         if value is not None and not there:
             raise click.UsageError(f"{flag} goes with {needed}.")
-    if planned and (questions or check):
-        raise click.UsageError(f"--planned does not go with {given[0]}.")
+    for flag, wanted in (("--planned", planned), ("--html", html is not None)):
+        if wanted and (questions or check):
+            raise click.UsageError(f"{flag} does not go with {given[0]}.")
 
 
 def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
@@ -120,12 +138,25 @@ def _is_current(folder: pathlib.Path) -> bool:
         return False
 
 
-def _write(folder: pathlib.Path, *, planned: bool, as_json: bool) -> None:
+def _write(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, as_json: bool) -> None:
     from .. import reports
 
     begun = reports.has_begun(folder)
-    made = reports.write(folder, realised=begun and not planned)
+    realised = begun and not planned
+    made = reports.write(folder, realised=realised)
+    if page is not None:
+        _write_page(page, folder, made, realised=realised)
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
     click.echo(json.dumps(made) if as_json else reports.markdown(made), nl=as_json)
     click.echo(f"digest: {made['digest']}", err=True)
+    if page is not None:
+        click.echo(f"page: {page}", err=True)
+
+
+def _write_page(page: pathlib.Path, folder: pathlib.Path, made: Mapping[str, Any], *, realised: bool) -> None:
+    from .. import pages, reports
+
+    curves = reports.curves(folder, realised=realised)
+    text = reports.markdown(made)
+    pages.write_page(page, pages.report_page(made, curves, run=folder.resolve().name, markdown=text))

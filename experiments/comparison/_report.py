@@ -104,6 +104,7 @@ def _level(
         "half_width_95": half,
         "seeds": len(level.best),
         "accuracy_by_seed": {str(seed): value for seed, value in level.accuracies.items()},
+        "accuracy_over_rounds": {str(run.seed): [list(point) for point in run.history] for run in level.best},
         "server_learning_rate": level.rate,
         "rate_at_edge": level.at_edge,
         "test_sentences": sorted({run.test_sentences for run in level.best if run.test_sentences is not None}),

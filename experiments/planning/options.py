@@ -3,12 +3,13 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputValueError
+from tff_mf.losses import Errors
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
@@ -35,6 +36,7 @@ _FOR_RMS_ALONE = (
     "be larger, and plan never recommends it"
 )
 
+_NO_ERROR = Errors(math.inf, math.inf)
 _BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
 
 
@@ -57,6 +59,25 @@ class Option:
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
     loss_if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Searched:
+    """A mechanism in its setting, before noise is chosen.
+
+    Attributes:
+        name: Its name.
+        mechanism: The mechanism; `None` if it was not optimized.
+        sensitivity: Its sensitivity as it runs.
+        error: Its RmsError and MaxError.
+        note: Why it was not optimized, or empty.
+    """
+
+    name: str
+    mechanism: tff_mf.Mechanism | None
+    sensitivity: float = math.inf
+    error: Errors = _NO_ERROR
+    note: str = ""
 
 
 def options(
@@ -104,6 +125,59 @@ def options(
             # A limit of one mechanism does not concern the others: the table names it.
             found.append(Option(name=name, mechanism=None, note=str(error)))
     return sorted(found, key=lambda option: option.figures.get(f"{deployment.objective}_loss", math.inf))
+
+
+def searched(deployment: Deployment, names: Collection[str]) -> list[Searched]:
+    """Returns the mechanisms of some names at the numbers of a deployment; slow searches are left out, and say so.
+
+    Args:
+        deployment: The estimates.
+        names: Names, as those of `options`.
+    """
+    setting, found = deployment.setting, []
+    for name, _, search, too_slow in _searches(deployment):
+        if name not in names:
+            continue
+        if too_slow:
+            found.append(Searched(name=name, mechanism=None, note=too_slow))
+            continue
+        try:
+            mechanism = search()
+            sens, error = setting.sensitivity(mechanism.cast_to_float32()).value, setting.errors(mechanism)
+            found.append(Searched(name=name, mechanism=mechanism, sensitivity=sens, error=error))
+        except InputValueError as refused:
+            found.append(Searched(name=name, mechanism=None, note=str(refused)))
+    return found
+
+
+def figures(
+    setting: MechanismSetting,
+    found: Searched,
+    *,
+    delta: float,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+) -> dict[str, Any]:
+    """Returns losses, noise and guarantee of a mechanism for an ε or a σ.
+
+    Formal guarantee: `epsilon` and `zcdp_rho` are those of `setting.guarantee` at `noise_multiplier`, which is that of
+    `setting.noise_multiplier` if ε is given.
+    """
+    assert found.mechanism is not None
+    if epsilon is not None:
+        sigma = setting.noise_multiplier(found.mechanism, epsilon=epsilon, delta=delta)
+    else:
+        assert noise_multiplier is not None
+        sigma = noise_multiplier
+    guarantee = _guarantee(setting, found.sensitivity, sigma)
+    return {
+        "rms_loss": found.sensitivity * found.error.rms,
+        "max_loss": found.sensitivity * found.error.max,
+        "sensitivity": found.sensitivity,
+        "noise_multiplier": sigma,
+        "zcdp_rho": guarantee.zcdp_rho,
+        "epsilon": guarantee.epsilon(delta),
+    }
 
 
 def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]:
@@ -231,24 +305,14 @@ def _at(
     dimension: int | None,
 ) -> Option:
     setting, delta = deployment.setting, deployment.delta
-    if epsilon is not None:
-        sigma = setting.noise_multiplier(mechanism, epsilon=epsilon, delta=delta)
-    else:
-        assert noise_multiplier is not None
-        sigma = noise_multiplier
     sens, error = setting.sensitivity(mechanism.cast_to_float32()).value, setting.errors(mechanism)
-    planned = _guarantee(setting, sens, sigma)
-    figures = {
-        "rms_loss": sens * error.rms,
-        "max_loss": sens * error.max,
-        "sensitivity": sens,
-        "noise_multiplier": sigma,
-        "zcdp_rho": planned.zcdp_rho,
-        "epsilon": planned.epsilon(delta),
+    found = Searched(name=name, mechanism=mechanism, sensitivity=sens, error=error)
+    planned = figures(setting, found, delta=delta, epsilon=epsilon, noise_multiplier=noise_multiplier) | {
         "memory_rows": rows,
         "memory_bytes": None if dimension is None else 4 * rows * dimension,
         "seconds": seconds,
     }
+    sigma = planned["noise_multiplier"]
     wrong, losses = {}, {}
     for case, other in cases(deployment).items():
         if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
@@ -258,4 +322,4 @@ def _at(
         wrong[case] = _guarantee(other, sens, sigma).epsilon(delta)
         in_case = error if other.rounds == setting.rounds else other.errors(mechanism)
         losses[case] = sens * getattr(in_case, deployment.objective)
-    return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)
+    return Option(name=name, mechanism=mechanism, figures=planned, if_wrong=wrong, loss_if_wrong=losses)

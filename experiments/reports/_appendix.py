@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ._layout import WIDTH, bullets, section, seen, spaced, up, words
+from ..output.text import seen, spaced, up, words
+from ._layout import WIDTH, bullets, section
 
 # Largest difference of two accountants that agree, relative where ε is above 1.
 _APART = 1e-6

@@ -61,26 +61,46 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     mechanism, rounds = evidence.mechanism, evidence.rounds
     if mechanism is None or not rounds or evidence.repeated:
         return None
-    most = max(1, evidence.max_participations)
-    schema = tff_mf.MinSep(min_sep=evidence.min_sep or rounds, max_participations=most)
-    every = min(record.restart_every or rounds, rounds)
-    run, reached = mechanism.cast_to_float32(), 0.0
+    schema = observed_schema(evidence)
     try:
-        found = min(
-            (
-                tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
-                for each in (schema, *_fixed_epochs(record, evidence))
-            ),
-            key=lambda each: each.value,
-        )
-        if rounds <= _MOST_ROUNDS_BY_PATTERN:
-            exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
-            reached = exact.value if exact.exact else 0.0
-            found = min(exact, found, key=lambda each: each.value)
+        found, reached = observed_sensitivity(record, evidence, mechanism)
         # A log of more rounds than were planned, which voids the claim, has their cost too.
         return _figures(record, mechanism, found, schema, rounds=max(record.rounds, rounds), reached=reached)
     except InputError:
         return None
+
+
+def observed_schema(evidence: Evidence) -> tff_mf.MinSep:
+    """Returns the narrowest `MinSep` that has all observed patterns."""
+    most = max(1, evidence.max_participations)
+    return tff_mf.MinSep(min_sep=evidence.min_sep or evidence.rounds, max_participations=most)
+
+
+def observed_sensitivity(
+    record: RunRecord, evidence: Evidence, mechanism: tff_mf.Mechanism
+) -> tuple[tff_mf.SensitivityResult, float]:
+    """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown.
+
+    Formal guarantee: that of `realised`.
+
+    Raises:
+        InputError: If it cannot be computed.
+    """
+    rounds = evidence.rounds
+    every = min(record.restart_every or rounds, rounds)
+    run, reached = mechanism.cast_to_float32(), 0.0
+    found = min(
+        (
+            tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
+            for each in (observed_schema(evidence), *_fixed_epochs(record, evidence))
+        ),
+        key=lambda each: each.value,
+    )
+    if rounds <= _MOST_ROUNDS_BY_PATTERN:
+        exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
+        reached = exact.value if exact.exact else 0.0
+        found = min(exact, found, key=lambda each: each.value)
+    return found, reached
 
 
 def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
@@ -152,7 +172,7 @@ def _figures(
 ) -> Figures:
     charge = _charge(record, mechanism, schema, rounds)
     return Figures(
-        guarantee=_guarantee(record, found.value, schema, charge), sensitivity=found, reached=reached, charge=charge
+        guarantee=guarantee_of(record, found.value, schema, charge), sensitivity=found, reached=reached, charge=charge
     )
 
 
@@ -176,9 +196,10 @@ def _charge(
     )
 
 
-def _guarantee(
+def guarantee_of(
     record: RunRecord, sensitivity: float, schema: tff_mf.Participation, charge: grids.GridCharge | None
 ) -> tff_mf.Guarantee:
+    """Returns the guarantee of a run with a sensitivity, with the integers of a grid and the counts of clipping."""
     if record.insecure_seed is not None or not record.noise_multiplier:
         return tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
     if charge is None:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..output.text import words
 from ._arithmetic import GRID
-from ._layout import tiny, words
+from ._layout import tiny
 
 
 def lines(report: Mapping[str, Any]) -> list[str]:

@@ -1,14 +1,11 @@
 """Lines of a report for people: wrapped text, and figures with four digits, rounded to the safe side."""
 
 import decimal
-import json
 import re
 import textwrap
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from ..output.digits import rounded_up
+from ..output.text import seen
 
 WIDTH = 79
 _DIGITS = 4
@@ -16,15 +13,7 @@ _DIGITS = 4
 _MARKUP = re.compile(r" (?=[#>*|]|`{3}|~{3}|[-+=_]+(?: |$)|\d+[.)](?: |$))")
 # Text that begins a tag, a comment or a character reference in HTML, which Markdown passes on.
 _HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
-# Unicode categories of invisible characters, which can hide or reorder the visible ones; joiners cannot.
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-_JOINERS = "\u200c\u200d"
 _UNBROKEN = "\0"
-_NAMES = {
-    "participation_depends_on_data": "who takes part when",
-    "state_is_secret": "secrecy of the state",
-    "clients_of_one_person": "clients of one person",
-}
 
 
 def section(title: str, lines: Iterable[str]) -> str:
@@ -52,11 +41,6 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
-
-
-def up(value: float | None) -> str:
-    """Returns a figure of a guarantee, rounded up; `None` in JSON is infinite."""
-    return "∞" if value is None else rounded_up(value)
 
 
 def digits(value: float | None, rounding: str) -> str:
@@ -97,41 +81,6 @@ def plain(value: float | None) -> str:
         ('1', '0.25', 'none')
     """
     return "none" if value is None else repr(value).removesuffix(".0")
-
-
-def words(value: Any) -> str:
-    """Returns a JSON value in words.
-
-    Example:
-        >>> words(True), words(None), words(["a", 1]), words({"min_sep": 3})
-        ('yes', 'none', 'a, 1', 'min sep 3')
-    """
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{spaced(str(name))} {words(each)}" for name, each in value.items()) or "none"
-    if isinstance(value, list):
-        return ", ".join(map(words, value)) or "none"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def spaced(name: str) -> str:
-    """Returns the name of a field in words."""
-    return _NAMES.get(name, name.replace("_", " "))
-
-
-def seen(text: str) -> str:
-    """Returns a text in one line, with a mark for each character that would hide or reorder the others.
-
-    Example:
-        >>> seen(f"us {chr(27)}[8m"), seen(f"{chr(0x202e)}ε≤0")
-        ('us �[8m', '�ε≤0')
-    """
-    line = " ".join(text.split())
-    unseen = (unicodedata.category(each) in _UNSEEN and each not in _JOINERS for each in line)
-    return "".join("\ufffd" if hidden else each for each, hidden in zip(line, unseen, strict=True))
 
 
 def _wrapped(text: str, indent: str) -> str:

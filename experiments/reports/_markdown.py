@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..output.digits import rounded_up as rounded_up
+from ..output.text import spaced, up, words
 from . import _appendix, _grid_text, _run_text
 from ._device_reports import DEVICE_REPORTS
-from ._layout import below, bullets, paragraph, section, spaced, table, up, words
+from ._layout import below, bullets, paragraph, section, table
 
 
 def markdown(report: Mapping[str, Any]) -> str:

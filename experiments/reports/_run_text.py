@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ._layout import digits, plain, up, words
+from ..output.text import up, words
+from ._layout import digits, plain
 
 _OPTIMIZED_FOR = re.compile(
     r"(?:MadeFor|OptimizedFor)\(rounds=(\d+), participation=(\w+)\((?:min_sep=(\d+), max_participations=(\d+))?\)"

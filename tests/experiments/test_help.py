@@ -31,6 +31,7 @@ OF_THEIR_OWN = {
     "dimension": "for the memory too in plan",
     "show": "a flag of train and train-central",
     "plot": "the pictures are different ones",
+    "html": "the pages are different ones",
     "noise_multiplier": "of a cohort in train, with a default in audit",
     "epsilon": "in place of a noise multiplier in plan and train, and beside a mechanism in optimize",
     "delta": "with a default in audit",

@@ -227,7 +227,7 @@ def _values(parameter: click.Parameter) -> Sequence[str]:
         return _INPUTS
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return ("x", "")
-    if parameter.name in ("out", "plot"):
+    if parameter.name in ("html", "out", "plot"):
         return _OUTPUTS
     return {"integer": _WHOLE, "float": _NUMBERS}.get(parameter.type.name, _WORDS)
 

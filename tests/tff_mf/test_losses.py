@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf import losses
 from tff_mf.mechanisms import ToeplitzMechanism
 
 
@@ -108,3 +109,19 @@ def test_the_closed_form_of_a_blt_is_not_used_for_a_class_that_derives_from_it()
     blt, halved = (kind(theta=[0.9, 0.5], omega=[0.2, 0.1]) for kind in (tff_mf.BLT, Halved))
     assert tff_mf.rms_error(halved, 100) == pytest.approx(tff_mf.rms_error(blt, 100) / 2, rel=1e-12)
     assert tff_mf.max_error(halved, 100) == pytest.approx(tff_mf.max_error(blt, 100) / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("mechanism", [tff_mf.Tree(12), tff_mf.BLT(theta=[0.9], omega=[0.2]), tff_mf.Identity()])
+@pytest.mark.parametrize("workload", [tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.9)])
+@pytest.mark.parametrize("every", [None, 5, 12])
+def test_the_error_of_each_round_is_the_norm_of_its_row(mechanism, workload, every):
+    rounds = 12
+    encoder = np.zeros((rounds, rounds))
+    for begin in range(0, rounds, every or rounds):
+        width = min(every or rounds, rounds - begin)
+        encoder[begin : begin + width, begin : begin + width] = mechanism.encoder(width)
+    rows = np.linalg.norm(workload.matrix(rounds) @ np.linalg.inv(encoder), axis=1)
+    found = losses.round_errors(mechanism, rounds, restart_every=every, workload=workload)
+    np.testing.assert_allclose(found, rows, rtol=1e-9)
+    whole = losses.restart_errors(mechanism, rounds, restart_every=every or rounds, workload=workload)
+    assert whole == pytest.approx((np.sqrt(np.mean(rows**2)), rows.max()), rel=1e-9)

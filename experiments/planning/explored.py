@@ -1,0 +1,195 @@
+"""A plan at other cohorts, rounds, min-seps and levels of privacy: every point is computed, none is between others."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tff_mf.errors import InputValueError
+
+from ..output import digits, progress
+from . import options
+from .deployment import Deployment
+from .options import Option
+from .signal_to_noise import of_option
+
+_COHORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_ROUNDS = (0.5, 1.0, 2.0)
+_MIN_SEPS = (0.25, 0.5, 1.0, 2.0)
+_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+_HEADER = ("mechanism", "σ", "ε", "ρ", "RmsLoss", "noise of the mean", "largest model that learns")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axes:
+    """What can be varied, each in rising order, with the planned value among the others.
+
+    Attributes:
+        clients_per_round: Cohorts.
+        rounds: Numbers of rounds.
+        min_sep: Min-seps b.
+        level: Values of ε, or of σ where that is given.
+        planned_level: That of the plan.
+        by_epsilon: Whether `level` is ε.
+    """
+
+    clients_per_round: Sequence[int]
+    rounds: Sequence[int]
+    min_sep: Sequence[int]
+    level: Sequence[float]
+    planned_level: float
+    by_epsilon: bool
+
+
+def axes(deployment: Deployment, *, epsilon: float | None, noise_multiplier: float | None) -> Axes:
+    """Returns the values around those of a plan.
+
+    Example:
+        >>> known = Deployment(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
+        >>> axes(known, epsilon=4.0, noise_multiplier=None).min_sep
+        [7, 15, 30, 60]
+    """
+    level = epsilon if epsilon is not None else noise_multiplier
+    assert level is not None
+    most_rounds = math.floor(_ROUNDS[-1] * deployment.rounds)
+    return Axes(
+        clients_per_round=_around(deployment.clients_per_round, _COHORTS, deployment.population),
+        rounds=_around(deployment.rounds, _ROUNDS, most_rounds),
+        min_sep=_around(deployment.resolved_min_sep, _MIN_SEPS, most_rounds),
+        level=sorted({level * times for times in _LEVELS}),
+        planned_level=level,
+        by_epsilon=epsilon is not None,
+    )
+
+
+def explored(
+    deployment: Deployment,
+    names: Iterable[str],
+    *,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    max_participations: int | None,
+) -> dict[str, Any]:
+    """Returns some mechanisms at every combination of values around a plan, as texts that can be shown.
+
+    Formal guarantee: each row is of a mechanism that was optimized for the rounds and the participation of its point,
+    and has the σ, ρ and ε of `options.options` there, rounded up. Nothing is interpolated: a point without figures has
+    the reason instead.
+
+    Args:
+        deployment: The plan.
+        names: Names of mechanisms, as `options.options` has them.
+        epsilon: ε of the plan.
+        noise_multiplier: σ of the plan, in place of ε.
+        max_participations: k, if it was given; otherwise as many as fit at each point.
+
+    Returns:
+        `axes`, each with its name, label, values as texts, and index of the planned one; `header`, of the rows; and
+        `points`, in the order of the axes with the last one fastest, each with `about` and `rows`.
+    """
+    around, names = axes(deployment, epsilon=epsilon, noise_multiplier=noise_multiplier), list(names)
+    pairs = [(n, b) for n in around.rounds for b in around.min_sep]
+    searched = {
+        (n, b): _searched(deployment, names, n, b, max_participations)
+        for n, b in progress.steps(pairs, len(pairs), "plan: points of the page")
+    }
+    points = [
+        _point(deployment, searched[n, b], around, cohort, n, b, level, max_participations)
+        for cohort in around.clients_per_round
+        for n in around.rounds
+        for b in around.min_sep
+        for level in around.level
+    ]
+    return {"axes": _shown_axes(deployment, around), "header": list(_HEADER), "points": points}
+
+
+def _around(value: int, factors: Sequence[float], most: int) -> list[int]:
+    return sorted({value, *(found for each in factors if 1 <= (found := math.floor(each * value)) <= most)})
+
+
+def _at(deployment: Deployment, cohort: int, rounds: int, min_sep: int, most: int | None) -> Deployment:
+    return dataclasses.replace(
+        deployment, clients_per_round=cohort, rounds=rounds, min_sep=min_sep, max_participations=most
+    )
+
+
+def _shown_axes(deployment: Deployment, around: Axes) -> list[dict[str, Any]]:
+    """Returns the axes as texts; a level is what was given, and all of its digits are shown."""
+    kind = "epsilon" if around.by_epsilon else "noise_multiplier"
+    label = "largest ε" if around.by_epsilon else "noise multiplier σ"
+    whole = {
+        "clients_per_round": ("clients a round", around.clients_per_round, deployment.clients_per_round),
+        "rounds": ("rounds n", around.rounds, deployment.rounds),
+        "min_sep": ("separation b, in rounds", around.min_sep, deployment.resolved_min_sep),
+    }
+    found = [
+        {"name": name, "label": label, "values": [f"{each:,}" for each in values], "planned": values.index(planned)}
+        for name, (label, values, planned) in whole.items()
+    ]
+    levels = [repr(each).removesuffix(".0") for each in around.level]
+    return [
+        *found,
+        {"name": kind, "label": label, "values": levels, "planned": around.level.index(around.planned_level)},
+    ]
+
+
+def _searched(
+    deployment: Deployment, names: Sequence[str], rounds: int, min_sep: int, most: int | None
+) -> list[options.Searched]:
+    """Returns the mechanisms for rounds and a min-sep, which do not depend on the cohort, nor on ε."""
+    try:
+        # One client a round: then the population always suffices.
+        found = options.searched(_at(deployment, 1, rounds, min_sep, most), names)
+        return sorted(found, key=lambda each: names.index(each.name))
+    except InputValueError:
+        return []
+
+
+def _point(
+    deployment: Deployment,
+    searched: Sequence[options.Searched],
+    around: Axes,
+    cohort: int,
+    rounds: int,
+    min_sep: int,
+    level: float,
+    most: int | None,
+) -> dict[str, Any]:
+    try:
+        here = _at(deployment, cohort, rounds, min_sep, most)
+    except InputValueError as error:
+        return {"about": f"Not possible: {error}", "rows": []}
+    rows = []
+    for each in searched:
+        try:
+            rows.append(_row(here, each, **{"epsilon" if around.by_epsilon else "noise_multiplier": level}))
+        except InputValueError as error:
+            rows.append([each.name, str(error)])
+    return {"about": f"{here.setting.in_words}; of {here.population:,} clients, δ = {here.delta}", "rows": rows}
+
+
+def _row(
+    deployment: Deployment,
+    found: options.Searched,
+    *,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+) -> list[str]:
+    if found.mechanism is None:
+        return [found.name, found.note]
+    figures = options.figures(
+        deployment.setting, found, delta=deployment.delta, epsilon=epsilon, noise_multiplier=noise_multiplier
+    )
+    option = Option(name=found.name, mechanism=found.mechanism, figures=figures)
+    largest = of_option(deployment, option, None, advise_epsilon=False)["largest_dimension"]
+    error = figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"] / deployment.clients_per_round
+    return [
+        found.name,
+        digits.upwards(figures["noise_multiplier"]),
+        digits.upwards(figures["epsilon"]),
+        digits.upwards(figures["zcdp_rho"]),
+        digits.nearest(figures["rms_loss"]),
+        digits.nearest(error),
+        "any" if largest is None else f"{largest:,}",
+    ]

@@ -1,0 +1,36 @@
+"""At which rounds and which δ a figure shows ε."""
+
+import numpy as np
+
+_DELTAS = 25
+_SMALLEST_DELTA, _LARGEST_DELTA = 1e-12, 1e-6
+_MOST_BLOCKS = 16
+
+
+def block_ends(rounds: int, min_sep: int) -> list[int]:
+    """Returns the first round, and the ends of blocks of min-sep rounds, between which clients come back.
+
+    Several blocks are taken together if there are many.
+
+    Example:
+        >>> block_ends(9, 4), block_ends(3, 3)
+        ([1, 4, 8, 9], [1, 2, 3])
+    """
+    blocks = -(-rounds // min_sep)
+    if blocks < 2:
+        return sorted({*np.linspace(1, rounds, min(rounds, _MOST_BLOCKS), dtype=int).tolist(), rounds})
+    step = -(-blocks // _MOST_BLOCKS) * min_sep
+    return sorted({1, *range(step, rounds, step), rounds})
+
+
+def deltas(delta: float) -> list[float]:
+    """Returns values of δ around that of a guarantee, which is one of them.
+
+    Example:
+        >>> found = deltas(1e-8)
+        >>> found[0], 1e-8 in found, found[-1]
+        (1e-12, True, 1e-06)
+    """
+    smallest, largest = min(_SMALLEST_DELTA, delta / 1e4), max(delta, _LARGEST_DELTA)
+    between = np.geomspace(smallest, largest, _DELTAS)[1:-1].tolist()
+    return sorted({smallest, *between, delta, largest})

@@ -1,0 +1,146 @@
+"""What the figures of a report's page show: ε over δ and over rounds, errors, participation, accuracy."""
+
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import tff_mf
+from tff_mf.errors import InputError
+from tff_mf.losses import round_errors
+
+from ..privacy.figure_points import block_ends, deltas
+from ..run_folder.metrics import ACCURACY, ROUND, Metrics
+from ..run_folder.run_record import RunRecord, read_record
+from . import _figures
+from ._case import Case
+from ._evidence import Evidence, gather
+from ._figures import Figures
+from ._judgement import judge
+from .questions import read_answers
+
+_MOST_ROUNDS = 200
+
+Points = list[tuple[float, float | None]]
+
+
+def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+    """Returns what the figures of a report's page show, from the files that the report is computed from.
+
+    Formal guarantee: each ε is that of `build`'s figures at another δ, or that of the first rounds of the run with the
+    sensitivity of those rounds and everything else of the whole run, and never smaller than that of fewer rounds. The
+    last round and the report's δ have the ε of the report. `None` is no finite ε.
+
+    Args:
+        folder: The run's folder.
+        realised: Whether the report is the final one; else the planned one.
+
+    Returns:
+        `epsilon_over_delta` and `epsilon_over_rounds`, each with points of the plan and of the run as it ran;
+        `error_over_rounds`, the standard deviation of the noise in a parameter of the sum of all updates so far, in
+        units of the released updates; `clients_by_participations`; `cohorts`; and `accuracy_over_rounds`.
+
+    Raises:
+        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
+    """
+    record, evidence = read_record(folder), gather(folder, realised=realised)
+    case = Case(record=record, evidence=evidence, answers=read_answers(folder), realised=realised)
+    found = judge(folder, case, audited=False, summarised=False)
+    times = collections.Counter(map(len, evidence.rounds_by_client.values()))
+    return {
+        "epsilon_over_delta": {
+            "planned": _over_delta(record, found.planned),
+            "realised": _over_delta(record, found.seen),
+        },
+        "epsilon_over_rounds": {
+            "planned": _planned_over_rounds(record, evidence.mechanism, found.planned),
+            "realised": _realised_over_rounds(record, evidence, found.seen),
+        },
+        "error_over_rounds": _errors(record, evidence.mechanism),
+        "clients_by_participations": sorted(times.items()),
+        "cohorts": [(number, len(clients)) for number, clients in sorted(evidence.cohorts.items())],
+        "accuracy_over_rounds": _accuracies(evidence.metrics),
+    }
+
+
+def _over_delta(record: RunRecord, figures: Figures | None) -> Points:
+    if figures is None:
+        return []
+    return [(delta, _figures.finite(figures.guarantee.epsilon(delta))) for delta in deltas(record.delta)]
+
+
+def _planned_over_rounds(record: RunRecord, mechanism: tff_mf.Mechanism | None, planned: Figures | None) -> Points:
+    if mechanism is None or planned is None:
+        return []
+    run, schema = mechanism.cast_to_float32(), record.schema
+
+    def guarantee(rounds: int) -> tff_mf.Guarantee:
+        fits = schema
+        if isinstance(schema, tff_mf.MinSep | tff_mf.FixedEpoch):
+            most = min(schema.max_participations, -(-rounds // schema.min_sep))
+            fits = type(schema)(min_sep=schema.min_sep, max_participations=most)
+        every = min(record.restart_every or rounds, rounds)
+        found = tff_mf.restart_sensitivity(run, rounds, fits, restart_every=every)
+        return _figures.guarantee_of(record, found.value, schema, planned.charge)
+
+    return _points(record, guarantee, block_ends(record.rounds, schema.min_sep), planned)
+
+
+def _realised_over_rounds(record: RunRecord, evidence: Evidence, seen: Figures | None) -> Points:
+    mechanism = evidence.mechanism
+    if mechanism is None or seen is None:
+        return []
+    schema = _figures.observed_schema(evidence)
+
+    def guarantee(rounds: int) -> tff_mf.Guarantee | None:
+        attempts = {key: clients for key, clients in evidence.attempts.items() if key[0] <= rounds}
+        so_far = dataclasses.replace(evidence, attempts=attempts, ledger=None)
+        if not so_far.patterns:
+            return None
+        sensitivity, _ = _figures.observed_sensitivity(record, so_far, mechanism)
+        return _figures.guarantee_of(record, sensitivity.value, schema, seen.charge)
+
+    return _points(record, guarantee, block_ends(evidence.rounds, record.min_sep), seen)
+
+
+def _points(
+    record: RunRecord, guarantee: Callable[[int], tff_mf.Guarantee | None], ends: Sequence[int], whole: Figures
+) -> Points:
+    """Returns ε after each of some rounds; never less than after fewer, and that of the whole run after the last."""
+    found: Points = []
+    largest = 0.0
+    for rounds in ends:
+        try:
+            known = whole.guarantee if rounds == ends[-1] else guarantee(rounds)
+        except InputError:
+            known = whole.guarantee
+        if known is not None:
+            largest = max(largest, known.epsilon(record.delta))
+            found.append((rounds, _figures.finite(largest)))
+    return found
+
+
+def _errors(record: RunRecord, mechanism: tff_mf.Mechanism | None) -> Points:
+    """Returns the noise in the sum of all updates so far, of some of the rounds; none if C cannot have so many."""
+    if mechanism is None:
+        return []
+    rounds = min(record.rounds, mechanism.max_rounds or record.rounds)
+    try:
+        found = round_errors(mechanism, rounds, restart_every=min(record.restart_every or rounds, rounds))
+    except InputError:
+        return []
+    scale = record.noise_multiplier * record.clients_per_round / record.cohort * record.clip_norm
+    scale /= record.divisor_or_default
+    chosen = sorted({*np.linspace(1, rounds, min(rounds, _MOST_ROUNDS), dtype=int).tolist()})
+    return [(number, float(scale * found[number - 1])) for number in chosen]
+
+
+def _accuracies(metrics: Metrics) -> Points:
+    """Returns round and accuracy of each evaluation; none if one is no number."""
+    try:
+        return [(int(row[ROUND]), float(row[ACCURACY])) for row in metrics.rows if row.get(ACCURACY)]
+    except ValueError:
+        return []
