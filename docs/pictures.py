@@ -246,12 +246,48 @@ def error_over_rounds() -> str:
     return picture.svg()
 
 
+def _arrow(picture: Picture, points: Sequence[tuple[float, float]], color: str) -> None:
+    """A line that ends in a head, along one of the axes."""
+    (x, y), (from_x, from_y) = points[-1], points[-2]
+    back, aside = (np.sign(x - from_x), np.sign(y - from_y)), (np.sign(y - from_y), np.sign(x - from_x))
+    picture.line(points, color)
+    sides = [(x - 9 * back[0] + 6 * side * aside[0], y - 9 * back[1] + 6 * side * aside[1]) for side in (1, -1)]
+    picture.line([sides[0], (x, y), sides[1]], color)
+
+
+def deployment_round() -> str:
+    """What server and devices compute in one round of a bundle, and what is between them."""
+    picture = Picture(740, 330, "One round: prepare, work on devices, accumulate, update")
+    picture.text(24, 36, "server", "bold", BLUE)
+    picture.text(24, 206, "devices", "bold", ORANGE)
+    steps = {"prepare": (40, "who takes part is on disk"), "accumulate": (280, "checks, clips, adds")}
+    steps["update"] = (520, "adds noise, moves the model")
+    for name, (x, does) in steps.items():
+        picture.rectangle(x, 56, 160, 50, BLUE, ' rx="8"')
+        picture.text(x + 80, 87, name, "mid bold", "#fff")
+        picture.text(x + 80, 128, does, "mid small")
+    _arrow(picture, [(440, 81), (520, 81)], BLUE)
+    picture.text(480, 70, "sum", "mid small")
+    _arrow(picture, [(600, 140), (600, 180)], BLUE)
+    picture.text(600, 206, "state on disk, then the model", "mid small")
+    for place in range(3):
+        x, y = 150 + 12 * place, 226 + 12 * place
+        picture.rectangle(x, y, 170, 50, ORANGE, ' rx="8" stroke="var(--paper)" stroke-width="2"')
+    picture.text(259, 281, "work: train, clip", "mid bold", "#fff")
+    _arrow(picture, [(120, 140), (120, 245), (146, 245)], ORANGE)
+    picture.text(112, 180, "model", "end small")
+    _arrow(picture, [(348, 262), (360, 262), (360, 140)], ORANGE)
+    picture.text(370, 180, "clipped updates", "small")
+    return picture.svg()
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "noise-that-cancels": noise_that_cancels,
     "one-draw": one_draw,
     "factorization": factorization,
     "participation": participation,
     "error-over-rounds": error_over_rounds,
+    "deployment-round": deployment_round,
     **{
         f"mechanism-{name}": one_mechanism(name)
         for name in (

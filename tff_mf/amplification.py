@@ -8,11 +8,9 @@ applies to the run: Choquette-Choo et al. (2023), theorem 4.
 This does not apply to cross-device training, where a server cannot draw clients at random: see `tff_mf.guarantee`.
 """
 
-import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Callable
 
 import numpy as np
 
@@ -135,7 +133,10 @@ def amplified_epsilon(
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     delta = validation.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    charge_of = _charge_of(mechanism, rounds, grid, dimension, clients_per_round)
+    # A client has one participation in each query.
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism, rounds, 1, grid=grid, dimension=dimension, clients_per_round=clients_per_round
+    )
     if charge_of is None or sigma == 0:
         return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta)
     return _on_grid(queries, probability, norm, sigma, delta, charge_of(sigma))
@@ -181,7 +182,10 @@ def calibrate_amplified_noise_multiplier(
     """
     target, delta = validation.positive("epsilon", epsilon), validation.tail_delta(delta)
     queries, probability, norm = _queries(mechanism, rounds, population, clients_per_round)
-    charge_of = _charge_of(mechanism, rounds, grid, dimension, clients_per_round)
+    # A client has one participation in each query.
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism, rounds, 1, grid=grid, dimension=dimension, clients_per_round=clients_per_round
+    )
     sigma = _calibrate(queries, probability, norm, target, delta)
     if charge_of is None:
         return sigma
@@ -203,28 +207,6 @@ def calibrate_amplified_noise_multiplier(
         f"epsilon={epsilon!r} at delta={delta!r} was not reached on grid={grid!r} with dimension={dimension!r}, which "
         "costs too much of it, or has too little room for cohorts: take fewer bits or a larger max_clients."
     )
-
-
-def _charge_of(
-    mechanism: Mechanism, rounds: int, grid: Grid | None, dimension: int | None, clients_per_round: float
-) -> Callable[[float], grids.GridCharge] | None:
-    """Returns what the integers cost as a function of σ, with cohorts that a sum has no room for; None without a grid.
-
-    Its `sensitivity` is that of one participation: a client has one in each query.
-    """
-    if (grids.check(grid) is None) != (dimension is None):
-        raise InputValueError(
-            f"grid={grid!r} and dimension={dimension!r} must be given together: the charge of a grid depends on both."
-        )
-    if grid is None or dimension is None:
-        return None
-    excess = grids.overflow(rounds, max_clients=grid.max_clients, clients_per_round=clients_per_round)
-
-    def charge_of(sigma: float) -> grids.GridCharge:
-        found = grids.charge(mechanism, rounds, 1, noise_multiplier=sigma, grid=grid, dimension=dimension)
-        return dataclasses.replace(found, tail=min(1.0, (found.tail + excess) * (1 + 2.0**-40)))
-
-    return charge_of
 
 
 def _on_grid(

@@ -2,17 +2,30 @@
 
 import functools
 import math
+from collections.abc import Callable
 
-from tff_mf import gaussian, validation
+from tff_mf import gaussian, grids, validation
 from tff_mf.allocation import one_of_many
 from tff_mf.amplification import bands_and_norm
 from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
 
+# Of σ, in search of one that is large enough on a grid.
+_DOUBLINGS = 12
+
 
 def random_allocation_epsilon(
-    mechanism: Mechanism, rounds: int, *, participations: int, noise_multiplier: float, delta: float
+    mechanism: Mechanism,
+    rounds: int,
+    *,
+    participations: int,
+    noise_multiplier: float,
+    delta: float,
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    clients_per_round: float | None = None,
 ) -> float:
     """Returns ε for which a run with random allocation is (ε, δ)-DP: a deterministic bound.
 
@@ -30,7 +43,9 @@ def random_allocation_epsilon(
         rounds.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the rounds of the client.
-        Arithmetic: noise is taken to be Gaussian with real values; what the integers of a grid cost is not included.
+        Arithmetic: with `grid`, the release is the integers that are computed, and what they cost is included, by the
+        chain of `grids.epsilon_of_chain`, if the rounds of all clients are drawn independently. Without one, noise is
+        taken to be Gaussian with real values.
         Certainty: no random numbers are used; rounding errors are included.
         Proof: docs/amplification.md.
 
@@ -40,6 +55,9 @@ def random_allocation_epsilon(
         participations: Number k of rounds of a client, at most n.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
         delta: δ, at least 1e-12 and below 1.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        clients_per_round: Expected size of a cohort, with a grid.
 
     Source: Feldman and Shenfeld (2025), "Privacy amplification by random allocation", for the blocks.
 
@@ -56,11 +74,24 @@ def random_allocation_epsilon(
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     delta = validation.tail_delta(delta)
     norm, turns = _checked(mechanism, rounds, participations)
-    return _epsilon(rounds // turns, turns, Guarantee.of_gaussian(norm, sigma).mu, delta)
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism, rounds, turns, grid=grid, dimension=dimension, clients_per_round=clients_per_round
+    )
+    if charge_of is None or sigma == 0:
+        return _epsilon(rounds // turns, turns, Guarantee.of_gaussian(norm, sigma).mu, delta)
+    return _on_grid(rounds // turns, turns, norm, sigma, delta, charge_of(sigma))
 
 
 def calibrate_random_allocation_noise_multiplier(
-    mechanism: Mechanism, rounds: int, *, participations: int, epsilon: float, delta: float
+    mechanism: Mechanism,
+    rounds: int,
+    *,
+    participations: int,
+    epsilon: float,
+    delta: float,
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    clients_per_round: float | None = None,
 ) -> float:
     """Returns the smallest σ, to 0.1 %, for which a run with random allocation is (ε, δ)-DP.
 
@@ -72,6 +103,9 @@ def calibrate_random_allocation_noise_multiplier(
         participations: Number k of rounds of a client, at most n.
         epsilon: ε, greater than 0.
         delta: δ, at least 1e-12 and below 1.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        clients_per_round: Expected size of a cohort, with a grid.
 
     Source: see `random_allocation_epsilon`.
 
@@ -83,22 +117,46 @@ def calibrate_random_allocation_noise_multiplier(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C is not diagonal.
+        InputValueError: If an argument is out of range, C is not diagonal, or the grid alone costs more than `epsilon`.
     """
     target, delta = validation.positive("epsilon", epsilon), validation.tail_delta(delta)
     norm, turns = _checked(mechanism, rounds, participations)
-    plain = gaussian.mu_of(norm * math.sqrt(turns), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism, rounds, turns, grid=grid, dimension=dimension, clients_per_round=clients_per_round
+    )
 
     def private(sigma: float) -> bool:
-        return _epsilon(rounds // turns, turns, Guarantee.of_gaussian(norm, sigma).mu, delta) <= target
+        if charge_of is None:
+            return _epsilon(rounds // turns, turns, Guarantee.of_gaussian(norm, sigma).mu, delta) <= target
+        return _on_grid(rounds // turns, turns, norm, sigma, delta, charge_of(sigma)) <= target
 
+    plain = gaussian.mu_of(norm * math.sqrt(turns), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
     low = high = plain
     while low > plain * 1e-3 and private(low):
         high, low = low, low / 1.5
+    if low == high:
+        # On a grid, what is enough for real numbers need not be.
+        high = _enough(plain, private, f"epsilon={epsilon!r} at delta={delta!r} was not reached on grid={grid!r}")
     while high > low * (1 + 1e-3):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
     return high
+
+
+def _enough(plain: float, private: Callable[[float], bool], failed: str) -> float:
+    for doubling in range(_DOUBLINGS):
+        if private(plain * 2.0**doubling):
+            return plain * 2.0**doubling
+    raise InputValueError(f"{failed}, which costs too much of it: take fewer bits, or a larger max_clients.")
+
+
+def _on_grid(releases: int, turns: int, norm: float, sigma: float, delta: float, charge: grids.GridCharge) -> float:
+    """Returns ε of the computed release: that of the chain, or that of a run whose rounds are known."""
+    if charge.tail >= delta:
+        return math.inf
+    mu = Guarantee.of_gaussian(norm + charge.sensitivity, sigma).mu
+    known = Guarantee(mu=(mu * math.sqrt(turns) + 2 * charge.mu) * (1 + 2.0**-48), tail=charge.tail).epsilon(delta)
+    return min(known, grids.epsilon_of_chain(delta, charge, lambda part: _epsilon(releases, turns, mu, part)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -99,7 +99,10 @@ def notebook_page(path: pathlib.Path) -> str:
     parts = [f"[This page as a notebook]({path.name}){{ download }}"]
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        if cell["cell_type"] == "markdown":
+            parts.append(re.sub(r"(\]\([\w-]+)\.ipynb\)", r"\1.md)", source))  # Another notebook is a page here, too.
+        else:
+            parts.append(f"```python\n{source}\n```")
         printed = "".join("".join(output["text"]) for output in cell.get("outputs", []))
         if printed:
             parts.append(f"```{{ .text .notebook-output .no-copy }}\n{printed.rstrip()}\n```")

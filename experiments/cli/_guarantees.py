@@ -138,7 +138,13 @@ class Found:
         """Returns the certified noise multiplier with balls in bins, and its ε with and without amplification."""
         assert self.sampled is not None
         found = tff_mf.calibrate_balls_in_bins(
-            self.mechanism, self.setting.rounds, bins=self.sampled["groups"], epsilon=epsilon, delta=delta
+            self.mechanism,
+            self.setting.rounds,
+            bins=self.sampled["groups"],
+            epsilon=epsilon,
+            delta=delta,
+            clients_per_round=self.sampled["clients_per_round"],
+            **self._on_grid,
         )
         cohorts = {name: self.sampled[name] for name in ("population", "clients_per_round")}
         stated = amplification.in_bins(found, self.setting.rounds, **cohorts)

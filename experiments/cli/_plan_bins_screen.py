@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..output import digits
+from ..planning import integers
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
 from ..privacy import statements
@@ -81,7 +82,7 @@ class BinsScreen:
             f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.guarantee.noise_multiplier)}, "
             f"{objective} {digits.nearest(found.error)} clip norms, amplified ε "
             f"{digits.upwards(found.guarantee.epsilon)} ({found.guarantee.bound} bound), "
-            f"and {digits.upwards(found.epsilon_if_known)} if cohorts are known; for real numbers: what the integers "
-            "of a grid cost is left out. "
+            f"and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
+            f"{integers.included(found.guarantee.grid)}. "
             "`tff-mf optimize blt` or `banded-toeplitz` with --sampling balls_in_bins saves the mechanism."
         )

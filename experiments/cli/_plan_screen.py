@@ -8,6 +8,7 @@ from typing import Any
 import tff_mf
 
 from ..output import digits
+from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.deployment import Deployment
 from ..planning.options import Option
@@ -39,6 +40,7 @@ class PlanScreen:
         by_epsilon: Whether the noise follows from ε, and not ε from the noise.
         sampling: The kind of --sampling, if given.
         sampled: Numbers of bands with amplification, if --sampling was given.
+        grid: The grid whose cost the amplified figures include, if any.
         in_bins: Mechanisms with amplification by balls in bins, if --sampling named it.
     """
 
@@ -54,6 +56,7 @@ class PlanScreen:
     by_epsilon: bool
     sampling: str | None
     sampled: Sequence[AmplifiedOption] | None
+    grid: tff_mf.Grid | None = None
     in_bins: BinsScreen | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -148,6 +151,8 @@ class PlanScreen:
     def _amplified_lines(self, sampled: Sequence[AmplifiedOption]) -> Iterator[str]:
         turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
         yield from _screens.folded(_ONLY_IF.format(kind=self.sampling, turns=turns))
+        yield ""
+        yield from _screens.folded(f"Of the table below: {integers.included(self.grid)}.")
         yield ""
         header = ["", "RMS error", "amplified σ" if self.by_epsilon else "σ", "amplified ε", "ε if known"]
         rows = []

@@ -4,6 +4,8 @@ import typing
 
 import click
 
+import tff_mf
+
 from ..configuration.grid import AUTO
 from ..planning.deployment import Deployment
 from . import _options, _plan_bins_screen, _plan_screen
@@ -106,17 +108,22 @@ def _compared(
 
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
         raise click.UsageError("--epsilon is missing: with --sampling balls_in_bins, mechanisms are made for an ε.")
+    chosen_grid, parameters = integers.of_deployment(
+        deployment, grid=AUTO if grid is None else grid, dimension=dimension
+    )
     found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = options.recommend(found, deployment.objective)
     claim = options.claim(deployment, chosen)
     sampled = None
     if sampling in amplification.KINDS:
-        sampled = amplified.options(deployment, sampling, **level, thorough=thorough)
+        sampled = amplified.options(
+            deployment, sampling, **level, thorough=thorough, grid=chosen_grid, dimension=parameters
+        )
     customary = statements.customary_delta(deployment.delta, deployment.population)
     refused = bool(statements.refusal(claim))
     in_bins = None
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is not None:
-        in_bins = _in_bins(deployment, level["epsilon"], found, refused=refused)
+        in_bins = _in_bins(deployment, level["epsilon"], found, refused=refused, grid=chosen_grid, dimension=parameters)
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,
@@ -126,18 +133,30 @@ def _compared(
         refused=refused,
         signal=signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused),
         numbers=integers.of_option(
-            deployment, chosen, grid=AUTO if grid is None else grid, dimension=dimension, states=not refused
+            deployment,
+            chosen,
+            grid=AUTO if grid is None else grid,
+            dimension=dimension,
+            states=not refused,
+            amplified=sampling is not None,
         ),
         notes=[customary] if customary else [],
         by_epsilon=level["epsilon"] is not None,
         sampling=sampling,
         sampled=sampled,
+        grid=chosen_grid,
         in_bins=in_bins,
     )
 
 
 def _in_bins(
-    deployment: Deployment, epsilon: float, found: "list[Option]", *, refused: bool
+    deployment: Deployment,
+    epsilon: float,
+    found: "list[Option]",
+    *,
+    refused: bool,
+    grid: tff_mf.Grid | None,
+    dimension: int,
 ) -> _plan_bins_screen.BinsScreen:
     """Returns mechanisms with balls in bins, and the certificate of the recommended one."""
     from ..planning import balls_in_bins
@@ -147,7 +166,9 @@ def _in_bins(
         deployment=deployment,
         epsilon=epsilon,
         options=compared,
-        certified=balls_in_bins.certified(deployment, epsilon, balls_in_bins.recommended(compared)),
+        certified=balls_in_bins.certified(
+            deployment, epsilon, balls_in_bins.recommended(compared), grid=grid, dimension=dimension
+        ),
         refused=refused,
     )
 

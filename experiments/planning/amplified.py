@@ -1,6 +1,7 @@
 """Numbers of bands compared for a deployment that draws its cohorts in secret, before anything is run."""
 
 import dataclasses
+from typing import Any
 
 import tff_mf
 
@@ -38,6 +39,8 @@ def options(
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     thorough: bool = False,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
 ) -> list[AmplifiedOption]:
     """Returns numbers of bands, powers of 2 that population and cohorts allow, the one with the least error first.
 
@@ -49,6 +52,8 @@ def options(
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
         thorough: Whether searches of minutes are made.
+        grid: The grid of the run, whose cost is included in σ and ε, or `None` for floating point.
+        dimension: Number of model parameters d, with a grid.
 
     Example:
         >>> small = Deployment(population=160, clients_per_round=10, rounds=16, delta=1e-6)
@@ -58,6 +63,7 @@ def options(
     Raises:
         InputError: If an argument is out of range.
     """
+    on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
     most = min(deployment.rounds, deployment.population // deployment.clients_per_round) if kind != "poisson" else 1
     found = []
     for power in range(most.bit_length()):
@@ -67,7 +73,7 @@ def options(
         mechanism = mechanism_names.search(
             "banded", rounds=deployment.rounds, participation=None, bands=bands, workload=deployment.workload
         )
-        found.append(_at(deployment, kind, bands, mechanism, epsilon, noise_multiplier))
+        found.append(_at(deployment, kind, bands, mechanism, epsilon, noise_multiplier, on_grid))
     return sorted(found, key=lambda each: each.rms_error)
 
 
@@ -78,11 +84,12 @@ def _at(
     mechanism: tff_mf.Mechanism,
     epsilon: float | None,
     noise_multiplier: float | None,
+    on_grid: dict[str, Any],
 ) -> AmplifiedOption:
     cohorts = {"population": deployment.population, "clients_per_round": deployment.clients_per_round}
     if epsilon is not None:
         noise_multiplier = tff_mf.calibrate_amplified_noise_multiplier(
-            mechanism, deployment.rounds, **cohorts, epsilon=epsilon, delta=deployment.delta
+            mechanism, deployment.rounds, **cohorts, epsilon=epsilon, delta=deployment.delta, **on_grid
         )
     assert noise_multiplier is not None
     found = amplification.in_secret(
@@ -93,9 +100,10 @@ def _at(
         **cohorts,
         noise_multiplier=noise_multiplier,
         delta=deployment.delta,
+        **on_grid,
     )
     by_turns = dataclasses.replace(
-        deployment.setting, participation=amplification.bound_by(kind, bands, deployment.rounds)
+        deployment.setting, participation=amplification.bound_by(kind, bands, deployment.rounds), **on_grid
     )
     return AmplifiedOption(
         bands=bands,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tff_mf
 from tff_mf.errors import InputValueError
@@ -92,7 +93,14 @@ def recommended(found: Sequence[BinsOption]) -> BinsOption:
     return min(close, key=lambda each: (each.name == "dense", each.memory_rows, each.error), default=found[0])
 
 
-def certified(deployment: Deployment, epsilon: float, chosen: BinsOption) -> CertifiedOption:
+def certified(
+    deployment: Deployment,
+    epsilon: float,
+    chosen: BinsOption,
+    *,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
+) -> CertifiedOption:
     """Returns the certificate of a mechanism that was chosen.
 
     Formal guarantee: that of `tff_mf.balls_in_bins_epsilon`: only where groups are drawn in secret, and stay secret.
@@ -101,16 +109,26 @@ def certified(deployment: Deployment, epsilon: float, chosen: BinsOption) -> Cer
         deployment: The estimates.
         epsilon: ε that the whole run may reach, with amplification.
         chosen: The mechanism.
+        grid: The grid of the run, whose cost is included in the certificate, or `None` for floating point.
+        dimension: Number of model parameters d, with a grid.
 
     Raises:
         InputError: If an argument is out of range.
     """
     bins = deployment.resolved_min_sep
+    on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
     guarantee = tff_mf.calibrate_balls_in_bins(
-        chosen.mechanism, deployment.rounds, bins=bins, epsilon=epsilon, delta=deployment.delta
+        chosen.mechanism,
+        deployment.rounds,
+        bins=bins,
+        epsilon=epsilon,
+        delta=deployment.delta,
+        clients_per_round=deployment.clients_per_round,
+        **on_grid,
     )
     by_turns = dataclasses.replace(
         deployment.setting,
+        **on_grid,
         participation=tff_mf.FixedEpoch(min_sep=bins, max_participations=-(-deployment.rounds // bins)),
     )
     sigma = guarantee.noise_multiplier

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+import tff_mf
 from tff_mf.errors import InputError
 
 from ..configuration.grid import AUTO, dimension_of, grid_of
@@ -14,8 +15,31 @@ from .deployment import Deployment
 from .options import Option
 
 
+def of_deployment(
+    deployment: Deployment, *, grid: int | str = AUTO, dimension: int | None = None
+) -> tuple[tff_mf.Grid | None, int]:
+    """Returns the grid that a run of a deployment would take, if any, and its number of parameters.
+
+    Args:
+        deployment: The estimates.
+        grid: Bits of the grid, "auto", or "none" for floating point.
+        dimension: Number of model parameters d; that of the papers' model if not given.
+
+    Raises:
+        InputError: If `grid` is neither a number of bits nor one of the words.
+    """
+    parameters = dimension_of(ModelConfig()) if dimension is None else dimension
+    return grid_of(grid, dimension=parameters, cohort=deployment.clients_per_round), parameters
+
+
 def of_option(
-    deployment: Deployment, option: Option, *, grid: int | str = AUTO, dimension: int | None = None, states: bool = True
+    deployment: Deployment,
+    option: Option,
+    *,
+    grid: int | str = AUTO,
+    dimension: int | None = None,
+    states: bool = True,
+    amplified: bool = False,
 ) -> dict[str, Any]:
     """Returns, for JSON, the grid of a mechanism of `tff-mf plan`, its cost at the planned noise, and a line on it.
 
@@ -27,13 +51,13 @@ def of_option(
         grid: Bits of the grid, "auto", or "none" for floating point.
         dimension: Number of model parameters d; that of the papers' model if not given.
         states: Whether an ε may be named.
+        amplified: Whether amplified figures are shown too, which include the cost.
 
     Raises:
         InputError: If `grid` is neither a number of bits nor one of the words.
     """
     assert option.mechanism is not None
-    parameters = dimension_of(ModelConfig()) if dimension is None else dimension
-    chosen = grid_of(grid, dimension=parameters, cohort=deployment.clients_per_round)
+    chosen, parameters = of_deployment(deployment, grid=grid, dimension=dimension)
     if chosen is None:
         return {
             "grid": None,
@@ -50,9 +74,10 @@ def of_option(
         return found | {"line": f"{on_grid}: {error}"}
     if charge is None:
         return found | {"line": f"{on_grid}, without noise"}
+    others = "all other figures without amplification" if amplified else "all other figures"
     line = (
         f"{on_grid} cost a μ_c of {digits.upwards(charge.mu, 2)} with {parameters:,} parameters"
-        f"{' (--dimension)' if dimension is None else ''}: all other figures leave it out, --epsilon of train does not"
+        f"{' (--dimension)' if dimension is None else ''}: {others} leave it out, --epsilon of train does not"
     )
     epsilon = guarantee.epsilon(deployment.delta)
     if math.isinf(epsilon):
@@ -60,3 +85,15 @@ def of_option(
     elif states:
         line += f"; at this σ and with it, ε is {digits.upwards(epsilon)}"
     return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}
+
+
+def included(grid: tff_mf.Grid | None) -> str:
+    """Returns whether amplified figures include what the integers of a grid cost, in words.
+
+    Example:
+        >>> included(None)
+        'for real numbers: what the integers of a grid cost is left out'
+    """
+    if grid is None:
+        return "for real numbers: what the integers of a grid cost is left out"
+    return f"what integers of {grid.bits} bits cost is included"

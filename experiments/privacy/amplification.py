@@ -209,13 +209,15 @@ def in_bins(found: tff_mf.BallsInBinsGuarantee, rounds: int, *, population: int,
     """
     if not found.certified:
         raise InputValueError("found is not certified: leave the seed out.")
+    numbers = (
+        "real numbers and not the integers of a grid" if found.grid is None else f"integers of {found.grid.bits} bits"
+    )
     claim = statements.Claim(
         guarantee=None,
         amplified=found.epsilon,
         delta=found.delta,
         rounds=rounds,
-        participation=f"cohorts by {BALLS_IN_BINS} sampling that nobody knows, {found.bins} groups, "
-        "real numbers and not the integers of a grid",
+        participation=f"cohorts by {BALLS_IN_BINS} sampling that nobody knows, {found.bins} groups, {numbers}",
         population=population,
         cohort=clients_per_round,
         clients_per_round=clients_per_round,

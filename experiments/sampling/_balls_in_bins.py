@@ -46,7 +46,7 @@ def plan_balls_in_bins(
     Example:
         >>> plan = plan_balls_in_bins(
         ...     client_ids=["a", "b", "c", "d"], clients_per_round=2, rounds=4,
-        ...     participation=tff_mf.MinSep(min_sep=2, max_participations=2), secret=SecretGroups.drawn(2, run="a"))
+        ...     participation=tff_mf.MinSep(min_sep=2, max_participations=2), secret=SecretGroups.drawn(2))
         >>> plan.cohort(0) == plan.cohort(2), len(plan.cohort(0)) + len(plan.cohort(1))
         (True, 4)
 
@@ -55,9 +55,7 @@ def plan_balls_in_bins(
         InputValueError: If an argument is out of range, or not exactly one of `seed` and `secret` is given.
     """
     if (seed is None) == (secret is None):
-        raise InputValueError(
-            "Give either seed=…, for a simulation, or secret=SecretGroups.drawn(min_sep, run=…), not both."
-        )
+        raise InputValueError("Give either seed=…, for a simulation, or secret=SecretGroups.drawn(min_sep), not both.")
     asked = CohortRequest(
         client_ids=client_ids,
         clients_per_round=clients_per_round,

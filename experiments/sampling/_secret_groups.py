@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import re
 import secrets
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from tff_mf import files, validation
 from tff_mf.errors import InputTypeError, InputValueError
 
 _KEY_BYTES = 32
+_RUN_DIGITS = 32
+_RUN = re.compile("[0-9a-f]{32}")
 _FORMAT = b"tff-mf secret groups 2\n"
 
 
@@ -20,26 +23,27 @@ class SecretGroups:
 
     It is as secret as the key of the noise: anyone who has it, or a list of the groups, gets the ε without
     amplification. So it is neither logged nor printed. It must outlast the run, as a client that is put into another
-    group on resumption takes part in rounds of both. It is for one run: ε of two runs with the same groups do not add
-    up, as given the sums of one, the groups of the other are no longer uniform. So the name of the run goes into the
-    hash, and another name leads to groups that are independent of these, even with the same key.
+    group on resumption takes part in rounds of both. It is for one run: ε of two runs with the same groups do not
+    add up, as given the sums of one, the groups of the other are no longer uniform. So the identifier of the run goes
+    into the hash: random, drawn when the run begins and kept in its checkpoints, which a run that is resumed reads, and
+    a second run of the same name does not have. Another one leads to groups that are independent of these, even with
+    the same key.
 
-    Formal guarantee: to anyone without the key, the groups of all runs of different names are independent and uniform,
-    up to a difference of 2⁻¹⁹² and the advantage of an attacker on BLAKE2b as a pseudorandom function, as the noise is
-    up to that on its generator.
+    Formal guarantee: to anyone without the key, the groups of runs with different identifiers are independent and
+    uniform, up to a difference of 2⁻¹⁹² and the advantage of an attacker on BLAKE2b as a pseudorandom function, as the
+    noise is up to that on its generator.
 
     Attributes:
         groups: Number of groups b.
-        run: Name of the run; one that is resumed keeps it, and no other run may have it. Nothing notices a second run
-            of the same name: it is taken for a resumption.
+        run: Identifier of the run, 32 random hexadecimal digits, as its checkpoints and its ledger have it.
         key: 32 bytes from the system's randomness.
 
     Example:
-        >>> groups = SecretGroups.drawn(4, run="first")
+        >>> groups = SecretGroups.drawn(4)
         >>> groups.group_of("a") == groups.group_of("a"), 0 <= groups.group_of("b") < 4
         (True, True)
-        >>> groups
-        SecretGroups(groups=4, run='first')
+        >>> groups == SecretGroups.drawn(4), len(groups.run)
+        (False, 32)
 
     Raises:
         InputTypeError: If a field is of the wrong type.
@@ -52,25 +56,35 @@ class SecretGroups:
 
     def __post_init__(self) -> None:
         validation.whole("groups", self.groups)
-        if not isinstance(self.run, str) or not self.run:
-            raise InputTypeError(f"run={self.run!r} must be the name of the run that the groups are for.")
+        _check_run(self.run)
         if not isinstance(self.key, bytes):
-            raise InputTypeError("key must be bytes: draw it with SecretGroups.drawn(groups, run=…).")
+            raise InputTypeError("key must be bytes: draw it with SecretGroups.drawn(groups).")
         if len(self.key) != _KEY_BYTES:
             raise InputValueError(f"key has {len(self.key)} bytes, not {_KEY_BYTES}: draw it with SecretGroups.drawn.")
 
     @classmethod
-    def drawn(cls, groups: int, *, run: str) -> "SecretGroups":
-        """Returns groups for a run, with a new key from the system's randomness."""
-        return cls(groups=groups, run=run, key=secrets.token_bytes(_KEY_BYTES))
+    def drawn(cls, groups: int, *, run: str | None = None) -> "SecretGroups":
+        """Returns groups for a run that begins, with a new key from the system's randomness.
+
+        Args:
+            groups: Number of groups b.
+            run: The identifier that the run has drawn; if not given, a new one, which the run has to keep.
+        """
+        identifier = secrets.token_hex(_RUN_DIGITS // 2) if run is None else run
+        return cls(groups=groups, run=identifier, key=secrets.token_bytes(_KEY_BYTES))
 
     @classmethod
     def load(cls, path: str | pathlib.Path, *, run: str) -> "SecretGroups":
-        """Returns the groups that `save` wrote for a run.
+        """Returns the groups that `save` wrote, for a run that is resumed.
+
+        Args:
+            path: The file.
+            run: The identifier of the run, read from its checkpoints, its ledger or wherever it was kept.
 
         Raises:
             InputValueError: If the file holds none, or those of another run.
         """
+        _check_run(run)
         content = pathlib.Path(path).read_bytes()
         number, _, rest = content.removeprefix(_FORMAT).partition(b"\n")
         name, newline, key = rest.partition(b"\n")
@@ -105,11 +119,22 @@ class SecretGroups:
         return order[:count]
 
     def _hash(self, purpose: bytes, client_id: str) -> bytes:
-        # The name ends with a line break, which JSON has nowhere inside.
+        # The identifier ends with a line break, which JSON has nowhere inside.
         text = _named(self.run) + b"\n" + client_id.encode()
         return hashlib.blake2b(text, key=self.key, person=purpose, digest_size=32).digest()
 
 
 def _named(run: str) -> bytes:
-    """Returns the name of a run on one line."""
+    """Returns the identifier of a run on one line."""
     return json.dumps(run).encode()
+
+
+def _check_run(run: str) -> None:
+    """Raises unless a run is named by an identifier that no other run has."""
+    if not isinstance(run, str):
+        raise InputTypeError(f"run={run!r} must be the identifier of the run that the groups are for.")
+    if not _RUN.fullmatch(run):
+        raise InputValueError(
+            f"run={run!r} must be the run's random identifier, {_RUN_DIGITS} hexadecimal digits as in its checkpoints: "
+            "a second run can have the same name. SecretGroups.drawn(groups) draws one for a new run."
+        )

@@ -26,7 +26,7 @@ def test_optimize_certifies_what_it_found(tmp_path):
     again = tff_mf.balls_in_bins_epsilon(mechanism, 32, bins=8, noise_multiplier=sigma, delta=1e-4)
     assert made["amplified_epsilon"] <= 2
     assert again.certified
-    # A grid costs more, and is not accounted for here.
+    # `optimize` knows no model, and so no grid.
     assert "8 groups, real numbers and not the integers of a grid" in made["amplified_statement"]
     assert again.epsilon == pytest.approx(made["amplified_epsilon"], rel=0.01)
     # What is not amplified stands where it always stood, and the error is near the estimate.
@@ -65,7 +65,7 @@ def test_the_text_says_what_is_an_estimate_and_on_what_condition():
     assert "nobody ever learns a group or a cohort" in text
     assert "Estimates at ε = 2:" in text
     assert "Certified: " in text
-    assert "for real numbers: what the integers of a grid cost is left out" in text
+    assert "what integers of 16 bits cost is included" in text
     # δ above 1 / population voids the guarantee, and then no amplified ε is stated.
     few = ["2" if word == 1e-4 else word for word in SAMPLED]
     few[few.index("2")] = 0.05

@@ -267,11 +267,15 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
     for row in found["amplified"]:
         mechanism = tff_mf.optimize_banded(rounds=N, bands=row["bands"])
         setting = {"population": 80, "clients_per_round": 20, "noise_multiplier": 2, "delta": 1e-4}
+        assert row["amplified_epsilon"] > tff_mf.amplified_epsilon(mechanism, N, **setting)
+        setting |= {"grid": tff_mf.Grid(**found["numbers"]["grid"]), "dimension": found["numbers"]["dimension"]}
         assert row["amplified_epsilon"] == tff_mf.amplified_epsilon(mechanism, N, **setting)
         assert row["epsilon_if_cohorts_are_known"] >= row["amplified_epsilon"] * (1 - 1e-6)
     assert {row["bands"] for row in found["amplified"]} == {1, 2, 4}
     text = " ".join(invoke(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic_poisson").split())
     assert "Only if cohorts are drawn at random and remain secret" in text
+    assert "what integers of 16 bits cost is included" in text
+    assert "all other figures without amplification leave it out" in text
 
 
 def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):

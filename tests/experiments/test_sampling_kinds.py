@@ -13,7 +13,10 @@ import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.reports import _sections
+from tff_mf.experiments.run_folder import ledger
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
+
+TWO = "2" * 32
 
 
 def made(kind, population=40, clients_per_round=4, rounds=30, min_sep=5, max_participations=None, seed=1, **clock):
@@ -159,37 +162,60 @@ def test_secret_groups_outlast_a_run_and_are_seen_nowhere(tmp_path):
         "rounds": 12,
         "participation": tff_mf.FixedEpoch(min_sep=6, max_participations=2),
     }
-    secret = sampling.SecretGroups.drawn(6, run="one")
+    secret = sampling.SecretGroups.drawn(6)
     secret.save(tmp_path / "groups.key")
     assert (tmp_path / "groups.key").stat().st_mode & 0o777 == 0o600
     assert secret.key.hex() not in repr(secret)
     assert "key" not in repr(secret)
     plan = sampling.plan_balls_in_bins(**setting, secret=secret)
     assert plan == sampling.plan_balls_in_bins(
-        **setting, secret=sampling.SecretGroups.load(tmp_path / "groups.key", run="one")
+        **setting, secret=sampling.SecretGroups.load(tmp_path / "groups.key", run=secret.run)
     )
-    assert plan != sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(6, run="one"))
+    assert plan != sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(6))
     assert all(t % 6 == secret.group_of(client) for t in range(12) for client in plan.cohort(t))
     sizes = np.array([len(plan.cohort(t)) for t in range(6)])
     assert np.abs(sizes - 100).max() < 6 * math.sqrt(600 * 5 / 36)
     with pytest.raises(InputValueError, match="exists"):
-        sampling.SecretGroups.drawn(6, run="one").save(tmp_path / "groups.key")
-    assert sampling.SecretGroups.load(tmp_path / "groups.key", run="one") == secret
+        sampling.SecretGroups.drawn(6).save(tmp_path / "groups.key")
+    assert sampling.SecretGroups.load(tmp_path / "groups.key", run=secret.run) == secret
 
 
 def test_another_run_cannot_have_the_same_groups(tmp_path):
     """Their file is refused; the key under another name leads to groups that agree by chance only."""
-    secret = sampling.SecretGroups.drawn(6, run="one")
+    secret = sampling.SecretGroups.drawn(6)
     secret.save(tmp_path / "groups.key")
-    with pytest.raises(InputValueError, match="groups of another run than run='two'"):
-        sampling.SecretGroups.load(tmp_path / "groups.key", run="two")
-    other = sampling.SecretGroups(groups=6, run="two", key=secret.key)
+    with pytest.raises(InputValueError, match="groups of another run than run='2222"):
+        sampling.SecretGroups.load(tmp_path / "groups.key", run=TWO)
+    other = sampling.SecretGroups(groups=6, run=TWO, key=secret.key)
     names = [f"client{i}" for i in range(6000)]
     same = sum(secret.group_of(name) == other.group_of(name) for name in names)
     # Binomial(6000, 1/6).
     assert abs(same - 1000) < 6 * math.sqrt(6000 * 5 / 36)
-    with pytest.raises(InputTypeError, match="run=''"):
-        sampling.SecretGroups.drawn(6, run="")
+    for name in ("", "first", secret.run[:-1], secret.run[:-1] + "G", secret.run + "\n"):
+        with pytest.raises(InputValueError, match="random identifier"):
+            sampling.SecretGroups.drawn(6, run=name)
+    with pytest.raises(InputTypeError, match="run=1"):
+        sampling.SecretGroups(groups=6, run=1, key=secret.key)
+
+
+def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
+    """Same folder, same settings, same file of groups: only the run whose ledger goes on gets them."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    with ledger.open_ledger(folder / "ledger.jsonl") as begun:
+        secret = sampling.SecretGroups.drawn(6, run=begun.run)
+        secret.save(tmp_path / "groups.key")
+    with ledger.open_ledger(folder / "ledger.jsonl") as resumed:
+        assert sampling.SecretGroups.load(tmp_path / "groups.key", run=resumed.run) == secret
+    folder.rename(tmp_path / "aside")
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    with ledger.open_ledger(folder / "ledger.jsonl") as second:
+        with pytest.raises(InputValueError, match="groups of another run"):
+            sampling.SecretGroups.load(tmp_path / "groups.key", run=second.run)
+        with pytest.raises(InputValueError, match="random identifier"):
+            sampling.SecretGroups.load(tmp_path / "groups.key", run="first")
 
 
 @pytest.mark.parametrize("kind", sorted({*SAMPLING_KINDS}))
@@ -202,7 +228,7 @@ def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
 
 
 def test_who_takes_part_says_nothing_about_the_group():
-    secret = sampling.SecretGroups.drawn(2, run="one")
+    secret = sampling.SecretGroups.drawn(2)
     names = [f"client{i}" for i in range(8000)]
     first = np.array([secret.group_of(names[index]) for index in secret.chosen(names, 4000)])
     # Binomial(4000, 1/2).
@@ -210,21 +236,21 @@ def test_who_takes_part_says_nothing_about_the_group():
 
 
 def test_misuse_of_secret_groups_is_refused(tmp_path):
-    (tmp_path / "other").write_bytes(b'tff-mf secret groups 2\nsix\n"one"\n' + bytes(32))
-    (tmp_path / "short").write_bytes(b'tff-mf secret groups 2\n6\n"one"\n' + bytes(31))
+    (tmp_path / "other").write_bytes(f'tff-mf secret groups 2\nsix\n"{TWO}"\n'.encode() + bytes(32))
+    (tmp_path / "short").write_bytes(f'tff-mf secret groups 2\n6\n"{TWO}"\n'.encode() + bytes(31))
     setting = {"client_ids": ["a", "b"], "clients_per_round": 1, "rounds": 2}
     setting["participation"] = tff_mf.FixedEpoch(min_sep=2, max_participations=1)
-    for wrong in ({}, {"seed": 1, "secret": sampling.SecretGroups.drawn(2, run="one")}):
+    for wrong in ({}, {"seed": 1, "secret": sampling.SecretGroups.drawn(2)}):
         with pytest.raises(InputValueError, match="either seed"):
             sampling.plan_balls_in_bins(**setting, **wrong)
     with pytest.raises(InputValueError, match="3 groups"):
-        sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(3, run="one"))
+        sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(3))
     with pytest.raises(InputValueError, match="no secret groups"):
-        sampling.SecretGroups.load(tmp_path / "other", run="one")
+        sampling.SecretGroups.load(tmp_path / "other", run=TWO)
     with pytest.raises(InputValueError, match="31 bytes"):
-        sampling.SecretGroups.load(tmp_path / "short", run="one")
+        sampling.SecretGroups.load(tmp_path / "short", run=TWO)
     with pytest.raises(InputTypeError, match="bytes"):
-        sampling.SecretGroups(groups=2, run="one", key="secret")
+        sampling.SecretGroups(groups=2, run=TWO, key="secret")
 
 
 def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round():

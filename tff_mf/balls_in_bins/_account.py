@@ -1,51 +1,26 @@
-"""ε, δ and σ of balls-in-bins sampling: the smallest of an unamplified, two deterministic and a Monte Carlo bound."""
+"""ε, δ and σ of balls-in-bins sampling, of real numbers or of the integers of a grid."""
 
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import gaussian, validation
-from tff_mf.balls_in_bins._directions import Add, Remove
+from tff_mf import gaussian, grids, validation
+from tff_mf.balls_in_bins._bounds import FAILURE, Problem, delta_bound, epsilon_bound
 from tff_mf.balls_in_bins._estimate import BallsInBinsEstimator
 from tff_mf.balls_in_bins._gram import balls_in_bins_gram, gram_error
-from tff_mf.balls_in_bins._independent import independent_delta, independent_epsilon, is_independent
-from tff_mf.balls_in_bins._majorant import Moments, moment_delta, moment_epsilon
-from tff_mf.balls_in_bins._pair import Pair, dominating_pair
-from tff_mf.balls_in_bins._result import BallsInBinsGuarantee, DirectionBound
-from tff_mf.balls_in_bins._search import add_direction, remove_direction
-from tff_mf.balls_in_bins._tilts import LARGEST_VARIANCE
-from tff_mf.betting import Claim, strongest
+from tff_mf.balls_in_bins._on_grid import epsilon_on_grid, known_on_grid
+from tff_mf.balls_in_bins._result import BallsInBinsGuarantee
 from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid, GridCharge
 from tff_mf.mechanisms import Mechanism
 
-# Share of δ that is spent on wrong certificates, of all that a decision needs.
-FAILURE = 1e-3
-# The deterministic bound is taken if it exceeds the estimate by less than this share.
-_CLOSE = 0.004
-# Claims approach the estimate by this factor, up to these shares of it.
-_APPROACH, _FINEST, _UNDER = 0.8, 5e-4, -0.004
 _ATTEMPTS = 8
 _WANTED = 0.004
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Problem:
-    """G with its error, for one σ, and the source of random numbers."""
-
-    gram: np.ndarray
-    error: float
-    sigma: float
-    samples: int
-    generator: np.random.Generator
-
-    def pair(self) -> Pair:
-        return dominating_pair(self.gram / self.sigma**2, relative_error=self.error + 2.0**-50)
-
-    def mu(self) -> float:
-        """μ of a client whose group is known; conditioning on the group never makes ε smaller."""
-        return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(self.gram))) * (1 + self.error)), self.sigma)
+# Of σ, in search of one that is large enough on a grid without amplification: steps, and their factor.
+_STEPS, _STEP = 100, 1.04
 
 
 def balls_in_bins_epsilon(
@@ -57,6 +32,9 @@ def balls_in_bins_epsilon(
     delta: float,
     samples: int = 200_000,
     seed: int | None = None,
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    clients_per_round: float | None = None,
 ) -> BallsInBinsGuarantee:
     """Returns a certified ε for which a run with balls-in-bins sampling is (ε, δ)-DP.
 
@@ -70,7 +48,9 @@ def balls_in_bins_epsilon(
         Sensitivity: C is `mechanism.cast_to_float32()` and has no entry below 0; its rounding errors are included.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the group, such as counts of adaptive clipping.
-        Arithmetic: noise is taken to be Gaussian with real values; what the integers of a grid cost is not included.
+        Arithmetic: with `grid`, the release is the integers that are computed, and what they cost is included, by the
+        chain of `grids.charged_epsilon`, if the groups of all clients are drawn independently. Without one, noise is
+        taken to be Gaussian with real values.
         Certainty: the result holds except with probability `failure` ≤ δ/1000 over the random numbers drawn here, which
         δ includes. They come from the system; numbers of NumPy's generator are taken for random.
         Proof: docs/amplification.md.
@@ -83,6 +63,9 @@ def balls_in_bins_epsilon(
         delta: δ, strictly between 0 and 1.
         samples: Number of samples per direction.
         seed: Makes the result repeatable, and not certified.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        clients_per_round: Expected size of a cohort, with a grid.
 
     Source: Choquette-Choo et al. (2024), "Near exact privacy amplification for matrix mechanisms", for the pair of
     distributions; docs/amplification.md for the rest.
@@ -101,8 +84,10 @@ def balls_in_bins_epsilon(
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
     delta = validation.open_unit("delta", delta)
     problem = _problem(mechanism, rounds, bins, sigma, samples, seed)
-    found = _epsilon(problem, delta, failure=FAILURE * delta)
-    return _timed(found, began, seed)
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism, rounds, -(-rounds // bins), grid=grid, dimension=dimension, clients_per_round=clients_per_round
+    )
+    return _timed(_epsilon(problem, charge_of, delta, share=1.0), began, seed, grid)
 
 
 def balls_in_bins_delta(
@@ -117,7 +102,7 @@ def balls_in_bins_delta(
 ) -> BallsInBinsGuarantee:
     """Returns a certified δ for which a run with balls-in-bins sampling is (ε, δ)-DP.
 
-    Formal guarantee: that of `balls_in_bins_epsilon`.
+    Formal guarantee: that of `balls_in_bins_epsilon` without a grid: noise is taken to be Gaussian with real values.
 
     Args:
         mechanism: A mechanism whose C has no entry below 0.
@@ -142,7 +127,7 @@ def balls_in_bins_delta(
     sigma = validation.positive("noise_multiplier", noise_multiplier)
     epsilon = validation.nonnegative("epsilon", epsilon)
     problem = _problem(mechanism, rounds, bins, sigma, samples, seed)
-    return _timed(_delta(problem, epsilon), began, seed)
+    return _timed(delta_bound(problem, epsilon), began, seed, None)
 
 
 def calibrate_balls_in_bins(
@@ -154,6 +139,9 @@ def calibrate_balls_in_bins(
     delta: float,
     samples: int = 200_000,
     seed: int | None = None,
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    clients_per_round: float | None = None,
 ) -> BallsInBinsGuarantee:
     """Returns a σ near the smallest for which a run with balls-in-bins sampling is certified.
 
@@ -169,6 +157,9 @@ def calibrate_balls_in_bins(
         delta: δ, strictly between 0 and 1.
         samples: Number of samples per direction and attempt.
         seed: Makes the result repeatable, and not certified.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        clients_per_round: Expected size of a cohort, with a grid.
 
     Example:
         >>> from tff_mf import BLT
@@ -178,35 +169,61 @@ def calibrate_balls_in_bins(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C has an entry below 0.
+        InputValueError: If an argument is out of range, C has an entry below 0, or the grid alone costs more than
+            `epsilon`.
     """
     began = time.perf_counter()
     target, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
     problem = _problem(mechanism, rounds, bins, 1.0, samples, seed)
-    return _timed(_calibrate(problem, target, delta), began, seed)
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism, rounds, -(-rounds // bins), grid=grid, dimension=dimension, clients_per_round=clients_per_round
+    )
+    return _timed(_calibrate(problem, charge_of, target, delta), began, seed, grid)
 
 
-def _calibrate(problem: _Problem, target: float, delta: float) -> BallsInBinsGuarantee:
+_ChargeOf = Callable[[float], GridCharge] | None
+
+
+def _epsilon(problem: Problem, charge_of: _ChargeOf, delta: float, *, share: float) -> BallsInBinsGuarantee:
+    """Returns ε; a certificate by sampling may fail with `share` of what δ leaves to all of them."""
+    if charge_of is None or problem.sigma == 0:
+        return epsilon_bound(problem, delta, failure=FAILURE * delta * share)
+    return epsilon_on_grid(problem, charge_of(problem.sigma), delta, share=share)
+
+
+def _calibrate(problem: Problem, charge_of: _ChargeOf, target: float, delta: float) -> BallsInBinsGuarantee:
     estimator = BallsInBinsEstimator(problem.gram)
     aim, best = target, None
     for attempt in range(1, _ATTEMPTS + 1):
         sigma = estimator.noise_multiplier(epsilon=aim, delta=delta)
-        tried = dataclasses.replace(problem, sigma=sigma)
-        found = _epsilon(tried, delta, failure=FAILURE * delta * 2.0**-attempt)
+        found = _epsilon(dataclasses.replace(problem, sigma=sigma), charge_of, delta, share=2.0**-attempt)
         if found.epsilon <= target and (best is None or sigma < best.noise_multiplier):
             best = found
-        if best is not None and best.epsilon >= target * (1 - _WANTED):
+        if (best is not None and best.epsilon >= target * (1 - _WANTED)) or found.epsilon == math.inf:
             break
         aim *= target / max(found.epsilon, target / 2) * (1 - _WANTED / 3)
     if best is None:
-        # This σ is large enough without amplification.
-        sigma = problem.mu() / gaussian.mu_from(target, delta) * (1 + 2.0**-30)
-        best = _epsilon(dataclasses.replace(problem, sigma=sigma), delta, failure=0.0)
+        best = _without_amplification(problem, charge_of, target, delta)
     # Certificates of the other attempts could have failed as well.
     return dataclasses.replace(best, failure=FAILURE * delta if best.failure else 0.0)
 
 
-def _problem(mechanism: Mechanism, rounds: int, bins: int, sigma: float, samples: int, seed: int | None) -> _Problem:
+def _without_amplification(problem: Problem, charge_of: _ChargeOf, target: float, delta: float) -> BallsInBinsGuarantee:
+    """Returns the guarantee of a σ that is large enough without amplification."""
+    sigma = problem.mu() / gaussian.mu_from(target, delta) * (1 + 2.0**-30)
+    if charge_of is not None:
+        tried = (sigma * _STEP**step for step in range(_STEPS))
+        found = next((s for s in tried if known_on_grid(problem, s, charge_of(s)).epsilon(delta) <= target), None)
+        if found is None:
+            raise InputValueError(
+                f"epsilon={target!r} at delta={delta!r} was not reached on the grid, which costs too much of it, or "
+                "has too little room for cohorts: take fewer bits or a larger max_clients."
+            )
+        sigma = found
+    return _epsilon(dataclasses.replace(problem, sigma=sigma), charge_of, delta, share=0.0)
+
+
+def _problem(mechanism: Mechanism, rounds: int, bins: int, sigma: float, samples: int, seed: int | None) -> Problem:
     samples = validation.whole("samples", samples, at_least=1000)
     if seed is not None:
         seed = validation.whole("seed", seed, at_least=0)
@@ -214,133 +231,8 @@ def _problem(mechanism: Mechanism, rounds: int, bins: int, sigma: float, samples
     if not np.max(gram) < math.inf:
         raise InputValueError("mechanism has entries of C whose squares overflow: scale it, and σ with it.")
     generator = np.random.default_rng(seed)
-    return _Problem(gram=gram, error=gram_error(rounds), sigma=sigma, samples=samples, generator=generator)
+    return Problem(gram=gram, error=gram_error(rounds), sigma=sigma, samples=samples, generator=generator)
 
 
-def _timed(found: BallsInBinsGuarantee, began: float, seed: int | None) -> BallsInBinsGuarantee:
-    return dataclasses.replace(found, seconds=time.perf_counter() - began, certified=seed is None)
-
-
-def _combined(
-    problem: _Problem, remove: DirectionBound, add: DirectionBound, *, epsilon: float, delta: float, failure: float
-) -> BallsInBinsGuarantee:
-    worst = max(remove, add, key=lambda each: each.value)
-    return BallsInBinsGuarantee(
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=problem.sigma,
-        bins=len(problem.gram),
-        estimate=max(remove.estimate, add.estimate),
-        remove=remove,
-        add=add,
-        bound=worst.bound,
-        failure=failure if "Monte Carlo" in (remove.bound, add.bound) else 0.0,
-        certified=False,
-        seconds=0.0,
-    )
-
-
-def _amplifies(problem: _Problem, pair: Pair | None) -> bool:
-    return pair is not None and len(problem.gram) > 1 and float(np.max(pair.variances)) <= LARGEST_VARIANCE
-
-
-def _epsilon(problem: _Problem, delta: float, *, failure: float) -> BallsInBinsGuarantee:
-    """Returns ε; half of `failure` is for either direction. Without any, no samples are drawn."""
-    most = gaussian.epsilon_from_delta(delta, problem.mu() if problem.sigma else math.inf)
-    plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
-    bins = len(problem.gram)
-    if 0 < most < math.inf and is_independent(problem.gram):
-        remove, add = (independent_epsilon(plain, bins, problem.mu(), delta, remove=each) for each in (True, False))
-        return _combined(problem, remove, add, epsilon=max(remove.value, add.value), delta=delta, failure=0.0)
-    pair = problem.pair() if 0 < most < math.inf else None
-    if pair is None or not _amplifies(problem, pair):
-        return _combined(problem, plain, plain, epsilon=most, delta=delta, failure=0.0)
-    moments = Moments.of(pair)
-    estimate = BallsInBinsEstimator(problem.gram).epsilon(noise_multiplier=problem.sigma, delta=delta)
-    remove = _bounded(problem, pair, moments, plain, estimate.remove, delta, failure, least=None)
-    add = _bounded(problem, pair, moments, plain, estimate.add, delta, failure, least=remove.value)
-    return _combined(problem, remove, add, epsilon=max(remove.value, add.value), delta=delta, failure=failure)
-
-
-def _bounded(
-    problem: _Problem,
-    pair: Pair,
-    moments: Moments | None,
-    plain: DirectionBound,
-    estimate: float,
-    delta: float,
-    failure: float,
-    *,
-    least: float | None,
-) -> DirectionBound:
-    """Returns the smallest bound of ε of one direction; that of adding may be as large as `least`, that of removing."""
-    best = dataclasses.replace(plain, estimate=estimate)
-    if moments is not None:
-        value = moment_epsilon(pair, moments, delta, remove=least is None, most=plain.value)
-        if value < best.value:
-            best = dataclasses.replace(best, value=value, bound="moments")
-    if least is None:
-        aim, enough = estimate, estimate * (1 + _CLOSE)
-    else:
-        aim, enough = max(estimate, least * (1 - _CLOSE)), max(estimate * (1 + _CLOSE), least)
-    if not failure or best.value <= enough:
-        return best
-    aim = max(aim, best.value * _FINEST)
-    claims = [Claim(epsilon=each, mean=delta * (1 - FAILURE)) for each in _approach(best.value, aim)]
-    direction = _direction(problem, pair, aim, remove=least is None)
-    count = strongest(direction, claims, samples=problem.samples, failure=failure / 2, generator=problem.generator)
-    best = dataclasses.replace(best, samples=problem.samples)
-    return dataclasses.replace(best, value=claims[count - 1].epsilon, bound="Monte Carlo") if count else best
-
-
-def _direction(problem: _Problem, pair: Pair, epsilon: float, *, remove: bool) -> Remove | Add:
-    return remove_direction(pair, epsilon, problem.generator) if remove else add_direction(pair, epsilon)
-
-
-def _approach(high: float, estimate: float) -> list[float]:
-    """Returns figures below `high` that fall towards the estimate, and a little below it."""
-    excess = high / estimate - 1
-    shares = []
-    while excess > _FINEST:
-        excess *= _APPROACH
-        shares.append(excess)
-    shares += [0.0, _UNDER / 4, _UNDER / 2, _UNDER]
-    return [estimate * (1 + share) for share in shares if estimate * (1 + share) < high]
-
-
-def _delta(problem: _Problem, epsilon: float) -> BallsInBinsGuarantee:
-    most = gaussian.delta_from_epsilon(epsilon, problem.mu())
-    plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
-    bins = len(problem.gram)
-    if most > 1e-300 and is_independent(problem.gram):
-        remove, add = (independent_delta(plain, bins, problem.mu(), epsilon, remove=each) for each in (True, False))
-        return _combined(problem, remove, add, epsilon=epsilon, delta=max(remove.value, add.value), failure=0.0)
-    pair = problem.pair() if most > 1e-300 else None
-    if pair is None or not _amplifies(problem, pair):
-        return _combined(problem, plain, plain, epsilon=epsilon, delta=most, failure=0.0)
-    moments = Moments.of(pair)
-    estimator = BallsInBinsEstimator(problem.gram)
-    estimates = estimator.deltas(noise_multiplier=problem.sigma, epsilon=epsilon)
-    failure = FAILURE / 2 * max(*estimates, 1e-300)
-    bounds: list[DirectionBound] = []
-    for remove, estimated in zip((True, False), estimates, strict=True):
-        best = dataclasses.replace(plain, estimate=estimated)
-        if moments is not None:
-            value = moment_delta(pair, moments, epsilon, estimated, remove=remove)
-            if value < best.value:
-                best = dataclasses.replace(best, value=value, bound="moments")
-        needed = max([estimated, *(each.value for each in bounds)])
-        if best.value > needed * (1 + _CLOSE):
-            claims = [
-                Claim(epsilon=epsilon, mean=each) for each in _approach(best.value, estimated) if each > 2 * failure
-            ]
-            direction = _direction(problem, pair, epsilon, remove=remove)
-            count = strongest(
-                direction, claims, samples=problem.samples, failure=failure / 2, generator=problem.generator
-            )
-            best = dataclasses.replace(best, samples=problem.samples)
-            if count:
-                best = dataclasses.replace(best, value=claims[count - 1].mean + failure, bound="Monte Carlo")
-        bounds.append(best)
-    delta = min(most, max(each.value for each in bounds))
-    return _combined(problem, *bounds, epsilon=epsilon, delta=delta, failure=failure)
+def _timed(found: BallsInBinsGuarantee, began: float, seed: int | None, grid: Grid | None) -> BallsInBinsGuarantee:
+    return dataclasses.replace(found, seconds=time.perf_counter() - began, certified=seed is None, grid=grid)

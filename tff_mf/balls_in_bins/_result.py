@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from tff_mf.grids import Grid
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DirectionBound:
@@ -33,12 +35,13 @@ class BallsInBinsGuarantee:
         noise_multiplier: σ.
         bins: Number of groups b.
         estimate: An estimate of the figure that was asked for, without a certificate.
-        remove: Bound for the run with the client against the run without it.
-        add: Bound for the run without the client against the run with it.
+        remove: Bound for the run with the client against the run without it, of real numbers.
+        add: Bound for the run without the client against the run with it, of real numbers.
         bound: Name of the bound in the direction that decides.
         failure: Probability, at most δ/1000, that the certificate is wrong; 0 if no sampling was needed.
         certified: False if a seed was given: its samples may have been chosen.
         seconds: Time that it took.
+        grid: The grid whose integers `epsilon` is of, or `None` for real numbers.
     """
 
     epsilon: float
@@ -52,6 +55,7 @@ class BallsInBinsGuarantee:
     failure: float
     certified: bool
     seconds: float
+    grid: Grid | None = None
 
     @property
     def samples(self) -> int:

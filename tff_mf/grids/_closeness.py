@@ -12,6 +12,10 @@ _SHARE = 2.0**-7
 _SLACK = 2.0**-40
 # e to this power is still a float.
 _LARGEST_EXPONENT = 700.0
+# An ideal ε above it is not planned for: without amplification it is then nearly as small.
+_LARGEST_PLANNED = 24.0
+# Values of a that are tried.
+_FACTORS = 128
 
 
 def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: float) -> float:
@@ -77,6 +81,51 @@ def epsilon_of_chain(delta: float, charge: GridCharge, epsilon_from: Callable[[f
     return (epsilon + 2 * factor) * (1 + _SLACK)
 
 
+def ideal_delta(about: float, delta: float, charge: GridCharge) -> float:
+    """Returns the δ to leave to the ideal release if its ε is about `about`; 0 if nothing is left.
+
+    Formal guarantee: none, as any δ may be taken: `charged_epsilon` holds for all.
+
+    Args:
+        about: ε of the ideal release, roughly.
+        delta: δ of the computed release, strictly between 0 and 1.
+        charge: What the integers cost; its `sensitivity` must be part of the ideal release.
+
+    Example:
+        >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
+        >>> f"{ideal_delta(1.0, 1e-6, small):.3g}"
+        '9.84e-07'
+    """
+    about = min(about, _LARGEST_PLANNED)
+    factor = _factor(about, delta, charge)
+    return max(0.0, _left(about + 2 * factor, delta, charge, factor))
+
+
+def charged_epsilon(epsilon: float, part: float, delta: float, charge: GridCharge) -> float:
+    """Returns an ε for which a computed release is (ε, δ)-DP if the ideal one is (`epsilon`, `part`)-DP.
+
+    Formal guarantee: that of `delta_of_chain`, which is at most `delta` for the result; a is the smallest that was
+    tried, and may depend on `epsilon`. Infinite if there is none.
+
+    Args:
+        epsilon: ε of the ideal release at `part`, at least 0.
+        part: δ of the ideal release, above 0 and at most `delta`.
+        delta: δ of the computed release, strictly between 0 and 1.
+        charge: What the integers cost; its `sensitivity` must be part of the ideal release.
+
+    Example:
+        >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
+        >>> round(charged_epsilon(1.0, 9.8e-7, 1e-6, small), 3), charged_epsilon(1.0, 1e-6, 1e-6, small)
+        (1.009, inf)
+    """
+    most = math.log(delta / part)
+    for step in range(_FACTORS + 1):
+        factor = most * step / _FACTORS
+        if delta_of_chain(epsilon, part, charge, factor=factor) <= delta:
+            return (epsilon + 2 * factor) * (1 + _SLACK)
+    return math.inf
+
+
 def ideal_level(epsilon: float, delta: float, charge: GridCharge) -> tuple[float, float] | None:
     """Returns an (ε, δ) that is enough for the ideal release so that the computed one is (`epsilon`, `delta`)-DP.
 
@@ -109,30 +158,6 @@ def ideal_level(epsilon: float, delta: float, charge: GridCharge) -> tuple[float
     if ideal <= 0 or part <= 0 or delta_of_chain(ideal, part, charge, factor=factor) > delta:
         return None
     return ideal, part
-
-
-def overflow(rounds: int, *, max_clients: int, clients_per_round: float) -> float:
-    """Returns a bound on the probability that a cohort drawn at random exceeds the room of a sum, in any of the rounds.
-
-    Formal guarantee: for a sum X of independent indicators with mean m, and M > m, P(X > M) is at most
-    exp(−(M·log(M/m) − M + m)). Rounded up; 1 where M is not above the mean.
-
-    Args:
-        rounds: Number of rounds.
-        max_clients: M, clients that a sum has room for.
-        clients_per_round: Mean m of the size of a cohort, above 0.
-
-    Source: Chernoff's bound; Mitzenmacher and Upfal (2017), theorem 4.4.
-
-    Example:
-        >>> overflow(2000, max_clients=1000, clients_per_round=500.0) < 1e-70
-        True
-    """
-    room, mean = float(max_clients), clients_per_round
-    if room <= mean:
-        return 1.0
-    exponent = room * math.log(room / mean) - room + mean
-    return min(1.0, rounds * math.exp(-exponent * (1 - _SLACK) + room * _SLACK) * (1 + _SLACK))
 
 
 def _factor(epsilon: float, delta: float, charge: GridCharge) -> float:

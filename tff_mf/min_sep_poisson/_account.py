@@ -6,11 +6,12 @@ import time
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import grids, validation
 from tff_mf.balls_in_bins import DirectionBound
 from tff_mf.betting import Claim, best_bets, strongest
 from tff_mf.errors import InputValueError
-from tff_mf.guarantees import guarantee
+from tff_mf.grids import Grid
+from tff_mf.guarantees import Guarantee, guarantee
 from tff_mf.mechanisms import Mechanism
 from tff_mf.min_sep_poisson._chain import Chain
 from tff_mf.min_sep_poisson._columns import columns_of
@@ -63,6 +64,9 @@ def min_sep_poisson_epsilon(
     delta: float,
     samples: int = 200_000,
     seed: int | None = None,
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    clients_per_round: float | None = None,
 ) -> MinSepPoissonGuarantee:
     """Returns a certified ε for which a run with b-min-sep sampling is (ε, δ)-DP.
 
@@ -77,7 +81,9 @@ def min_sep_poisson_epsilon(
         are included.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the client's rounds, such as counts of adaptive clipping.
-        Arithmetic: noise is taken to be Gaussian with real values; what the integers of a grid cost is not included.
+        Arithmetic: with `grid`, the release is the integers that are computed, and what they cost is included, by the
+        chain of `grids.charged_epsilon`, if all clients join independently. Without one, noise is taken to be Gaussian
+        with real values.
         Certainty: the result holds except with probability `failure` ≤ δ/1000 over the random numbers drawn here, which
         δ includes. They come from the system; numbers of NumPy's generator are taken for random.
         Proof: docs/amplification.md.
@@ -91,6 +97,9 @@ def min_sep_poisson_epsilon(
         delta: δ, strictly between 0 and 1.
         samples: Number of samples per direction. The certificate approaches the estimate slowly, up to some 10⁶.
         seed: Makes the result repeatable, and not certified.
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        clients_per_round: Expected size of a cohort, with a grid.
 
     Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", for the sampling and
     the recursion of its likelihood ratio; docs/amplification.md for the certificate.
@@ -111,15 +120,60 @@ def min_sep_poisson_epsilon(
     rounds, sigma = mechanism.check(rounds), validation.nonnegative("noise_multiplier", noise_multiplier)
     delta, samples = validation.open_unit("delta", delta), validation.whole("samples", samples, at_least=1000)
     chain = _chain(rounds, min_sep, probability)
-    columns = columns_of(mechanism, rounds, chain.min_sep) * (1 + _ENTRY_ERROR)
+    columns = columns_of(mechanism, rounds, chain.min_sep)
     if seed is not None:
         seed = validation.whole("seed", seed, at_least=0)
     turns = MinSep(min_sep=chain.min_sep, max_participations=-(-rounds // chain.min_sep))
-    most = guarantee(mechanism, rounds, turns, noise_multiplier=sigma).epsilon(delta)
+    charge_of = grids.charge_of_secret_cohorts(
+        mechanism,
+        rounds,
+        turns.max_participations,
+        grid=grid,
+        dimension=dimension,
+        clients_per_round=clients_per_round,
+    )
+    known = guarantee(
+        mechanism,
+        rounds,
+        turns,
+        noise_multiplier=sigma,
+        grid=grid if sigma else None,
+        dimension=dimension if sigma else None,
+    )
+    problem = _Problem(
+        chain=chain,
+        columns=columns,
+        sigma=sigma,
+        known=known,
+        samples=samples,
+        generator=np.random.default_rng(seed),
+    )
+    charge = charge_of(sigma) if charge_of is not None and sigma else None
+    found = _epsilon(problem, delta) if charge is None else _on_grid(problem, charge, delta)
+    return dataclasses.replace(found, certified=seed is None, seconds=time.perf_counter() - began, grid=grid)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Problem:
+    """The sampling, C, σ, the guarantee if rounds are known, and the source of random numbers."""
+
+    chain: Chain
+    columns: np.ndarray
+    sigma: float
+    known: Guarantee
+    samples: int
+    generator: np.random.Generator
+
+
+def _epsilon(problem: _Problem, delta: float) -> MinSepPoissonGuarantee:
+    """Returns ε of real numbers."""
+    chain, samples, generator = problem.chain, problem.samples, problem.generator
+    columns = problem.columns * (1 + _ENTRY_ERROR)
+    most = problem.known.epsilon(delta)
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
     bounds = [plain, plain]
-    if 0 < most < math.inf and float(np.max(np.sum(columns**2, axis=1))) < _LARGEST_VARIANCE * sigma**2:
-        signals, generator = Signals(chain, columns / sigma), np.random.default_rng(seed)
+    if 0 < most < math.inf and float(np.max(np.sum(columns**2, axis=1))) < _LARGEST_VARIANCE * problem.sigma**2:
+        signals = Signals(chain, columns / problem.sigma)
         remove = _bounded(_removal(signals, most, delta, generator), plain, delta, samples, generator)
         # Z is at least the probability of no round at all.
         no_round = -chain.log_never * (1 + 1e-9) + _NEVER_ERROR
@@ -131,7 +185,7 @@ def min_sep_poisson_epsilon(
     return MinSepPoissonGuarantee(
         epsilon=worst.value,
         delta=delta,
-        noise_multiplier=sigma,
+        noise_multiplier=problem.sigma,
         min_sep=chain.min_sep,
         probability=chain.probability,
         estimate=max(each.estimate for each in bounds),
@@ -139,9 +193,26 @@ def min_sep_poisson_epsilon(
         add=bounds[1],
         bound=worst.bound,
         failure=FAILURE * delta if any(each.bound == "Monte Carlo" for each in bounds) else 0.0,
-        certified=seed is None,
-        seconds=time.perf_counter() - began,
+        certified=False,
+        seconds=0.0,
     )
+
+
+def _on_grid(problem: _Problem, charge: grids.GridCharge, delta: float) -> MinSepPoissonGuarantee:
+    """Returns ε of the computed release: that of the chain, or that of a run whose rounds are known.
+
+    An entry of C̃ exceeds that of C by at most the change of its column, and is 0 where C's is: inner products grow
+    with the entries. The μ of known rounds includes the charge, and so is at least that of the ideal release.
+    """
+    known = Guarantee(mu=problem.known.mu, tail=charge.tail).epsilon(delta)
+    columns = problem.columns + charge.sensitivity * (problem.columns > 0)
+    ideal = dataclasses.replace(problem, columns=columns, known=Guarantee(mu=problem.known.mu))
+    part = grids.ideal_delta(ideal.known.epsilon(delta), delta, charge)
+    found = _epsilon(ideal, part or delta)
+    value = grids.charged_epsilon(found.epsilon, part, delta, charge) if part else math.inf
+    if known <= value:
+        return dataclasses.replace(found, epsilon=known, delta=delta, bound="unamplified", failure=0.0)
+    return dataclasses.replace(found, epsilon=value, delta=delta)
 
 
 def _chain(rounds: int, min_sep: int, probability: float) -> Chain:

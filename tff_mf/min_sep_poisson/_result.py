@@ -3,6 +3,7 @@
 import dataclasses
 
 from tff_mf.balls_in_bins import DirectionBound
+from tff_mf.grids import Grid
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,13 +19,14 @@ class MinSepPoissonGuarantee:
         min_sep: b.
         probability: p.
         estimate: An estimate of ε, without a certificate.
-        remove: Bound for the run with the client against the run without it.
-        add: Bound for the run without the client against the run with it.
+        remove: Bound for the run with the client against the run without it, of real numbers.
+        add: Bound for the run without the client against the run with it, of real numbers.
         bound: Name of the bound in the direction that decides: "unamplified", "no round" (deterministic, for adding)
             or "Monte Carlo".
         failure: Probability, at most δ/1000, that the certificate is wrong; 0 if no sampling was needed.
         certified: False if a seed was given: its samples may have been chosen.
         seconds: Time that it took.
+        grid: The grid whose integers `epsilon` is of, or `None` for real numbers.
     """
 
     epsilon: float
@@ -39,3 +41,4 @@ class MinSepPoissonGuarantee:
     failure: float
     certified: bool
     seconds: float
+    grid: Grid | None = None
