@@ -45,7 +45,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
+        InputValueError: If an argument is out of range, or the aggregator has `grid="auto"`, which depends on the values.
     """
 
     def __init__(
@@ -59,6 +59,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
         if aggregator is not None:
             validation.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
         self._aggregator = aggregator
+        # Here, so that a grid that depends on the values is refused before a round is trained.
+        self._noise = None if aggregator is None else aggregator.fingerprint
         self._replays = validation.one_of("rows", rows, _ROWS) == "replay" and aggregator is not None
         self._keep = validation.whole("keep", keep)
         self._folder = pathlib.Path(root_dir)
@@ -117,7 +119,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
             check(program_state, version)
         tensors: list[Any] = []
         leaves = [_program_state.encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
-        description = {"leaves": leaves, "replay": self._replays, "noise": self._noise()}
+        description = {"leaves": leaves, "replay": self._replays, "noise": self._noise}
         await _in_thread(lambda: checkpoint_files.write(path, tensors, description))
         for old in sorted(self._versions())[: -self._keep]:
             self._path(old).unlink()
@@ -143,7 +145,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
                 f"checkpoint {str(path)!r} contains the keys and not the rows of the noise: pass aggregator= to "
                 "CheckpointManager, so that the rows can be drawn again."
             )
-        if None not in (description["noise"], self._noise()) and description["noise"] != self._noise():
+        if None not in (description["noise"], self._noise) and description["noise"] != self._noise:
             raise _other_noise(path)
         shape = self._without_rows(structure) if replays else structure
         kept = tree.flatten(shape)
@@ -174,9 +176,6 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     def _path(self, version: int) -> pathlib.Path:
         return self._folder / f"{_PREFIX}{int(version)}{_SUFFIX}"
-
-    def _noise(self) -> str | None:
-        return None if self._aggregator is None else self._aggregator.fingerprint
 
     def _without_rows(self, structure: Any) -> Any:
         return _program_state.each_noise(_program_state.keys_alone, structure) if self._replays else structure

@@ -265,6 +265,15 @@ def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_aggregator_whose_grid_depends_on_the_values_is_refused_before_any_round(tmp_path):
+    aggregator = aggregators.build_mf_aggregator(
+        tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2.0, grid="auto"
+    )
+    with pytest.raises(tff_mf.InputError, match="grid_for"):
+        aggregators.CheckpointManager(tmp_path, aggregator=aggregator)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_arguments_are_refused(tmp_path):
     for changes in ({"keep": 0}, {"rows": "drop"}, {"aggregator": 3}):
         with pytest.raises(tff_mf.InputError, match=next(iter(changes))):
