@@ -36,7 +36,7 @@ def clip_to_grid(leaves: list[tf.Tensor], clip_norm: tf.Tensor, *, bits: int, dt
 
     Example:
         >>> clip_to_grid([tf.constant([3.0]), tf.constant([4.0])], tf.constant(1.0), bits=10, dtype=tf.int32)[1].numpy()
-        array([818], dtype=int32)
+        array([819], dtype=int32)
     """
     unit = tf.cast(clip_norm, tf.float64) * 2.0**-bits
     values = [tf.cast(leaf, tf.float64) / unit for leaf in clip_record(leaves, clip_norm)]
