@@ -45,7 +45,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the aggregator has `grid="auto"`, which depends on the values.
+        InputValueError: If an argument is out of range, or the aggregator has `grid="auto"`, which depends on the
+            values.
     """
 
     def __init__(
