@@ -152,7 +152,7 @@ class PlanScreen:
         turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
         yield from _screens.folded(_ONLY_IF.format(kind=self.sampling, turns=turns))
         yield ""
-        yield from _screens.folded(f"Of the table below: {integers.included(self.grid)}.")
+        yield from _screens.folded(f"In the table below, {integers.included(self.grid)}.")
         yield ""
         header = ["", "RMS error", "amplified σ" if self.by_epsilon else "σ", "amplified ε", "ε if known"]
         rows = []

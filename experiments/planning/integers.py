@@ -92,8 +92,8 @@ def included(grid: tff_mf.Grid | None) -> str:
 
     Example:
         >>> included(None)
-        'for real numbers: what the integers of a grid cost is left out'
+        'what the integers of a grid cost is left out'
     """
     if grid is None:
-        return "for real numbers: what the integers of a grid cost is left out"
+        return "what the integers of a grid cost is left out"
     return f"what integers of {grid.bits} bits cost is included"

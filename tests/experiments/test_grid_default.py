@@ -128,9 +128,17 @@ def test_a_preset_that_names_floating_point_resumes_what_began_in_it(stored, tmp
             toml_file.check_same(layers.Layer.of({**began, "grid": other}, "a preset"), folder)
 
 
-@pytest.mark.parametrize("sampling", [[], ["--sampling", "poisson"]])
-def test_plan_says_that_amplified_figures_leave_the_grid_out_too(sampling):
+@pytest.mark.parametrize(
+    ("sampling", "said"),
+    [
+        ([], "all other figures leave it out"),
+        (["--sampling", "poisson"], "all other figures without amplification leave it out"),
+        (["--sampling", "poisson"], "In the table below, what integers of 14 bits cost is included"),
+        (["--sampling", "poisson", "--grid", "none"], "what the integers of a grid cost is left out"),
+    ],
+)
+def test_plan_says_which_figures_leave_the_grid_out(sampling, said):
     given = ["plan", "--population", "600", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6"]
     done = CliRunner().invoke(cli.cli, [*given, "--noise-multiplier", "2", "--dimension", "1000", *sampling])
     assert done.exit_code == 0, done.output
-    assert "all other figures leave it out" in " ".join(done.output.split())
+    assert said in " ".join(done.output.split())
