@@ -1,9 +1,10 @@
 """Noise in the trained model by mechanism, in contrast to the papers' losses, which measure prefix sums.
 
-python benchmarks/model_noise.py [--rounds N] [--min-sep B] [--max-participations K] [--momentum M] [--cooldown C]
+python benchmarks/model_noise.py [--rounds N ...] [--max-participations K] [--momentum M] [--cooldown C]
 
-The server's momentum and its falling rate weigh the rounds' noise differently from prefix sums. Each error is that of
-the mechanism at one ε: the norm of a row of A·C⁻¹ times the sensitivity, relative to BLT with 2 buffers.
+Several N show how the errors grow with the horizon; K participations are N/K rounds apart. The server's momentum
+and its falling rate weigh the rounds' noise differently from prefix sums. Each error is that of the mechanism at one ε:
+the norm of a row of A·C⁻¹ times the sensitivity, relative to that of the BLT that `train` optimizes.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import numpy as np
 import tff_mf
 from tff_mf.experiments.configuration.mechanism_names import RAMP_FLOOR
 
-REFERENCE = "blt, buffers 2"
+REFERENCE = "blt"
 
 
 def weights(rounds: int, momentum: float, cooldown: float) -> np.ndarray:
@@ -24,35 +25,50 @@ def weights(rounds: int, momentum: float, cooldown: float) -> np.ndarray:
     return np.tril(np.ones((rounds, rounds))) @ (np.reshape(rate, (-1, 1)) * velocity)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=160)
-    parser.add_argument("--min-sep", type=int, default=80)
-    parser.add_argument("--max-participations", type=int, default=2)
-    parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--cooldown", type=float, default=0.25)
-    arguments = parser.parse_args()
-    rounds = arguments.rounds
-    schema = tff_mf.MinSep(min_sep=arguments.min_sep, max_participations=arguments.max_participations)
-    mechanisms = {
-        "banded": tff_mf.optimize_banded(rounds=rounds, bands=arguments.min_sep),
-        "dense": tff_mf.optimize_dense(rounds=rounds, participation=schema),
-        REFERENCE: tff_mf.optimize_blt(rounds=rounds, participation=schema, buffers=2),
-        "blt, buffers 4": tff_mf.optimize_blt(rounds=rounds, participation=schema, buffers=4),
+def mechanisms_of(rounds: int, schema: tff_mf.MinSep, largest_dense: int) -> dict[str, tff_mf.Mechanism]:
+    """Returns the mechanisms of the study, optimized for prefix sums as `train` does."""
+    optimized = {
+        "banded": tff_mf.optimize_banded(rounds=rounds, bands=schema.min_sep),
+        REFERENCE: tff_mf.optimize_blt(rounds=rounds, participation=schema),
         "tree-full": tff_mf.Tree(rounds, variant="full"),
         "tree-online": tff_mf.Tree(rounds, variant="online"),
         "identity": tff_mf.Identity(),
     }
-    decoders = np.tril(np.ones((rounds, rounds))), weights(rounds, arguments.momentum, arguments.cooldown)
-    errors = {}
-    for name, mechanism in mechanisms.items():
-        sensitivity = tff_mf.sensitivity(mechanism, rounds, schema)
-        rows = [sensitivity * np.linalg.norm(decoder @ mechanism.inverse(rounds), axis=1) for decoder in decoders]
-        errors[name] = [np.sqrt(np.mean(rows[0] ** 2)), np.sqrt(np.mean(rows[1] ** 2)), rows[1][-1]]
-    print("| | prefix sums, all rounds | model, all rounds | trained model |")
-    print("|---|---|---|---|")
-    for name, own in errors.items():
-        print(f"| {name} | " + " | ".join(f"{a / b:.2f}" for a, b in zip(own, errors[REFERENCE], strict=True)) + " |")
+    if rounds <= largest_dense:
+        optimized["dense"] = tff_mf.optimize_dense(rounds=rounds, participation=schema)
+    return optimized
+
+
+def errors_of(
+    mechanism: tff_mf.Mechanism, rounds: int, schema: tff_mf.MinSep, decoders: list[np.ndarray]
+) -> list[float]:
+    """Returns the errors of prefix sums and of models over all rounds, and that of the last model."""
+    sensitivity = tff_mf.sensitivity(mechanism, rounds, schema)
+    inverse = mechanism.inverse(rounds)
+    sums, models = (sensitivity * np.linalg.norm(decoder @ inverse, axis=1) for decoder in decoders)
+    return [float(np.sqrt(np.mean(sums**2))), float(np.sqrt(np.mean(models**2))), float(models[-1])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, nargs="+", default=[600])
+    parser.add_argument("--max-participations", type=int, default=5)
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--cooldown", type=float, default=0.25)
+    parser.add_argument("--largest-dense", type=int, default=1200, help="more rounds leave the dense matrix out")
+    arguments = parser.parse_args()
+    print("| rounds | mechanism | prefix sums, all rounds | model, all rounds | trained model |")
+    print("|---|---|---|---|---|")
+    for rounds in arguments.rounds:
+        schema = tff_mf.MinSep(
+            min_sep=rounds // arguments.max_participations, max_participations=arguments.max_participations
+        )
+        decoders = [np.tril(np.ones((rounds, rounds))), weights(rounds, arguments.momentum, arguments.cooldown)]
+        mechanisms = mechanisms_of(rounds, schema, arguments.largest_dense)
+        errors = {name: errors_of(mechanism, rounds, schema, decoders) for name, mechanism in mechanisms.items()}
+        for name, own in errors.items():
+            figures = " | ".join(f"{a / b:.2f}" for a, b in zip(own, errors[REFERENCE], strict=True))
+            print(f"| {rounds:,} | {name} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def noise_that_cancels() -> str:
     picture.text(left + width / 2, 394, "rounds, 1 to 160; shaded: standard deviation", "small mid")
     picture.text(left + 4, 84, "independent", "bold", ORANGE)
     picture.text(left + 150, 84, "correlated (BLT)", "bold", BLUE)
-    _accuracies(picture, 450, {"identity": ORANGE, "blt, buffers 2": BLUE})
+    _accuracies(picture, 450, {"identity": ORANGE, "blt": BLUE})
     return picture.svg()
 
 
