@@ -126,7 +126,7 @@ setuptools.setup(
         "tff_mf.experiments.central_training": ["presets/*.toml"],
         "tff_mf.experiments.comparison.specs": ["*.toml"],
         "tff_mf.experiments.configuration.presets": ["*.toml"],
-        "tff_mf.experiments.flower": ["template/**/*"],
+        "tff_mf.experiments.flower": ["template/**/*", "template_torch/**/*"],
         "tff_mf.experiments.pages": ["*.css", "*.js"],
     },
     cmdclass={"bdist_wheel": SameWheel, "build_py": BuildWithPins, "egg_info": WithLicense, "sdist": SameSources},

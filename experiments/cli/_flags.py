@@ -171,6 +171,20 @@ class Flags:
         assert self.rounds is not None
         return amplification.bands_of(mechanism_names.load(file, self.rounds), self.rounds)
 
+    def bins(self) -> int:
+        """Returns the number of groups of balls in bins: --min-sep, or as many as the population has cohorts for."""
+        assert self.rounds is not None
+        sampled = self.sampled()
+        assert sampled is not None
+        population, cohort = sampled["population"], sampled["clients_per_round"]
+        bins = population // cohort if self.min_sep is None else validation.whole("min_sep", self.min_sep)
+        if max(bins, 1) * cohort > population:
+            raise click.UsageError(
+                f"--population {population} has too few clients for {bins} bins of --clients-per-round {cohort}: take "
+                "a smaller --min-sep."
+            )
+        return min(bins, validation.whole("rounds", self.rounds))
+
     def bins_participation(self, bins: int) -> tff_mf.Participation:
         """Returns the participation schema of balls in bins; refuses flags that contradict it."""
         assert self.rounds is not None

@@ -5,8 +5,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 import tff_mf
 
 from ..configuration.mechanism_setting import MechanismSetting
@@ -80,6 +78,10 @@ class Found:
         """Returns ε with amplification, in its own entries, if --sampling was given."""
         if self.sampled is None:
             return {}
+        if self.sampled["kind"] == amplification.BALLS_IN_BINS:
+            return self._certified(
+                tff_mf.balls_in_bins_epsilon(**self._bins, noise_multiplier=noise_multiplier, delta=delta)
+            )
         found = amplification.in_secret(
             self.mechanism,
             self.setting.rounds,
@@ -136,27 +138,33 @@ class Found:
 
     def _calibrated_in_bins(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Returns the certified noise multiplier with balls in bins, and its ε with and without amplification."""
-        assert self.sampled is not None
-        found = tff_mf.calibrate_balls_in_bins(
-            self.mechanism,
-            self.setting.rounds,
-            bins=self.sampled["groups"],
-            epsilon=epsilon,
-            delta=delta,
-            clients_per_round=self.sampled["clients_per_round"],
-            **self._on_grid,
-        )
-        cohorts = {name: self.sampled[name] for name in ("population", "clients_per_round")}
-        stated = amplification.in_bins(found, self.setting.rounds, **cohorts)
+        found = tff_mf.calibrate_balls_in_bins(**self._bins, epsilon=epsilon, delta=delta)
+        known = self.setting.guarantee(self.mechanism, found.noise_multiplier).epsilon(delta)
         return {
             "amplified_noise_multiplier": found.noise_multiplier,
+            **self._certified(found),
+            "epsilon_if_cohorts_are_known": known,
+        }
+
+    @property
+    def _bins(self) -> dict[str, Any]:
+        assert self.sampled is not None
+        return {
+            "mechanism": self.mechanism,
+            "rounds": self.setting.rounds,
+            "bins": self.sampled["groups"],
+            "clients_per_round": self.sampled["clients_per_round"],
+            **self._on_grid,
+        }
+
+    def _certified(self, found: tff_mf.BallsInBinsGuarantee) -> dict[str, Any]:
+        assert self.sampled is not None
+        cohorts = {name: self.sampled[name] for name in ("population", "clients_per_round")}
+        return {
             "amplified_epsilon": found.epsilon,
             "amplified_bound": found.bound,
             "amplified_failure": found.failure,
-            "amplified_statement": stated.statement,
-            "epsilon_if_cohorts_are_known": self.setting.guarantee(self.mechanism, found.noise_multiplier).epsilon(
-                delta
-            ),
+            "amplified_statement": amplification.in_bins(found, self.setting.rounds, **cohorts).statement,
         }
 
     def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
@@ -179,17 +187,11 @@ class Found:
 def found(file: str, flags: Flags) -> Found:
     """Returns the mechanism and the setting that flags name; participation is never guessed."""
     assert flags.rounds is not None
-    if flags.in_bins:
-        raise click.UsageError(
-            "--sampling balls_in_bins goes with `plan`, `optimize blt` and `optimize banded-toeplitz`, which certify "
-            "what they choose; for any other mechanism call tff_mf.balls_in_bins_epsilon or "
-            "tff_mf.calibrate_balls_in_bins."
-        )
     sampled = flags.sampled()
     participation = None
     if sampled is not None:
-        groups = flags.groups(file)
-        participation = flags.sampled_participation(groups)
+        groups = flags.bins() if flags.in_bins else flags.groups(file)
+        participation = flags.bins_participation(groups) if flags.in_bins else flags.sampled_participation(groups)
         sampled = {**sampled, "groups": groups}
     setting = flags.setting(participation)
     return Found(

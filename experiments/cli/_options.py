@@ -48,8 +48,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "buffers": {"type": int, "help": "Number of buffers of a BLT; chosen by the optimizer if not given."},
     "sampling": {
         "type": _types.AMPLIFIED,
-        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson or (plan, optimize) balls_in_bins. "
-        "They hold only if cohorts are random and remain secret.",
+        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson or balls_in_bins. They "
+        "hold only if cohorts are random and remain secret.",
     },
     "population": {
         "type": int,

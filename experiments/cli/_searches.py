@@ -131,22 +131,14 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
 
 def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Search:
     """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
-    sampled = flags.sampled()
-    assert sampled is not None
+    flags.sampled()
     assert flags.rounds is not None
     if target.epsilon is None or target.delta is None:
         raise click.UsageError("--epsilon and --delta are missing: the best mechanism depends on them.")
-    bins = sampled["population"] // sampled["clients_per_round"]
-    bins = bins if flags.min_sep is None else validation.whole("min_sep", flags.min_sep)
-    if max(bins, 1) * sampled["clients_per_round"] > sampled["population"]:
-        raise click.UsageError(
-            f"--population {sampled['population']} has too few clients for {bins} bins of --clients-per-round "
-            f"{sampled['clients_per_round']}: take a smaller --min-sep."
-        )
     workload = flags.chosen_workload(flags.rounds)
     if workload not in (None, tff_mf.PrefixSum()):
         raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
-    setting = {"rounds": flags.rounds, "bins": min(bins, flags.rounds), "objective": flags.objective or "rms"}
+    setting = {"rounds": flags.rounds, "bins": flags.bins(), "objective": flags.objective or "rms"}
     level = {"epsilon": target.epsilon, "delta": target.delta}
     if name == "blt":
         found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=count)

@@ -42,6 +42,22 @@ def test_optimize_certifies_what_it_found(tmp_path):
     assert "cohorts" not in made["statement"]
 
 
+def test_account_and_calibrate_certify_a_mechanism_that_is_named():
+    setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--min-sep", 8]
+    on_grid = [*setting, "--dimension", 1000, "--grid", 12]
+    for flags in (setting, on_grid):
+        made = json.loads(invoke("calibrate", *flags, "--epsilon", 2, "--json"))
+        sigma = made["amplified_noise_multiplier"]
+        stated = json.loads(invoke("account", *flags, "--noise-multiplier", sigma, "--json"))
+        assert (stated["participation"], stated["min_sep"], stated["max_participations"]) == ("FixedEpoch", 8, 4)
+        assert stated["amplified_epsilon"] == pytest.approx(2, rel=0.02)
+        assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
+        assert stated["amplified_failure"] <= 1e-4 / 1000
+        numbers = "integers of 12 bits" if "--grid" in flags else "real numbers and not the integers of a grid"
+        assert f"8 groups, {numbers}" in stated["amplified_statement"]
+        assert "cohorts" not in stated["statement"]
+
+
 def test_plan_compares_all_by_estimates_and_certifies_one():
     plain = json.loads(invoke("plan", *SETTING, "--json"))
     found = json.loads(invoke("plan", *SAMPLED, "--json"))

@@ -2,11 +2,13 @@ import doctest
 import importlib
 import io
 import json
+import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 
+import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
@@ -89,6 +91,48 @@ def test_nodes_need_no_tff_mf(tmp_path):
     for path in (tmp_path / "next_word").glob("*.py"):
         imports = [line for line in path.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))]
         assert path.name == "server_app.py" or not [line for line in imports if "tff_mf" in line], path
+
+
+@pytest.fixture
+def torch_task(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    app.write(tmp_path / "numpy")
+    app.write(tmp_path / "torch", framework="torch")
+    names = {path.name for path in (tmp_path / "numpy" / "next_word").iterdir()}
+    assert names == {path.name for path in (tmp_path / "torch" / "next_word").iterdir()}
+    tasks = []
+    for name in ("numpy", "torch"):
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(str(tmp_path / name))
+            for each in [each for each in sys.modules if each.split(".")[0] == "next_word"]:
+                del sys.modules[each]
+            tasks.append(importlib.import_module("next_word.task"))
+    return *tasks, importlib.import_module("next_word.data")
+
+
+def test_pytorch_trains_as_numpy_does(torch_task):
+    plain, torch, data = torch_task
+    model, examples = plain.initial_model(), data.examples_of(3, 8)
+    assert {value.dtype.name for value in torch.initial_model().values()} == {"float32"}
+    trained = torch.train(
+        dict(zip(torch.initial_model(), (model["embedding"], model["output"].T, model["bias"]), strict=True)), examples
+    )
+    expected = plain.train(model, examples)
+    np.testing.assert_allclose(trained["embedding.weight"], expected["embedding"], atol=2e-6)
+    np.testing.assert_allclose(trained["output.weight"], expected["output"].T, atol=2e-6)
+    np.testing.assert_allclose(trained["output.bias"], expected["bias"], atol=2e-6)
+    assert torch.accuracy(trained, examples) == pytest.approx(plain.accuracy(expected, examples), abs=1e-3)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_an_app_names_what_it_needs(tmp_path, framework):
+    app.write(tmp_path, framework=framework)
+    needed = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["dependencies"]
+    imported = re.findall(r"(?m)^import (\w+)$", (tmp_path / "next_word" / "task.py").read_text())
+    assert ("torch" in imported) == (framework == "torch") == any(each.startswith("torch") for each in needed)
+    with pytest.raises(InputValueError, match="framework='jax' must be one of numpy, torch"):
+        app.write(tmp_path / "new", framework="jax")
+    assert not (tmp_path / "new").exists()
 
 
 def begun(folder, **more):

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 import tff_mf
-from next_word import task
+from next_word import data, task
 from tff_mf.experiments import flower
 from tff_mf.experiments.flower import identities
 
@@ -43,7 +43,7 @@ def main(grid: Grid, context: Context) -> None:
         restart_every=int(config["restart-every"]) or None,
     )
     simulation, population = bool(config["simulation"]), int(config["population"])
-    held_out = task.held_out(population)
+    held_out = data.held_out(population)
 
     def measured(number: int, arrays: ArrayRecord) -> MetricRecord:
         model = {name: array.numpy() for name, array in arrays.items()}

@@ -1,17 +1,10 @@
-"""Model and data: a log-bilinear model of the next word, in NumPy, on docstrings of the standard library."""
-
-import ast
-import collections
-import functools
-import pathlib
-import re
-import sysconfig
-import zlib
+"""Model: a log-bilinear model of the next word, in NumPy."""
 
 import numpy as np
 
-WORDS, WIDTH, CONTEXT = 500, 16, 2
-_MOST_TEXT = 20_000
+from next_word.data import CONTEXT, WORDS
+
+WIDTH = 16
 
 
 def initial_model() -> dict[str, np.ndarray]:
@@ -53,52 +46,3 @@ def _errors(model: dict[str, np.ndarray], context: np.ndarray, word: np.ndarray)
     odds /= odds.sum(axis=1, keepdims=True)
     odds[np.arange(len(word)), word] -= 1
     return hidden, odds
-
-
-@functools.cache
-def examples_of(partition: int, partitions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the examples of a client: modules of the standard library, one in so many. The last one is held out."""
-    text = ""
-    for path in _modules():
-        if zlib.crc32(path.name.encode()) % (partitions + 1) == partition and len(text) < _MOST_TEXT:
-            text += _text(path) + " "
-    return _encoded(text[:_MOST_TEXT])
-
-
-def held_out(partitions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the examples of modules that no client has: the server measures the model on them."""
-    return examples_of(partitions, partitions)
-
-
-def _encoded(text: str) -> tuple[np.ndarray, np.ndarray]:
-    vocabulary = _vocabulary()
-    ids = np.array([vocabulary.get(word, WORDS) for word in _words(text)], np.int32)
-    if not (ids[CONTEXT:] < WORDS).any():
-        return np.zeros((1, CONTEXT), np.int32), np.zeros(1, np.int32)
-    contexts = np.stack([ids[place : len(ids) - CONTEXT + place] for place in range(CONTEXT)], axis=1)
-    known = ids[CONTEXT:] < WORDS
-    return contexts[known], ids[CONTEXT:][known]
-
-
-@functools.cache
-def _vocabulary() -> dict[str, int]:
-    """Returns the words of the model: the commonest of a public text, so that they tell nothing of any client."""
-    import pydoc_data.topics
-
-    counts = collections.Counter(_words(" ".join(pydoc_data.topics.topics.values())))
-    return {word: index for index, (word, _) in enumerate(counts.most_common(WORDS))}
-
-
-@functools.cache
-def _modules() -> list[pathlib.Path]:
-    return sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py"))
-
-
-def _text(path: pathlib.Path) -> str:
-    tree = ast.parse(path.read_bytes())
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    return " ".join(ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z]+", text.lower())
