@@ -58,6 +58,14 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
         assert "cohorts" not in stated["statement"]
 
 
+def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
+    flags = ["--population", 100_000, "--clients-per-round", 100, "--rounds", 4, "--delta", 1e-6, "--dimension", 10]
+    sampled = [*flags, "--sampling", "balls_in_bins", "--noise-multiplier", 4, "--json"]
+    stated = json.loads(invoke("account", "identity", *sampled))["amplified_statement"]
+    # 25,000 in each of four groups would overfill a sum, and end every run.
+    assert "from 400 clients" in stated
+
+
 def test_plan_compares_all_by_estimates_and_certifies_one():
     plain = json.loads(invoke("plan", *SETTING, "--json"))
     found = json.loads(invoke("plan", *SAMPLED, "--json"))
