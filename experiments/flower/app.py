@@ -63,8 +63,9 @@ def _configured(project: str, settings: Mapping[str, str | int | float], framewo
     """Returns the text of an app's `pyproject.toml` with what it needs, and other values in its configuration."""
     project = project.replace(_FLOWER, _FLOWER + _NEEDED[framework])
     for name, value in settings.items():
-        # Numbers and texts of JSON are those of TOML.
-        line = f"{name} = {json.dumps(value)}"
+        # Numbers and texts of JSON are those of TOML, except for its surrogates, and DEL.
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        line = f"{name} = {text}"
         project, found = re.subn(rf"(?m)^{name} = .*$", lambda match, line=line: line, project)
         assert found == 1, name
     return project

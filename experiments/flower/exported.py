@@ -21,7 +21,7 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
     Raises:
         InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
-            adaptive clipping, or a schema that is not `MinSep`.
+            adaptive clipping, no noise, an adjacency other than zero-out, or a schema that is not `MinSep`.
         OSError: If a file cannot be read.
     """
     record = read_record(folder)
@@ -30,6 +30,16 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
     for name in ("adaptive_count_stddev", "insecure_seed"):
         if getattr(record, name) is not None:
             raise InputValueError(f"{name}={getattr(record, name)!r} of {str(folder)!r} is not supported on Flower.")
+    if not record.noise_multiplier:
+        raise InputValueError(
+            f"noise_multiplier={record.noise_multiplier!r} of {str(folder)!r} is not supported by the app, where "
+            "0 stands for the noise of its epsilon."
+        )
+    if record.adjacency != "zero-out":
+        raise InputValueError(
+            f"adjacency={record.adjacency!r} of {str(folder)!r} is not supported by the app: its report would state a "
+            "smaller ε, of zero-out. Pass adjacency to open_strategy in an app of your own."
+        )
     if isinstance(record.schema, tff_mf.FixedEpoch):
         raise InputValueError(
             f"participation={record.participation!r} of {str(folder)!r} is not supported by the app: its nodes are "

@@ -135,7 +135,7 @@ def test_an_app_names_what_it_needs(tmp_path, framework):
     assert not (tmp_path / "new").exists()
 
 
-def begun(folder, **more):
+def begun(folder, adjacency="zero-out", **more):
     """A run whose 24 nodes are simulated by 4."""
     arguments = {
         "mechanism": tff_mf.BLT.production("b100"),
@@ -148,7 +148,7 @@ def begun(folder, **more):
         "dimension": 20_000,
         **more,
     }
-    with guard.open_guard(folder, plan_privacy(**arguments), clip_norm=0.25, sampler="by hand"):
+    with guard.open_guard(folder, plan_privacy(**arguments), clip_norm=0.25, sampler="by hand", adjacency=adjacency):
         pass
     return folder
 
@@ -181,6 +181,8 @@ def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch):
         ({"insecure_seed": 3}, "insecure_seed"),
         ({"restart_every": 2, "adaptive_count_stddev": 1.0}, "adaptive_count_stddev"),
         ({"participation": tff_mf.FixedEpoch(min_sep=2, max_participations=2)}, "FixedEpoch"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier"),
+        ({"adjacency": "replace-one"}, "adjacency"),
     ],
 )
 def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
@@ -191,6 +193,14 @@ def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
     with pytest.raises(InputValueError, match="mechanism"):
         app.write(tmp_path / "app", of=run)
     assert not (tmp_path / "app").exists()
+
+
+@pytest.mark.parametrize("name", ["\U0001f33c", 'a "b" \\ \x7f', "ü"])
+def test_an_app_finds_the_mechanism_in_a_folder_of_any_name(tmp_path, name):
+    run = begun(tmp_path / name)
+    app.write(tmp_path / "app", of=run)
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+    assert config["config"]["mechanism"] == str(run / "mechanism.safetensors")
 
 
 def test_an_app_is_not_written_over_files(tmp_path):
