@@ -13,9 +13,9 @@ from ..privacy import statements
 from . import _screens
 
 _ONLY_IF = (
-    "Only if each client is put at random into one of {bins} groups, independently, once for the run, and nobody ever "
-    "learns a group or a cohort: amplification by balls_in_bins sampling. It does not hold if clients decide when they "
-    "are available. Estimates at {level}:"
+    "Only if each of {clients:,} clients is put at random into one of {bins} groups, independently, once for the run, "
+    "no other client takes part, and nobody ever learns a group or a cohort: amplification by balls_in_bins sampling. "
+    "It does not hold if clients decide when they are available. Estimates at {level}:"
 )
 
 
@@ -67,7 +67,9 @@ class BinsScreen:
         """Yields the lines of the text."""
         objective = {"rms": "RMS error", "max": "max error"}[self.deployment.objective]
         bins, level = self.certified.guarantee.bins, statements.level("epsilon", self.epsilon)
-        yield from _screens.folded(_ONLY_IF.format(bins=bins, level=level))
+        # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
+        clients = bins * self.deployment.clients_per_round
+        yield from _screens.folded(_ONLY_IF.format(bins=bins, clients=clients, level=level))
         yield ""
         rows = []
         for each in self.options:

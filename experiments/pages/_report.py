@@ -120,8 +120,9 @@ def _logged(curves: Mapping[str, Any]) -> list[Chart]:
     """Returns the figures of what the logs have; a plan has none."""
     found = []
     exact = "Counted in the log, without noise."
-    if curves["cohorts"]:
-        found += [
+    # A log can have rounds without clients.
+    if curves["clients_by_participations"]:
+        found.append(
             Chart(
                 name="participations",
                 title="Participation of clients",
@@ -129,7 +130,10 @@ def _logged(curves: Mapping[str, Any]) -> list[Chart]:
                 x=Axis(label="rounds of a client", named=_some([at for at, _ in curves["clients_by_participations"]])),
                 y=Axis(label="clients", from_zero=True),
                 curves=[Curve(name="clients", points=curves["clients_by_participations"], drawn="bars")],
-            ),
+            )
+        )
+    if curves["cohorts"]:
+        found.append(
             Chart(
                 name="cohorts",
                 title="Clients of each round",
@@ -137,8 +141,8 @@ def _logged(curves: Mapping[str, Any]) -> list[Chart]:
                 x=Axis(label="round", from_zero=True),
                 y=Axis(label="clients", from_zero=True),
                 curves=[Curve(name="clients", points=curves["cohorts"])],
-            ),
-        ]
+            )
+        )
     if curves["accuracy_over_rounds"]:
         percent = [(at, 100 * value) for at, value in curves["accuracy_over_rounds"]]
         found.append(

@@ -55,7 +55,8 @@ def _over_rounds(deployment: Deployment, option: Option) -> Points:
     assert mechanism is not None
     min_sep, most = deployment.resolved_min_sep, deployment.participation.max_participations
     found: Points = []
-    largest = 0.0
+    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
+    largest, whole = 0.0, deployment.setting.guarantee(mechanism, sigma).epsilon(deployment.delta)
     for rounds in block_ends(deployment.rounds, min_sep):
         here = min(most, participations(rounds, min_sep))
         setting = dataclasses.replace(
@@ -64,7 +65,7 @@ def _over_rounds(deployment: Deployment, option: Option) -> Points:
             participation=schema(min_sep, here, fixed_epochs=deployment.fixed_epochs),
             workload=None,
         )
-        largest = max(largest, setting.guarantee(mechanism, sigma).epsilon(deployment.delta))
+        largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))
         found.append((rounds, finite(largest)))
     return found
 

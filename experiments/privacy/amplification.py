@@ -25,7 +25,7 @@ class Amplified:
 
     Attributes:
         epsilon: ε with amplification by sampling, for the cohort that the run stands for.
-        population: Clients of such a deployment.
+        population: Clients of such a deployment that cohorts are drawn from.
         claim: The content of its one-line statement.
         simulated: Whether a run with known cohorts simulates the deployment.
     """
@@ -196,12 +196,15 @@ def in_secret(
 def in_bins(found: tff_mf.BallsInBinsGuarantee, rounds: int, *, population: int, clients_per_round: int) -> Amplified:
     """Returns the certified ε of a deployment that puts its clients into bins in secret.
 
+    As many clients are put into bins as `clients_per_round` of them in each on average, as
+    `sampling.plan_balls_in_bins` does; the statement names their number, as a grid has room for their cohorts.
+
     Formal guarantee: that of `tff_mf.balls_in_bins_epsilon`, if `found` is certified; anything else is refused.
 
     Args:
         found: The certificate.
         rounds: Number of rounds n.
-        population: Clients that are put into bins.
+        population: Clients that those who are put into bins are chosen from.
         clients_per_round: Clients of a round on average.
 
     Raises:
@@ -222,7 +225,7 @@ def in_bins(found: tff_mf.BallsInBinsGuarantee, rounds: int, *, population: int,
         cohort=clients_per_round,
         clients_per_round=clients_per_round,
     )
-    return Amplified(epsilon=found.epsilon, population=population, claim=claim, simulated=False)
+    return Amplified(epsilon=found.epsilon, population=found.bins * clients_per_round, claim=claim, simulated=False)
 
 
 def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:

@@ -111,14 +111,15 @@ def _points(
 ) -> Points:
     """Returns ε after each of some rounds; never less than after fewer, and that of the whole run after the last."""
     found: Points = []
-    largest = 0.0
+    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
+    largest, most = 0.0, whole.guarantee.epsilon(record.delta)
     for rounds in ends:
         try:
             known = whole.guarantee if rounds == ends[-1] else guarantee(rounds)
         except InputError:
             known = whole.guarantee
         if known is not None:
-            largest = max(largest, known.epsilon(record.delta))
+            largest = max(largest, min(known.epsilon(record.delta), most))
             found.append((rounds, _figures.finite(largest)))
     return found
 

@@ -1,13 +1,17 @@
 """--sampling balls_in_bins of plan and optimize: estimates compare, a certificate states."""
 
 import json
+import types
+import typing
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments.cli import cli
+from tff_mf.experiments.cli import _plan_bins_screen, cli
 from tff_mf.experiments.planning import balls_in_bins
+from tff_mf.experiments.planning.deployment import Deployment
 
 SETTING = ["--rounds", 32, "--population", 80, "--clients-per-round", 10, "--epsilon", 2, "--delta", 1e-4]
 SAMPLED = [*SETTING, "--sampling", "balls_in_bins"]
@@ -54,6 +58,14 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
         assert "cohorts" not in stated["statement"]
 
 
+def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
+    flags = ["--population", 100_000, "--clients-per-round", 100, "--rounds", 4, "--delta", 1e-6, "--dimension", 10]
+    sampled = [*flags, "--sampling", "balls_in_bins", "--noise-multiplier", 4, "--json"]
+    stated = json.loads(invoke("account", "identity", *sampled))["amplified_statement"]
+    # 25,000 in each of four groups would overfill a sum, and end every run.
+    assert "from 400 clients" in stated
+
+
 def test_plan_compares_all_by_estimates_and_certifies_one():
     plain = json.loads(invoke("plan", *SETTING, "--json"))
     found = json.loads(invoke("plan", *SAMPLED, "--json"))
@@ -86,6 +98,18 @@ def test_the_text_says_what_is_an_estimate_and_on_what_condition():
     few = ["2" if word == 1e-4 else word for word in SAMPLED]
     few[few.index("2")] = 0.05
     assert "Certified" not in invoke("plan", *few)
+
+
+def test_the_text_names_the_clients_for_whose_cohorts_a_sum_has_room():
+    """Fewer rounds than ⌊population / cohort⌋ are as many groups, and more than 100·100 clients would overfill them."""
+    known = Deployment(population=1_000_000, clients_per_round=100, rounds=100, delta=1e-7)
+    in_groups = types.SimpleNamespace(guarantee=types.SimpleNamespace(bins=known.resolved_min_sep))
+    screen = _plan_bins_screen.BinsScreen(
+        deployment=known, epsilon=2.0, options=[], certified=typing.cast(Any, in_groups), refused=True
+    )
+    text = " ".join(" ".join(screen.lines()).split())
+    assert "each of 10,000 clients is put at random into one of 100 groups" in text
+    assert "no other client takes part" in text
 
 
 def test_nothing_to_recommend_is_an_error():

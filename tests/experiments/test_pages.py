@@ -191,6 +191,29 @@ def test_curves_end_at_the_figures_of_the_report(run_curves):
         assert rising == sorted(rising)
 
 
+# Three rounds in a row have a looser bound alone than as part of a longer run with restarts.
+LOOSE = tff_mf.BandedToeplitz(column=[1.0, 2.0])
+
+
+def test_the_curve_of_a_planned_run_ends_at_its_epsilon_where_the_bound_of_fewer_rounds_is_larger(tmp_path):
+    schema = tff_mf.MinSep(min_sep=1, max_participations=3)
+    run_folders.start(tmp_path, privacy=run_folders.plan(mechanism=LOOSE, participation=schema, restart_every=4))
+    epsilon = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
+    points = reports.curves(tmp_path, realised=False)["epsilon_over_rounds"]["planned"]
+    assert points[-1] == (9, epsilon)
+    assert max(each for _, each in points) == epsilon
+
+
+def test_a_run_whose_rounds_had_no_client_has_a_page(tmp_path):
+    run_folders.start(tmp_path, planned=[[]] * 9)
+    run_folders.run(tmp_path, [[]] * 9)
+    found = reports.curves(tmp_path, realised=True)
+    assert (found["cohorts"][-1], found["clients_by_participations"]) == ((9, 0), [])
+    page = pages.report_page(reports.build(tmp_path, realised=True), found, run="empty", markdown="")
+    assert "Clients of each round" in page
+    assert "Participation of clients" not in page
+
+
 def test_epsilon_of_the_first_rounds_is_that_of_the_worst_client_in_them(run_curves):
     """Over all signs of all contributions of every client, and for the plan over all patterns."""
     _, _, found = run_curves
@@ -237,6 +260,17 @@ def test_curves_of_a_plan_end_at_its_epsilon():
     expected = blt.figures["rms_loss"] / blt.figures["sensitivity"] * blt.figures["noise_multiplier"] / 10
     assert rms == pytest.approx(expected)
     assert plan_curves.curves(known, [blt], blt, states=False)["epsilon_over_rounds"] == {}
+
+
+def test_the_curve_of_a_plan_ends_at_its_epsilon_where_the_bound_of_fewer_rounds_is_larger():
+    known = Deployment(
+        population=60, clients_per_round=10, rounds=9, delta=1e-3, min_sep=1, max_participations=3, restart_every=4
+    )
+    epsilon = known.setting.guarantee(LOOSE, 5.0).epsilon(1e-3)
+    option = options.Option(name="loose", mechanism=LOOSE, figures={"noise_multiplier": 5.0})
+    points = plan_curves.curves(known, [option], option, states=True)["epsilon_over_rounds"]["loose"]
+    assert points[-1] == (9, epsilon)
+    assert max(each for _, each in points) == epsilon
 
 
 @pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"noise_multiplier": 3.0}])
