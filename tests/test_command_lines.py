@@ -2,7 +2,8 @@
 
 The pages are run in order, in a copy of the checkout, with the wheel installed into a separate environment by README's
 own line. `command_lines.toml` says what is run in place of lines that take too long, and which lines are
-left to `make check-long`.
+left to `make check-long`. Of README and install.md each line is a process of its own; of other pages, a plain `tff-mf`
+with its arguments is a fork of a process that has the installed package and TFF imported.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -26,6 +28,9 @@ pytest.importorskip("tensorflow_federated")
 
 import psutil
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "forks"))
+import forking
+
 HERE = pathlib.Path(__file__).resolve().parent.parent
 # A page may use what the pages before it make.
 PAGES = (
@@ -38,6 +43,8 @@ PAGES = (
     "docs/own-pipeline",
     "docs/experiments",
 )
+# Their lines are what a reader starts with.
+IN_NEW_PROCESSES = ("README.md", "docs/install.md")
 LINE_SECONDS = 240
 STARTS_IN_SECONDS = 60
 
@@ -55,6 +62,7 @@ class _Entry:
     stops_at: str = ""
     typed: str = ""
     serves: bool = False
+    starts: bool = False
     long: str = ""
     needs: str = ""
     writes: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -103,6 +111,7 @@ class _Shell:
         self._port = 0
         self._served: list[subprocess.Popen] = []
         self._log = root / "log"
+        self._forks: forking.Server | None = None
         _copy_checkout(self.folder)
         self._home.mkdir()
         _make_environment(self._environment)
@@ -121,7 +130,9 @@ class _Shell:
         if entry.serves:
             self._serve(command)
             return
-        printed = self._done(command, entry)
+        by_shell = page in IN_NEW_PROCESSES or entry.starts or entry.stops_at or entry.typed
+        arguments = None if by_shell else _arguments(command)
+        printed = self._done(command, entry) if arguments is None else self._forked(arguments, entry.status)
         for found in re.findall(r"\bdigest: ([0-9a-f]{64})\b", printed):
             self._digest = found
 
@@ -135,6 +146,8 @@ class _Shell:
     def kill(self) -> None:
         for served in self._served:
             _kill(served)
+        if self._forks is not None:
+            self._forks.close()
 
     def _filled(self, line: str, entry: _Entry) -> str:
         line = re.sub(r"\b[0-9a-f]{64}\b", self._digest or "no-digest-was-printed", line)
@@ -166,6 +179,25 @@ class _Shell:
         assert not command.startswith("tff-mf ") or "tensorflow/" not in printed, f"{command}\n{printed}"
         return printed
 
+    def _forked(self, arguments: list[str], status: int) -> str:
+        """Runs `tff-mf` as it is installed, and returns all that it printed."""
+        if self._forks is None:
+            # After README's line that installs it.
+            self._forks = forking.Server(python=self._environment / "bin" / "python")
+        done = forking.run_program(
+            forking.COMMAND,
+            arguments,
+            server=self._forks,
+            folder=self.folder,
+            environment=self._variables(),
+            timeout=LINE_SECONDS,
+        )
+        printed = done.stdout + done.stderr
+        assert done.returncode == status, f"{arguments}\n{printed}"
+        assert "Traceback" not in printed, f"{arguments}\n{printed}"
+        assert "tensorflow/" not in printed, f"{arguments}\n{printed}"
+        return printed
+
     def _started(self, command: str, typed: str = "") -> subprocess.Popen:
         """Starts a line in a process group of its own, as a terminal does; `typed` is typed into it."""
         keyboard, screen = os.openpty() if typed else (-1, os.open(os.devnull, os.O_RDONLY))
@@ -195,6 +227,13 @@ class _Shell:
     def _variables(self) -> dict[str, str]:
         path = os.pathsep.join([str(self._environment / "bin"), *os.defpath.split(os.pathsep)])
         return {"PATH": path, "HOME": str(self._home), "LANG": "C.UTF-8"}
+
+
+def _arguments(command: str) -> list[str] | None:
+    """Returns the arguments of a line that is `tff-mf` alone, and None of a line for a shell."""
+    if not command.startswith("tff-mf ") or re.search(r"[|&;<>$`*~]", command):
+        return None
+    return shlex.split(command)[1:]
 
 
 def _copy_checkout(folder: pathlib.Path) -> None:

@@ -177,10 +177,13 @@ def shapes() -> Iterator[Shape]:
 
 
 def sample() -> list[Shape]:
-    """Returns one shape for each pipeline, with types and structures in turn, and the ragged ones."""
+    """Returns one shape for each pipeline and the ragged ones.
+
+    Neighbours have the same type and structure: what their elements have in common is traced once.
+    """
     every = list(shapes())
     width, count = len(STRUCTURES) * len(PIPELINES), len(PIPELINES)
-    diagonal = [
-        every[(number % len(TYPES)) * width + (number % len(STRUCTURES)) * count + number] for number in range(count)
-    ]
-    return [*diagonal, *every[-len(RAGGED) :]]
+    together = -(-count // len(TYPES))
+    groups = [number // together for number in range(count)]
+    chosen = [every[group * width + (group % len(STRUCTURES)) * count + n] for n, group in enumerate(groups)]
+    return [*chosen, *every[-len(RAGGED) :]]

@@ -14,7 +14,8 @@ import shapes
 
 from tff_mf import aggregators
 
-READ = [(shape, matrix.LOOPS[number % 2]) for number, shape in enumerate(shapes.sample())]
+# Each structure is read with both loops; shapes.sample() has shapes of one type together.
+READ = [(shape, matrix.LOOPS[(number // 3 + number // 12) % 2]) for number, shape in enumerate(shapes.sample())]
 TUTORIAL = list(itertools.product([next(rounds.tasks())], matrix.LOOPS))
 
 

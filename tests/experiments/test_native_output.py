@@ -21,7 +21,8 @@ def test_only_lines_with_the_beginning_are_removed(capfd):
     assert capfd.readouterr().err == "ERROR: it matters\nanother line\nINFO: after\n"
 
 
-@pytest.mark.parametrize("level", ["2", "1"])
+# Long: both levels become the same one, as test_a_log_level_of_the_user_is_kept shows.
+@pytest.mark.parametrize("level", [pytest.param("2", marks=pytest.mark.long), "1"])
 def test_no_library_is_registered_on_the_screen(level, tmp_path):
     """Whatever a Makefile or JAX exports: TensorFlow reports as errors what it registers twice, on every start."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": level}

@@ -58,11 +58,11 @@ class Fork:
 class Server:
     """The process that has TFF imported, or what is named."""
 
-    def __init__(self, imported: Sequence[str] = _IMPORTED) -> None:
+    def __init__(self, imported: Sequence[str] = _IMPORTED, *, python: str | os.PathLike[str] = sys.executable) -> None:
         self._ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         descriptor = theirs.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(descriptor), *imported],
+            [python, __file__, str(descriptor), *imported],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
