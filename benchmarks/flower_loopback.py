@@ -40,22 +40,20 @@ ANSWERS = {
 }
 # Longer than a round waits for nodes, at most.
 STALLED_SECONDS = 420
-# What a hostile node does in a round, in turns; as the app is, it is asked for integers.
-HOSTILE = '''"""A node that is hostile: it drops out, or sends what it should not."""
+# What a hostile node does in a round, in turns; as the app is, it is asked for integers. Honest nodes run the app's mods.
+HOSTILE = '''"""A node that may be hostile: then it drops out, or sends what it should not."""
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import fixedclipping_mod
 
-from next_word import client_app, task
-
-app = ClientApp()
+from next_word import client_app, mods
 
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
+def hostile_mod(message, context, call_next):
     if not context.node_config.get("hostile"):
-        return client_app.train(message, context)
+        return call_next(message, context)
     model = {name: array.numpy() for name, array in message.content["arrays"].items()}
     kind = int(message.content["config"]["server-round"]) % 5
     if kind == 0:
@@ -68,8 +66,11 @@ def train(message: Message, context: Context) -> Message:
     }[kind]
     arrays = ArrayRecord({name: Array(changed(value)) for name, value in model.items()})
     return Message(RecordDict({"arrays": arrays}), reply_to=message)
-'''
 
+
+app = ClientApp(mods=[hostile_mod, mods.integers_mod, fixedclipping_mod])
+app.train()(client_app.train)
+'''
 
 def port() -> int:
     with socket.socket() as free:

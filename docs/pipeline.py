@@ -27,6 +27,9 @@ CONTEXTS = {
     "default": contextlib.nullcontext,
 }
 ROUNDS, CLIENTS, CLIP_NORM = 6, 3, 1.0
+PARAMETERS = 6
+# Clients send integers; without a grid the guarantee is about real numbers, not those that are released.
+GRID = tff_mf.Grid.auto(dimension=PARAMETERS, max_clients=CLIENTS)
 ANSWERS = {
     "trusted": "the operator of the server",
     "unit": "one client with 32 examples",
@@ -68,9 +71,15 @@ plan = plan_privacy(
     delta=1e-3,
     clients_per_round=CLIENTS,
     epsilon=8.0,
+    grid=GRID,
+    dimension=PARAMETERS,
 )
 mean = aggregators.build_mf_aggregator(
-    plan.mechanism, clip_norm=CLIP_NORM, noise_multiplier=plan.noise_multiplier, clients_per_round=CLIENTS
+    plan.mechanism,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=plan.noise_multiplier,
+    clients_per_round=CLIENTS,
+    grid=GRID,
 )
 process = tff.learning.algorithms.build_unweighted_fed_avg(
     model_fn,

@@ -10,7 +10,8 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 
-ROUNDS, CLIENTS = 8, 10
+ROUNDS, CLIENTS, PARAMETERS = 8, 10, 6
+GRID = tff_mf.Grid.auto(dimension=PARAMETERS, max_clients=CLIENTS)
 participation = tff_mf.MinSep(min_sep=4, max_participations=2)
 mechanisms = {
     "identity (DP-FedAvg)": tff_mf.Identity(),
@@ -34,13 +35,15 @@ def model_fn():
 
 with aggregators.tff_session():
     for name, mechanism in mechanisms.items():
-        sigma = tff_mf.calibrate_noise_multiplier(mechanism, ROUNDS, participation, epsilon=8.0, delta=1e-6)
+        sigma = tff_mf.calibrate_noise_multiplier(
+            mechanism, ROUNDS, participation, epsilon=8.0, delta=1e-6, grid=GRID, dimension=PARAMETERS
+        )
         process = tff.learning.algorithms.build_unweighted_fed_avg(
             model_fn,
             client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
             server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
             model_aggregator=aggregators.build_mf_aggregator(
-                mechanism, clip_norm=1.0, noise_multiplier=sigma, clients_per_round=CLIENTS
+                mechanism, clip_norm=1.0, noise_multiplier=sigma, clients_per_round=CLIENTS, grid=GRID
             ),
             metrics_aggregator=aggregators.withhold_metrics,
         )
