@@ -72,6 +72,7 @@ app = ClientApp(mods=[hostile_mod, mods.integers_mod, fixedclipping_mod])
 app.train()(client_app.train)
 '''
 
+
 def port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
