@@ -40,7 +40,8 @@ ANSWERS = {
 }
 # Longer than a round waits for nodes, at most.
 STALLED_SECONDS = 420
-# What a hostile node does in a round, in turns; as the app is, it is asked for integers. Honest nodes run the app's mods.
+# What a hostile node does in a round, in turns; as the app is, it is asked for integers. Honest nodes run the app's
+# mods.
 HOSTILE = '''"""A node that may be hostile: then it drops out, or sends what it should not."""
 
 import numpy as np
@@ -71,6 +72,7 @@ def hostile_mod(message, context, call_next):
 app = ClientApp(mods=[hostile_mod, mods.integers_mod, fixedclipping_mod])
 app.train()(client_app.train)
 '''
+
 
 def port() -> int:
     with socket.socket() as free:

@@ -65,9 +65,10 @@ def check_process(
     its first step from its initial state. For SGD with any momentum this step is proportional to the aggregate; for
     Adam and similar optimizers it is not, which the check detects. Rounds have `40·noise_multiplier` clients or more,
     so that their changes stand out from the noise; small models need the fewest. The noise and clipping of this package
-    do not depend on the size of the model. The effect of a compressing `record_aggregation_factory` on clipped updates
-    does: rounding errors of `EncodedSumFactory` add up over coordinates, so that a client within `clip_norm` in a small
-    model may move a large one several times as far. That is not checked.
+    do not depend on the size of the model. The effect of a compressing sum does: rounding errors of
+    `EncodedSumFactory` add up over coordinates, so that a client within `clip_norm` in a small model may move a large
+    one several times as far. `build_mf_aggregator` refuses such sums. TFF's own `DifferentiallyPrivateFactory` accepts
+    them, also with queries of this package, and the check does not look for their effect.
 
     Formal guarantee: a process that keeps its claims fails the check of `noise` with probability below 1e-9; the bounds
     of `clipping`, `divisor` and `weights` are about six standard deviations from the values of such a process. That all
