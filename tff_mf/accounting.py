@@ -196,7 +196,10 @@ def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, de
     What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the
     tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
     """
-    found = of(sigma)
+    try:
+        found = of(sigma)
+    except InputValueError as error:
+        raise InputValueError(f"epsilon={target!r} at delta={delta!r} has no noise on this grid: {error}") from error
     largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
     if largest <= 0:
         raise InputValueError(

@@ -38,6 +38,13 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
     if grid == NONE:
         return None
     clients = max(_FEWEST_CLIENTS, _ROOM * cohort)
+    try:
+        tff_mf.Grid(bits=FEWEST_BITS, max_clients=clients)
+    except InputValueError as error:
+        raise InputValueError(
+            f"clients_per_round, or cohort={cohort}, is too large for exact sums on a grid: take fewer clients, or "
+            f"grid={NONE!r}."
+        ) from error
     if grid == AUTO:
         return tff_mf.Grid.auto(dimension=dimension, max_clients=clients)
     if isinstance(grid, str):

@@ -95,6 +95,9 @@ def test_the_grid_of_a_setting():
     for wrong in ("fine", True, 7, 2.0):
         with pytest.raises(tff_mf.InputError, match=r"grid|bits"):
             grid_of(wrong, dimension=100, cohort=10)
+    for grid in ("auto", 16):
+        with pytest.raises(tff_mf.InputError, match="clients_per_round, or cohort=9223372036854775807"):
+            grid_of(grid, dimension=100, cohort=2**63 - 1)
     for grid, dimension in ((GRID, None), (None, 5)):
         with pytest.raises(tff_mf.InputError, match="together"):
             plan(noise_multiplier=1.0, grid=grid, dimension=dimension)

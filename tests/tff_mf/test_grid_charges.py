@@ -175,6 +175,10 @@ def test_a_dimension_beyond_every_proof_is_named():
     arguments = {"noise_multiplier": 1.0, "grid": GRID, "dimension": 2**63 - 1}
     with pytest.raises(InputValueError, match=r"dimension=9223372036854775807 does not fit .* take fewer values"):
         tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, **arguments)
+    with pytest.raises(InputValueError, match=r"epsilon=1e\+22 at delta=1e-06 has no noise on this grid"):
+        tff_mf.calibrate_noise_multiplier(
+            tff_mf.Identity(), 40, SCHEMA, epsilon=1e22, delta=1e-6, grid=GRID, dimension=LSTM
+        )
 
 
 @pytest.mark.parametrize("tail", [-1e-9, 1.5, math.nan])
