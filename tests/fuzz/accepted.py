@@ -20,7 +20,6 @@ OPTIONS: Mapping[tuple[str, str], str] = {
     ("--noise-multiplier", BEYOND): _NOISE,
     ("--noise-scale", BEYOND): _NOISE,
     ("--clients-per-round", LARGEST): _LATER,
-    ("--cohort", LARGEST): _LATER,
     ("--zeroing", BEYOND): _NO_LIMIT,
     ("--client-learning-rate", BEYOND): _RATE,
     ("--server-learning-rate", BEYOND): _RATE,
@@ -29,6 +28,8 @@ OPTIONS: Mapping[tuple[str, str], str] = {
     **{(flag, LARGEST): _NO_LIMIT for flag in (*("--evaluate-every", "--checkpoint-every", "--restarts", "--jobs"),)},
     ("--insecure-seed", LARGEST): "any 64 bits are a seed",
     ("--max-concurrent-clients", "-1"): "no bound, as the help says",
+    ("--test-examples", LARGEST): "all of them, if there are fewer",
+    ("--task-name", "nonsense"): "any name of letters is one",
     ("--config", "empty"): _EMPTY,
     ("--config", "/dev/null"): _EMPTY,
 }

@@ -60,6 +60,13 @@ BASES: Mapping[str, Sequence[str]] = {
     "verify": ["bundle", "--files-only"],
     "worker": ["--port", "7000"],
 }
+_IN_BINS = ["--rounds", "20", "--min-sep", "5", "--population", "1000", "--clients-per-round", "10"]
+_IN_BINS += ["--sampling", "balls_in_bins", "--delta", "1e-6"]
+# Other valid lines, in which further options have a meaning.
+_OTHER_BASES: Mapping[str, Sequence[str]] = {
+    "account": ["blt.safetensors", "--noise-multiplier", "3", *_IN_BINS],
+    "calibrate": ["blt.safetensors", "--epsilon", "2", *_IN_BINS],
+}
 # Options that have a meaning only together with others.
 _BESIDE: Mapping[tuple[str, str], Sequence[str]] = {
     ("report", "--digest"): ["--check"],
@@ -148,7 +155,9 @@ def cases(commands: Sequence[str] = ()) -> Iterator[Case]:
     """Yields all cases, or those of some commands."""
     for name, command in leaves():
         if not commands or name in commands:
-            yield from _lines(name, command)
+            yield from _lines(name, command, BASES[name])
+            if name in _OTHER_BASES:
+                yield from _lines(name, command, _OTHER_BASES[name])
     for name in ("compare", "export", "train"):
         if not commands or name in commands:
             yield from _files(name)
@@ -157,8 +166,8 @@ def cases(commands: Sequence[str] = ()) -> Iterator[Case]:
             yield from _environments(name)
 
 
-def _lines(name: str, command: click.Command) -> Iterator[Case]:
-    base, words = list(BASES[name]), name.split()
+def _lines(name: str, command: click.Command, line: Sequence[str]) -> Iterator[Case]:
+    base, words = list(line), name.split()
     for parameter in command.params:
         flag = max(parameter.opts, key=len)
         for value in _values(parameter):
@@ -166,8 +175,8 @@ def _lines(name: str, command: click.Command) -> Iterator[Case]:
                 metavar = parameter.make_metavar(click.Context(command)).strip("[]")
                 yield _case(name, metavar, value, [*words, *base[1:], "--", value])
             else:
-                line = [*words, *_without(base, flag), *_BESIDE.get((name, flag), ()), f"{flag}={value}"]
-                yield _case(name, flag, value, line)
+                changed = [*words, *_without(base, flag), *_BESIDE.get((name, flag), ()), f"{flag}={value}"]
+                yield _case(name, flag, value, changed)
     yield _case(name, "--no-such-option", "", [*words, *base, "--no-such-option"])
     yield _case(name, "one argument more", "", [*words, *base, "surplus"])
 
