@@ -278,7 +278,8 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
     from tff_mf.experiments.comparison import _spec
 
     assert _spec.read(path)
-    assert f"docs/results/{path.name}" in (RESULTS / "pydoc.md").read_text()
+    page = HERE / "docs" / "demo.md" if path.stem.startswith("demo") else RESULTS / "pydoc.md"
+    assert f"docs/results/{path.name}" in page.read_text()
 
 
 def test_figures_of_results_are_what_their_command_wrote():
@@ -297,3 +298,24 @@ def test_figures_of_results_are_what_their_command_wrote():
         pair = (lower, upper) if minus else (upper, lower)
         found = gaps[float(epsilon), *pair]
         assert (f"{100 * found['gap']:.2f}", f"{100 * found['half_width_95']:.2f}") == (gap, half), (upper, lower)
+
+
+def test_figures_of_the_demo_are_what_their_commands_wrote():
+    from tff_mf.experiments.comparison import demo
+
+    page = (HERE / "docs" / "demo.md").read_text()
+    rates, seeds = (
+        {level["mechanism"].split(",")[0]: level for level in json.loads((RESULTS / name).read_text())["levels"]}
+        for name in ("demo-rates.json", "demo.json")
+    )
+    chosen = demo.DemoSettings().server_learning_rates
+    for name, label in (("identity", "identity"), ("blt", "BLT")):
+        by_rate = rates[name]["validation_accuracy_by_rate"]
+        best = max(by_rate, key=by_rate.get)
+        assert float(best) == chosen[name] == seeds[name]["server_learning_rate"]
+        (row,) = re.findall(rf"^\| {label} \|(.*\*\*.*)\|$", page, re.M)
+        assert re.findall(r"[\d.]+", row) == [f"{100 * by_rate[rate]:.1f}" for rate in sorted(by_rate, key=float)]
+        accuracies = ", ".join(f"{100 * value:.1f}" for value in seeds[name]["accuracy_by_seed"].values())
+        mean = f"{100 * seeds[name]['accuracy']:.1f} ± {100 * seeds[name]['half_width_95']:.1f}"
+        assert f"| {label} | {accuracies} | {mean} |" in page
+        assert f"{'BLT' if name == 'blt' else name} {chosen[name]:g}" in page

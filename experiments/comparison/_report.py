@@ -56,7 +56,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     lines += [about["notes"], ""] if "notes" in about else []
     lines += [
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
-        f"{_measured_on(result['levels'])}, with a 95 % interval over seeds; each mechanism's rate is its best by "
+        f"{_measured_on(result['levels'])}, with a 95 % interval over seeds; each mechanism's rate is "
         f"{_chosen_by(result['levels'])}.",
         "",
         f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count.",
@@ -78,14 +78,13 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
         shown = _percent(gap["gap"], gap["half_width_95"])
         lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
-    lines += [
-        "",
-        "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond.",
-    ]
+    if any("(edge) |" in line for line in lines):
+        lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
     # Comparisons of earlier releases have no statements.
     stated = [level for level in result["levels"] if "statement" in level]
     lines += ["", "The guarantee of each level, or the reason why there is none:", ""] if stated else []
-    lines += [f"- {_privacy(level)}, {level['mechanism']}: {level['statement']}" for level in stated]
+    entries = ((_privacy(level), level["mechanism"], level["statement"]) for level in stated)
+    lines += [f"- {about}: {statement}" for about, statement in statements.by_level(entries)]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")
     return "\n".join(lines) + "\n"
@@ -126,12 +125,15 @@ def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how the rate of each mechanism was chosen among those of this comparison."""
+    if all(len(level["validation_accuracy_by_rate"]) == 1 for level in found):
+        return "the only one tried here"
     chosen = {level.get("rate_chosen_by", _FINAL) for level in found}
     if chosen == {_SMOOTHED}:
-        return f"{_SMOOTHED} ({_WINDOW})"
+        return f"its best by {_SMOOTHED} ({_WINDOW})"
     if chosen <= {_FINAL}:
-        return _FINAL
-    return f"{_SMOOTHED} ({_WINDOW}), or by the {_FINAL} where one of the runs is of an earlier release"
+        return f"its best by {_FINAL}"
+    return f"its best by {_SMOOTHED} ({_WINDOW}), or by the {_FINAL} where one of the runs is of an earlier release"
 
 
 def _published(level: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ class DemoSettings:
         default_factory=lambda: ModelConfig(architecture="conv", vocab_size=2000, embedding_size=32, units=32)
     )
     server_learning_rates: Mapping[str, float] = dataclasses.field(
-        default_factory=lambda: {"blt": 1.7, "identity": 0.588}
+        default_factory=lambda: {"blt": 1.7, "identity": 0.346}
     )
     server_momentum: float = 0.9
     server_warmup: float = 0.0

@@ -14,7 +14,16 @@ _BAR = 0.7
 # Colors differ by class in page.css; dashes and marks differ for those who do not see colors.
 COLORS = 6
 _DASHES = (None, "7 3", "2 2", "8 2 2 2", "12 3", "4 2 1 2")
-_MARKS = ("circle", "square", "triangle")
+_ARMS = ((-1.2, -3.8), (1.2, -3.8), (1.2, -1.2), (3.8, -1.2), (3.8, 1.2), (1.2, 1.2))
+# Corners of marks; a mark without corners is a circle.
+_MARKS = (
+    (),
+    ((-2.8, -2.8), (2.8, -2.8), (2.8, 2.8), (-2.8, 2.8)),
+    ((0.0, -3.6), (-3.4, 2.6), (3.4, 2.6)),
+    ((0.0, -4.2), (4.2, 0.0), (0.0, 4.2), (-4.2, 0.0)),
+    ((0.0, 3.6), (-3.4, -2.6), (3.4, -2.6)),
+    (*_ARMS, *((-x, -y) for x, y in _ARMS)),
+)
 _MOST_MARKS = 12
 _MOST_ROWS = 80
 
@@ -172,13 +181,10 @@ def _bars(curve: Curve, x: Scale, y: Scale) -> Iterator[Markup]:
 
 
 def _mark(style: int, x: float, y: float) -> Markup:
-    kind = _MARKS[style % len(_MARKS)]
-    if kind == "circle":
+    corners = _MARKS[style % len(_MARKS)]
+    if not corners:
         return element("circle", cx=x, cy=y, r=3)
-    if kind == "square":
-        return element("rect", x=x - 2.8, y=y - 2.8, width=5.6, height=5.6)
-    corners = ((x, y - 3.6), (x - 3.4, y + 2.6), (x + 3.4, y + 2.6))
-    return element("polygon", points=" ".join(f"{number(a)},{number(b)}" for a, b in corners))
+    return element("polygon", points=" ".join(f"{number(x + a)},{number(y + b)}" for a, b in corners))
 
 
 def _dashes(curve: Curve) -> str | None:
@@ -221,7 +227,7 @@ def _cell(chart: Chart, values: dict[float, float | None], at: float) -> Markup:
 
 
 def _shown_place(at: float) -> str:
-    return f"{at:,}" if float(at).is_integer() else f"{at:.3g}"
+    return f"{at:,.0f}" if float(at).is_integer() else f"{at:.3g}"
 
 
 def styled(curves: Sequence[Curve]) -> list[Curve]:

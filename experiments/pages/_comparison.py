@@ -59,8 +59,10 @@ def _levels(levels: Sequence[Mapping[str, Any]]) -> Markup:
         ]
         for each in levels
     ]
-    note = "On test clients, with a 95 % interval over seeds; each mechanism's rate is its best by validation."
-    return together(table(header, rows, name="accuracy of each mechanism"), element("p", note, class_="note"))
+    chosen = "its best by validation" if _several_rates(levels) else "the only one tried here"
+    note = f"On test clients, with a 95 % interval over seeds; each mechanism's rate is {chosen}."
+    shown = table(header, rows, name="accuracy of each mechanism", words=("mechanism",))
+    return together(shown, element("p", note, class_="note"))
 
 
 def _gaps(gaps: Sequence[Mapping[str, Any]]) -> Markup:
@@ -71,7 +73,8 @@ def _gaps(gaps: Sequence[Mapping[str, Any]]) -> Markup:
     ]
     if not rows:
         return element("p", "None: no two mechanisms have the same noise and a seed in common.")
-    return table(["noise for", "better", "worse", "points", "seeds"], rows, name="differences in accuracy")
+    header = ["noise for", "better", "worse", "points", "seeds"]
+    return table(header, rows, name="differences in accuracy", words=("better", "worse"))
 
 
 def _charts(levels: Sequence[Mapping[str, Any]]) -> list[Chart]:
@@ -142,10 +145,11 @@ def _over_privacy(levels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> 
 
 def _rates(levels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Chart:
     noisy = [each for each in levels if each["effective_rmse"] > 0]
+    several = _several_rates(levels)
     return Chart(
         name="rates",
-        title="Best rates over error",
-        note="Server's learning rate with the best validation accuracy.",
+        title="Best rates over error" if several else "Rates over error",
+        note=f"Server's learning rate {'with the best validation accuracy' if several else 'of each mechanism'}.",
         x=Axis(label="effective RMSE of prefix sums", log=True),
         y=Axis(label="server's learning rate", log=True),
         curves=[
@@ -164,17 +168,10 @@ def _rates(levels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Chart:
 def _statements(levels: Sequence[Mapping[str, Any]]) -> Markup:
     """Returns the guarantee of each level, or the reason why there is none."""
     # Comparisons of earlier releases have no statements.
-    stated = [each for each in levels if "statement" in each]
+    stated = [(_privacy(each), each["mechanism"], each["statement"]) for each in levels if "statement" in each]
     return facts(
-        (
-            f"{_privacy(each)}, {each['mechanism']}",
-            element(
-                "span",
-                each["statement"],
-                class_="critical" if each["statement"].startswith(statements.REFUSALS) else None,
-            ),
-        )
-        for each in stated
+        (about, element("span", text, class_="critical" if text.startswith(statements.REFUSALS) else None))
+        for about, text in statements.by_level(stated)
     )
 
 
@@ -184,7 +181,7 @@ def _assumptions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
             "choice of settings",
             f"{statements.CHOICE_OF_SETTINGS}; where the clients are real, all runs of this page count",
         ),
-        ("reports", "the report of each run was read: `tff-mf report` on its folder states what its ε rests on"),
+        ("reports", "the report of each run, report.md in its folder, was read: it states what its ε rests on"),
         ("one measure", "all rows are compared on the same test clients, with the same seeds"),
     ]
     edges = [f"{_privacy(each)}, {each['mechanism']}" for each in result["levels"] if _at_edge(each)]
@@ -197,6 +194,11 @@ def _assumptions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         text = "; ".join(f"{name}: {why}" for name, why in result["runs_failed"].items())
         found.append(("failed runs", f"they are left out for a reason that does not favor a mechanism: {text}"))
     return found
+
+
+def _several_rates(levels: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a rate was chosen among several in this comparison."""
+    return any(len(each["validation_accuracy_by_rate"]) > 1 for each in levels)
 
 
 def _at_edge(level: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Parts that several pages have: sections, tables, lists to be ticked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ._charts import scrolled
 from ._markup import Markup, element, together
@@ -28,20 +28,28 @@ def facts(rows: Iterable[tuple[str, object]]) -> Markup:
     return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in kept))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, name: str) -> Markup:
-    """Returns a table; the first cell of a row is its heading, and all others are figures.
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, name: str, words: Collection[str] = ()) -> Markup:
+    """Returns a table; the first cell of a row is its heading, and the others are figures or names.
 
     Args:
         header: Headings of the columns.
         rows: The cells.
         name: What the table is, for those who do not see it.
+        words: Headings of the columns of names.
     """
-    head = element("thead", element("tr", *(element("th", each, scope="col") for each in header)))
+    kinds = ["name" if each in words else None for each in header]
+    head = element(
+        "tr", *(element("th", each, scope="col", class_=kind) for each, kind in zip(header, kinds, strict=True))
+    )
     body = [
-        element("tr", element("th", first, scope="row"), *(element("td", each) for each in rest))
+        element(
+            "tr",
+            element("th", first, scope="row"),
+            *(element("td", each, class_=kind) for each, kind in zip(rest, kinds[1:], strict=True)),
+        )
         for first, *rest in rows
     ]
-    return scrolled(element("table", head, element("tbody", *body)), name)
+    return scrolled(element("table", element("thead", head), element("tbody", *body)), name)
 
 
 def checklist(items: Iterable[tuple[str, str]], *, name: str) -> Markup:

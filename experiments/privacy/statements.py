@@ -6,7 +6,7 @@ guarantee calls that: train, report, plan, account, calibrate, compare, export, 
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tff_mf
 from tff_mf import gaussian
@@ -292,6 +292,22 @@ def level(name: str, value: float) -> str:
     """
     sign = {"epsilon": "ε", "noise_multiplier": "σ"}[name]
     return f"{sign} = {repr(value).removesuffix('.0')}"
+
+
+def by_level(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    """Returns each statement once, with the level and the names that it is about.
+
+    Args:
+        entries: The level, a name and a statement of each.
+
+    Example:
+        >>> by_level([("ε = 2", "blt", "ε≤2"), ("ε = 2", "dense", "ε≤2"), ("ε = 8", "blt", "ε≤8")])
+        [('ε = 2, blt; dense', 'ε≤2'), ('ε = 8, blt', 'ε≤8')]
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for privacy, name, statement in entries:
+        names.setdefault((privacy, statement), []).append(name)
+    return [(f"{privacy}, {'; '.join(found)}", statement) for (privacy, statement), found in names.items()]
 
 
 def _worth(epsilon: float) -> str:

@@ -202,12 +202,21 @@ def test_table_data_and_pictures(tmp_path):
     assert "| ε = 2 | blt | 10.00 ± 0.00 | 3 | 1 | 3 |" in text
     assert "0.2 (edge)" in text
     assert "- ε = 2, blt: line of blt with seed 0" in text
+    assert "its best by validation accuracy" in text
     refused = [dataclasses.replace(run, statement=f"NO ε CAN BE STATED: {run.seed}") for run in found[0].best[1:]]
     mixed = dataclasses.replace(found[0], best=[found[0].best[0], *refused])
     assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["statement"] == "NO ε CAN BE STATED: 1"
     assert "no memory" in text
     for path in _plots.draw(found, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2):
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_rates_that_were_not_chosen_and_statements_that_are_the_same():
+    same = [dataclasses.replace(finished(label, 1.0, 0, 0.2, 0.3), statement="ε≤2") for label in ("blt", "dense")]
+    text = _report.as_markdown(_report.as_dict(_results.levels(same), planned=2, done=2, failed={}))
+    assert "each mechanism's rate is the only one tried here." in text
+    assert "(edge)" not in text
+    assert [line for line in text.splitlines() if "ε≤2" in line] == ["- ε = 2, blt; dense: ε≤2"]
 
 
 def test_rates_of_the_paper_are_proposed_from_its_noise():

@@ -369,6 +369,24 @@ def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b", rest), "a color that is not one of the scheme"
 
 
+def test_curves_differ_by_mark_where_colors_are_not_seen():
+    """Dots have no dashes."""
+    marks = {str(_charts._mark(style, 0.0, 0.0)) for style in range(_charts.COLORS)}
+    assert len(marks) == len(set(_charts._DASHES)) == _charts.COLORS
+
+
+def test_a_comparison_at_one_rate_claims_no_choice_and_states_a_guarantee_once():
+    found = comparison()
+    for each in found["levels"]:
+        each |= {"validation_accuracy_by_rate": {"1": 0.2}, "statement": "ε≤2 for all"}
+    text = pages.comparison_page(found, name="grid", markdown="")
+    assert "best by validation" not in text
+    assert "Best rates" not in text
+    assert text.count("ε≤2 for all") == 1
+    names = Page(text).text_of("td", class_="name")
+    assert {"blt", "identity"} <= set(names)
+
+
 LINES = {
     "report": lambda folder: ["report", folder / "run"],
     "plan": lambda folder: [*PLAN, "--epsilon", "4"],

@@ -171,6 +171,12 @@ def test_wrong_arguments(arguments, error):
         tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, noise_multiplier=1.0, **arguments)
 
 
+def test_a_dimension_beyond_every_proof_is_named():
+    arguments = {"noise_multiplier": 1.0, "grid": GRID, "dimension": 2**63 - 1}
+    with pytest.raises(InputValueError, match=r"dimension=9223372036854775807 does not fit .* take fewer values"):
+        tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, **arguments)
+
+
 @pytest.mark.parametrize("tail", [-1e-9, 1.5, math.nan])
 def test_wrong_tails(tail):
     with pytest.raises(InputValueError, match="tail"):

@@ -100,7 +100,8 @@ def charge(
         )
     except InputValueError as error:
         raise InputValueError(
-            f"noise_multiplier={noise_multiplier!r} does not fit a grid of {grid.bits} bits: {error}"
+            f"noise_multiplier={noise_multiplier!r} with dimension={dimension} does not fit a grid of {grid.bits} "
+            f"bits: {error}"
         ) from error
     # Rounds have cells of different widths. As a function of the width, η is convex up to the width at which cells are
     # divided for its proof, and beyond it as a function of the width of their parts, which have the position error of

@@ -90,7 +90,7 @@ def rounding_error(
                 return found
     raise InputValueError(
         f"delta_tail={delta_tail!r} is too small for values={values} and cell={cell!r}: the normals of this package "
-        f"have a proof up to {_FARTHEST} standard deviations."
+        f"have a proof up to {_FARTHEST} standard deviations; take fewer values or narrower cells."
     )
 
 
