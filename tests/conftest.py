@@ -41,68 +41,64 @@ hypothesis.settings.load_profile("tff-mf")
 LONGEST_FIRST = (
     "test_training.py",
     "test_command_lines.py",
-    "test_tampered_bundles.py",
     "test_process_check.py",
-    "test_noise.py",
+    "test_tampered_bundles.py",
     "test_docs.py",
-    "test_export.py",
     "test_no_false_alarm.py",
+    "test_noise.py",
     "test_coordination.py",
-    "test_first_run_screens.py",
-    "test_factory.py",
-    "test_tfp_contract.py",
-    "test_query_states.py",
+    "test_export.py",
     "test_recovery.py",
-    "test_checkpoints.py",
+    "test_tfp_contract.py",
+    "test_factory.py",
     "test_runner.py",
+    "test_query_states.py",
     "test_session.py",
+    "test_first_run_screens.py",
+    "test_checkpoints.py",
     "test_grid_noise.py",
-    "test_matrix.py",
     "test_central_training.py",
-    "test_queries.py",
     "test_resident.py",
     "test_grid_bundles.py",
-    "test_bad_options.py",
-    "test_restarts.py",
     "test_existing_pipeline.py",
     "test_audit.py",
     "test_answers.py",
+    "test_matrix.py",
+    "test_bad_options.py",
     "test_central_runs.py",
     "test_outside_noise.py",
     "test_cohorts_of_runs.py",
     "test_stored_files.py",
-    "test_workers.py",
+    "test_restarts.py",
     "test_cli.py",
     "test_secure_sums.py",
-    "test_initializers.py",
     "test_central_clipping.py",
     "test_pictures.py",
+    "test_queries.py",
     "test_grid_runs.py",
-    "test_datasets_sent.py",
     "test_comparison.py",
-    "test_native_output.py",
     "test_pydoc.py",
     "test_shell.py",
     "test_cohorts.py",
     "test_plugins.py",
     "test_bundles.py",
+    "test_workers.py",
     "test_adding_a_mechanism.py",
-    "test_keys.py",
     "test_grid_sums.py",
     "test_ordinary_context.py",
     "test_plan.py",
     "test_command_options.py",
     "test_packaging.py",
+    "test_datasets_sent.py",
     "test_hoisted_models.py",
+    "test_initializers.py",
     "test_screens.py",
     "test_tutorials.py",
     "test_sabotage.py",
-    "test_grid_charges.py",
     "test_forged_runs.py",
     "test_second_attack.py",
     "test_progress.py",
     "test_isolated_workers.py",
-    "test_grid_amplification.py",
     "test_pages.py",
     "test_pages_in_a_browser.py",
     "test_tensorboard.py",
@@ -128,14 +124,27 @@ def pytest_collection_modifyitems(config, items):
     left = {item for item in items if item.get_closest_marker("long")}
     if importlib.util.find_spec("tensorflow") is not None:
         left |= {item for item in items if item.get_closest_marker("once")}
+        left |= set(itertools.chain(*_of_both_environments(items)))
     matrices = collections.defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled"):
+        if item not in left and item.get_closest_marker("sampled"):
             matrices[item.parent, item.originalname].append(item)
     for cases in matrices.values():
         left |= set(cases) - set(sample(cases, **cases[0].get_closest_marker("sampled").kwargs))
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = [item for item in items if item not in left]
+
+
+def _of_both_environments(items):
+    """Yields two thirds of the tests of each file that runs whole in the environment without TensorFlow."""
+    layer = pathlib.Path(__file__).parent / "tff_mf"
+    files = collections.defaultdict(list)
+    for item in items:
+        if item.path.parent == layer:
+            files[item.path].append(item)
+    for path, tests in files.items():
+        if "tensorflow" not in path.read_text().lower():
+            yield from (tests[1::3], tests[2::3])
 
 
 def pytest_collection_finish(session):
@@ -263,7 +272,14 @@ STREAMED = {
 }
 
 
-@pytest.fixture(params=STREAMED.values(), ids=STREAMED, scope="module")
+# Smaller ones of kinds that are there anyway. In TensorFlow, test_noise.py draws BLTs and bands of every number.
+_SMALLER = ("blt of 1 buffer", "banded by 1", "banded by 2", "banded toeplitz by 1", "structured, 1 and 2")
+_EACH = [
+    pytest.param(make, id=name, marks=[pytest.mark.once] if name in _SMALLER else []) for name, make in STREAMED.items()
+]
+
+
+@pytest.fixture(params=_EACH, scope="module")
 def make_mechanism(request):
     """A function from a number of rounds to a mechanism that can run them: one of each stream's kinds."""
     return request.param

@@ -31,6 +31,12 @@ def test_once(): pass
 
 def test_short(): pass
 """
+OF_THE_LAYER = """
+import pytest
+
+@pytest.mark.parametrize("number", range(7))
+def test_layer(number): pass
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +45,14 @@ def collected(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tests")
     (folder / "conftest.py").write_text((HERE / "conftest.py").read_text())
     (folder / "test_some.py").write_text(TESTS)
+    (folder / "tff_mf").mkdir()
+    (folder / "tff_mf" / "test_layer.py").write_text(OF_THE_LAYER)
     (folder / "pyproject.toml").write_text((HERE.parent / "pyproject.toml").read_text())
     (folder / "tensorflow.py").touch()
 
     @functools.cache
     def collect(*flags):
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *flags, "test_some.py"]
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *flags, "."]
         printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
         return [line.split("::")[1] for line in printed.splitlines() if "::" in line]
 
@@ -72,6 +80,8 @@ def test_a_sample_has_every_value_and_the_same_one_each_time(collected):
 
 def test_nothing_is_left_out_of_the_long_check(collected):
     names = collected("--long")
+    assert cases(names, "test_layer") == {(str(number),) for number in range(7)}
+    assert cases(collected(), "test_layer") == {("0",), ("3",), ("6",)}
     assert len(cases(names, "test_values")) == len(cases(names, "test_pairs")) == 30
     assert {"test_long", "test_once", "test_short"} <= set(names)
     assert not {"test_long", "test_once"} & set(collected())

@@ -58,6 +58,7 @@ def in_context(context, resident):
         yield
 
 
+@pytest.mark.sampled
 @CONTEXTS
 @pytest.mark.parametrize("rows", ["replay", "save"])
 @pytest.mark.usefixtures("in_context")
@@ -203,6 +204,7 @@ def saved_by_another(regression, manager, name):
     return state, others, lambda structure: asyncio.run(manager(other).load(1, {"state": structure}))["state"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OTHER_NOISE)
 @pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
 def test_a_state_with_other_noise_is_not_loaded(regression, tmp_path, manager, name):
@@ -211,6 +213,7 @@ def test_a_state_with_other_noise_is_not_loaded(regression, tmp_path, manager, n
         load(others.initialize())
 
 
+@pytest.mark.sampled
 @CONTEXTS
 @pytest.mark.parametrize("name", ["smaller σ", "smaller ζ", "same product", "known keys", "mechanism"])
 @pytest.mark.usefixtures("in_context")

@@ -26,8 +26,9 @@ MECHANISMS = {
     "blt on a grid": lambda: tff_mf.BLT.production("b400"),
     "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
-# "banded" has a matrix too, and the bundles of tests/experiments are of trees, whose models test_runner.py compares.
-LONG = ("tree", "dense")
+# "banded" has a matrix and rows of floats, and "blt on a grid" has buffers. The bundles of tests/experiments are of
+# trees, whose models test_runner.py compares.
+LONG = ("blt", "tree", "identity", "dense")
 EACH = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in MECHANISMS]
 
 # An operator's own server could look like this: it needs TensorFlow, NumPy, safetensors and the exported files.
@@ -323,9 +324,9 @@ def test_the_server_clips_updates_and_counts_those_that_it_changed(stages):
 
 def test_tensorflow_lite_trains_the_same_model(exported, data):
     root, _, _ = exported
-    description = json.loads((root / "identity" / "stages.json").read_text())
-    runner = tf.lite.Interpreter(str(root / "identity" / description["lite"]["path"])).get_signature_runner()
-    work = tf.saved_model.load(str(root / "identity" / "device" / "work"))
+    description = json.loads((root / "banded" / "stages.json").read_text())
+    runner = tf.lite.Interpreter(str(root / "banded" / description["lite"]["path"])).get_signature_runner()
+    work = tf.saved_model.load(str(root / "banded" / "device" / "work"))
     fed = {
         name: np.random.default_rng(2).normal(size=spec["shape"]).astype(spec["dtype"])
         for name, spec in description["stages"]["work"]["inputs"].items()
@@ -355,16 +356,16 @@ def test_a_failed_conversion_gives_the_reason(tmp_path):
 def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
     _, processes, weights = exported
     with pytest.raises(tff_mf.InputError, match="process"):
-        aggregators.export_process(processes["blt"].next, tmp_path / "a", initial_weights=weights, batch_size=4)
+        aggregators.export_process(processes["banded"].next, tmp_path / "a", initial_weights=weights, batch_size=4)
     with pytest.raises(tff_mf.InputError, match="batch_size"):
-        aggregators.export_process(processes["blt"], tmp_path / "a", initial_weights=weights, batch_size=0)
+        aggregators.export_process(processes["banded"], tmp_path / "a", initial_weights=weights, batch_size=0)
     fewer = tff.learning.models.ModelWeights(weights.trainable[:1], [])
     with pytest.raises(tff_mf.InputError, match="initial_weights has 1 tensors"):
-        aggregators.export_process(processes["blt"], tmp_path / "b", initial_weights=fewer, batch_size=4)
-    other = aggregator(tff_mf.Identity(), noise_multiplier=0.1)
+        aggregators.export_process(processes["banded"], tmp_path / "b", initial_weights=fewer, batch_size=4)
+    other = aggregator(MECHANISMS["banded"](), noise_multiplier=0.1)
     with pytest.raises(tff_mf.InputError, match="aggregator is not the one in process"):
         aggregators.export_process(
-            processes["identity"], tmp_path / "c", initial_weights=weights, batch_size=4, aggregator=other
+            processes["banded"], tmp_path / "c", initial_weights=weights, batch_size=4, aggregator=other
         )
 
 
@@ -388,7 +389,7 @@ def test_a_process_without_clipping_on_the_server_is_refused(changes, reason, tm
 
 def test_a_process_that_sends_rows_of_noise_to_clients_is_refused(tmp_path, exported):
     _, processes, weights = exported
-    inner = processes["blt"]
+    inner = processes["banded"]
     state_type = inner.next.type_signature.parameter[0]
 
     @tff.tensorflow.computation(state_type.member)

@@ -78,7 +78,7 @@ def compiled(program, initial_from_other):
     return forms._ready(computation)
 
 
-@hypothesis.settings(max_examples=40)
+@hypothesis.settings(max_examples=20)
 @hypothesis.given(program=PROGRAMS, initial_from_other=st.booleans())
 def test_programs_have_the_same_results(program, initial_from_other):
     whole = compiled(program, initial_from_other)

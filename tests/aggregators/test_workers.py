@@ -42,7 +42,7 @@ def test_one_and_two_workers_give_the_same(regression, two_workers):
     np.testing.assert_array_equal(found[1], expected[1])
 
 
-@pytest.mark.long  # Another process is traced: the test above compares the aggregator alone.
+@pytest.mark.long  # Another process is traced: the first test compares the aggregator alone.
 def test_two_workers_train_the_model_of_one_bit_for_bit_on_a_grid(regression, two_workers):
     process, models = regression.process(regression.aggregator(grid="auto")), []
     for workers in ((), tuple(worker.address for worker in two_workers)):
@@ -56,6 +56,7 @@ def test_two_workers_train_the_model_of_one_bit_for_bit_on_a_grid(regression, tw
     assert models[0] == models[1]
 
 
+@pytest.mark.long  # The first test compares the aggregator; test_recovery.py trains a model over workers in CI.
 def test_a_learning_process_over_two_workers(regression, two_workers):
     process = regression.process()
     ends = []

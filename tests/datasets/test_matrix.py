@@ -14,18 +14,19 @@ import shapes
 
 from tff_mf import aggregators
 
-# Each structure is read with both loops; shapes.sample() has shapes of one type together.
+# Each structure is read with both loops; shapes.sample() has shapes of one type together. CI reads every other one.
 READ = [(shape, matrix.LOOPS[(number // 3 + number // 12) % 2]) for number, shape in enumerate(shapes.sample())]
 TUTORIAL = list(itertools.product([next(rounds.tasks())], matrix.LOOPS))
 
 
 @pytest.fixture(scope="module")
-def results():
+def results(request):
     """What TFF's own context gives, and the resident one."""
+    read = READ if request.config.getoption("--long") else READ[::2]
     found = []
     for context in (aggregators.tff_session, aggregators.resident_context):
         with context():
-            found.append((matrix.readings(READ), matrix.models(TUTORIAL)))
+            found.append((matrix.readings(read), matrix.models(TUTORIAL)))
     return found
 
 
@@ -34,7 +35,7 @@ def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it(result
     assert [name for name, value in expected.items() if isinstance(value, str)] == []
     assert found == expected
     # A digest that did not depend on the data would be the same for all; two pipelines may well read the same.
-    assert len(set(expected.values())) >= 30
+    assert len(set(expected.values())) >= len(expected) - 4
 
 
 def test_the_tutorial_on_images_trains_the_same_model_with_both_loops(results):

@@ -60,9 +60,54 @@ def small_data(once_for_all) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def bundle(small_data, once_for_all) -> Bundle:
+def bundle(small_data, once_for_all, request) -> Bundle:
     """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of."""
-    return Bundle(**once_for_all("deployed", functools.partial(_exported, small_data)))
+
+    def make(root: pathlib.Path) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            build_graphs_in_a_fork(patch, request.getfixturevalue("forks"))
+            return _exported(small_data, root)
+
+    return Bundle(**once_for_all("deployed", make))
+
+
+# What `bundles._own_process` starts, but for the seconds that importing TFF takes.
+GRAPHS = """
+import os, runpy, sys
+os.setsid()
+sys.argv[1:] = [sys.argv[1], str(os.dup(1))]
+os.dup2(2, 1)
+runpy.run_module("tff_mf.experiments.bundles._graphs", run_name="__main__")
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Building:
+    """A fork, called as `bundles._own_process` calls the process that it starts."""
+
+    fork: Any
+
+    @property
+    def pid(self) -> int:
+        return self.fork.pid
+
+    def wait(self) -> None:
+        self.fork.wait(timeout=60)
+
+
+def build_graphs_in_a_fork(patch: pytest.MonkeyPatch, forks: Any) -> None:
+    """Exports build graphs in a fork of a process that has TFF imported.
+
+    That they are those of a process of its own is tested in test_tampered_bundles.py.
+    """
+    from tff_mf.experiments.bundles import _own_process
+
+    def started(folder: pathlib.Path, writer: int, log: Any) -> _Building:
+        environment = {**os.environ, **_own_process._ENVIRONMENT}
+        arguments = [str(folder.absolute())]
+        return _Building(forks.start(GRAPHS, arguments, stdout=writer, stderr=log.fileno(), environment=environment))
+
+    patch.setattr(_own_process, "_started", started)
 
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
@@ -99,17 +144,30 @@ def export_by_command(source: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def exported_again(bundle, once_for_all) -> pathlib.Path:
+def exported_again(bundle, once_for_all, request) -> pathlib.Path:
     """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
-    return once_for_all("again", functools.partial(_exported_again, bundle))
 
+    def make(root: pathlib.Path) -> pathlib.Path:
+        run, out = root / "a run", root / "deep" / "er"
+        run.mkdir()
+        for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
+            shutil.copyfile(bundle.folder / name, run / name)
+        forks = request.getfixturevalue("forks")
+        import forking
 
-def _exported_again(bundle: Bundle, root: pathlib.Path) -> pathlib.Path:
-    run = root / "a run"
-    run.mkdir()
-    for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
-        shutil.copyfile(bundle.folder / name, run / name)
-    return export_by_command(run, root)
+        # Sets of this process have an order of their own, unlike those of forks.
+        done = forking.run_program(
+            forking.COMMAND,
+            ["export", str(run), "--out", str(out), "--round-minutes", "15", "--population", "80", "--json"],
+            server=forks,
+            folder=None,
+            environment=dict(os.environ),
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stderr
+        return out
+
+    return once_for_all("again", make)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tff_mf.experiments.cli import cli
 
+from .conftest import build_graphs_in_a_fork
 from .test_progress import counted
 from .test_screens import REPRS, TRAINING, columns, documented
 
@@ -38,11 +39,12 @@ def settled(name, text):
 
 
 @pytest.fixture(scope="module")
-def screens(small_data, tmp_path_factory):
+def screens(small_data, tmp_path_factory, forks):
     """The folder, for each command with a screen in the docs what it printed and what the docs have, and its bar."""
     folder, found, bars = tmp_path_factory.mktemp("screens"), {}, {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        build_graphs_in_a_fork(patch, forks)
         patch.setenv("COLUMNS", "80")
         shutil.copy(small_data, "scipy.sqlite")
         for words, screen in documented():

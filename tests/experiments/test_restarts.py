@@ -63,6 +63,9 @@ def train(data, out, settings, privacy, **execution):
     return program.run(settings, privacy, data=data, out=out, execution=where, **given)
 
 
+LONG = ("restarts", "dp_ftrl")
+
+
 def critical(folder):
     return [f"{each.field}: {each.text}" for each in reports.check(folder) if each.severity == "critical"]
 
@@ -208,8 +211,9 @@ def test_the_run_adds_the_noise_that_its_plan_accounts_for():
     assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
 
 
-# The optimizer's state is saved and resumed like any other; its restarts have a test of their own below.
-@pytest.fixture(scope="module", params=["restarts", pytest.param("dp_ftrl", marks=pytest.mark.long), "adaptive"])
+# A run with adaptive clipping restarts its noise too. The optimizer's state is saved and resumed like any other; its
+# restarts have a test of their own below.
+@pytest.fixture(scope="module", params=[*(pytest.param(name, marks=pytest.mark.long) for name in LONG), "adaptive"])
 def kind(request):
     """Settings and plan of a run; the noise is repeatable, and so small that the model follows the updates."""
     optimizer = {"server_optimizer": "dp_ftrl"} if request.param == "dp_ftrl" else {}

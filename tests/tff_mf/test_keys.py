@@ -56,6 +56,7 @@ def test_a_repeating_stream_takes_the_given_keys_and_the_stream_itself_draws_fre
     assert not np.any(fresh.keys[0].numpy() == drawn.keys[0].numpy())
 
 
+@pytest.mark.long  # Of TensorFlow: that keys come from the system is tested above.
 def test_tensorflows_non_deterministic_ints_are_worth_32_bits():
     """Why `system_key` exists: 312 words give away all that follow and all before, down to a seed of 32 bits."""
     # In a process of its own: others have drawn from the generator of this one, and stepping back takes long.

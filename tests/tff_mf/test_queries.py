@@ -51,6 +51,7 @@ def run(query, rounds, records=()):
     return np.stack(results), state
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
 def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, specs):
     mechanism = make_mechanism(7)

@@ -123,13 +123,14 @@ def test_rounds_that_are_none_are_refused():
         build(mechanism=tff_mf.Tree(4)).limited_to(5)
 
 
-def test_a_compiled_round_is_traced_once(make_mechanism):
-    mechanism = make_mechanism(9)
-    for query in (build(mechanism=mechanism), build(mechanism=mechanism, restart_every=4)):
-        compiled, state = tf.function(query.get_noised_result), query.initial_global_state()
-        for _ in range(9):
-            _, state, _ = compiled(query.initial_sample_state(SPEC), state)
-        assert compiled.experimental_get_tracing_count() == 1
+@pytest.mark.sampled
+@pytest.mark.parametrize("restart_every", [None, 4])
+def test_a_compiled_round_is_traced_once(make_mechanism, restart_every):
+    query = build(mechanism=make_mechanism(9), restart_every=restart_every)
+    compiled, state = tf.function(query.get_noised_result), query.initial_global_state()
+    for _ in range(9):
+        _, state, _ = compiled(query.initial_sample_state(SPEC), state)
+    assert compiled.experimental_get_tracing_count() == 1
 
 
 def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
@@ -178,6 +179,7 @@ def trained(optimizer_of, query, **fit):
     return -np.diff(weights, axis=0) * 2, optimizer
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("run_eagerly", [False, True])
 @pytest.mark.parametrize("restart_every", [None, 4])
 def test_keras_streams_the_noise_with_variables(run_eagerly, restart_every):

@@ -238,6 +238,19 @@ def test_rounds_in_a_function_are_those_of_eager_mode(kind):
     tf.nest.assert_same_structure(traced_state, state)
 
 
+# One of each kind of state: functions, above, are traced for every query.
+IN_A_SESSION = (
+    "BLTQuery",
+    "DenseQuery",
+    "TreeQuery",
+    "RestartedQuery of AdaptiveClippingQuery",
+    f"IdentityQuery{ON_A_GRID}",
+)
+
+
+@pytest.mark.parametrize(
+    "kind", [each if each in IN_A_SESSION else pytest.param(each, marks=pytest.mark.long) for each in KINDS]
+)
 def test_rounds_in_a_session_sum_records(kind):
     """Graph mode of TensorFlow 1, where state goes in and out as arrays."""
     query = build(kind, [0.0, 0.0])
