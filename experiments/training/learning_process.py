@@ -56,7 +56,7 @@ def build_process(
         privacy: The mechanism and its noise.
         language_task: The model.
         loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for graphs that leave TFF.
-            Both give the same model to the bit.
+            Both give the same model, up to rounding.
         limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for graphs
             that run without this package, whose training program counts the rounds.
         repeated_keys: Keys of past rounds, int64 `[rounds, 2]`, to verify by computing these rounds again; the noise of

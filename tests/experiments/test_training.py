@@ -67,7 +67,7 @@ def finished(small_data, tmp_path_factory):
 
 # Data are read by the loop, whatever the model; test_hoisted_models.py trains both models in CI.
 @pytest.mark.parametrize("architecture", ["conv", pytest.param("lstm", marks=pytest.mark.long)])
-def test_both_loops_train_the_same_model_to_the_bit(architecture):
+def test_both_loops_train_the_same_model_up_to_rounding(architecture):
     settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
     language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 10, 21))
@@ -80,11 +80,10 @@ def test_both_loops_train_the_same_model_to_the_bit(architecture):
             for _ in range(2):
                 state = process.next(state, cohort).state
             trained.append([np.asarray(weight) for weight in process.get_model_weights(state).trainable])
-    moved = [
-        not np.array_equal(*pair) for pair in zip(trained[0], language_task.initial_weights.trainable, strict=True)
-    ]
-    assert all(moved)
-    assert all(np.array_equal(*pair) for pair in zip(*trained, strict=True))
+    for initial, simulated, on_device in zip(language_task.initial_weights.trainable, *trained, strict=True):
+        assert not np.array_equal(initial, simulated)
+        # One of them may add the gradients of an embedding in another order.
+        np.testing.assert_allclose(simulated, on_device, rtol=0, atol=1e-6)
 
 
 def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
