@@ -104,11 +104,11 @@ def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, figur
 
 def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
     numbers = sorted(map(int, sizes))
+    millions = [number / 1e6 for number in numbers]
     for peer in sizes[str(numbers[0])]["times"]:
-        panel.plot(
-            numbers, [_cpu(sizes[str(number)]["times"][peer]) for number in numbers], label=peer, **looks[peer].line()
-        )
-    panel.set(xscale="log", yscale="log", xlabel="parameters", ylabel="CPU seconds a round")
+        values = [_cpu(sizes[str(number)]["times"][peer]) for number in numbers]
+        panel.plot(millions, values, label=peer, **looks[peer].line())
+    panel.set(xscale="log", yscale="log", xlabel="millions of parameters", ylabel="CPU seconds a round")
     panel.set_title("light model, 10 clients")
     _finish(panel)
 
