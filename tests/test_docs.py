@@ -289,8 +289,9 @@ def test_figures_of_results_are_what_their_command_wrote():
     result = json.loads((RESULTS / "pydoc.json").read_text())
     assert result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
     heading, tuning, table, *_ = _report.as_markdown(result).split("\n\n")
-    for part in (heading, tuning, table):
-        assert part in page
+    assert table in page
+    for part in (heading, tuning):
+        assert part in " ".join(page.split())
     gaps = {(gap["epsilon"], gap["better"], gap["worse"]): gap for gap in result["gaps"]}
     rows = re.findall(r"^\| ε = (\d) \| (.+) ≥ (.+) \| (−?)([\d.]+) ± ([\d.]+) \|", page, re.M)
     assert len(rows) >= 8
