@@ -119,3 +119,24 @@ def _check_losses(model: tf.keras.Model) -> None:
             "model has losses of its own, from a regularizer or add_loss, which are not clipped: take them out; for "
             "weight decay use an optimizer that has it, such as AdamW."
         )
+
+
+def built_optimizer(model: tf.keras.Model) -> Any:
+    """Returns the optimizer of a model, with its variables.
+
+    Raises:
+        InputValueError: If it scales losses, or clips and adds noise itself.
+    """
+    optimizer = model.optimizer
+    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+        raise InputValueError(
+            "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
+        )
+    if type(optimizer).__module__.startswith("tensorflow_privacy"):
+        raise InputValueError(
+            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
+            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
+        )
+    if hasattr(optimizer, "build"):
+        optimizer.build(model.trainable_variables)
+    return optimizer

@@ -93,7 +93,7 @@ class Training:
             noise_multiplier=noise_multiplier,
             insecure_seed=insecure_seed,
         )
-        self._model, self._optimizer = model, _built(model)
+        self._model, self._optimizer = model, _model_checks.built_optimizer(model)
         self._variables = model.trainable_variables
         self._examples = order.checked((x, y))
         self._state = tf.nest.map_structure(_variable, self._noise.init())
@@ -334,23 +334,6 @@ class Training:
             ]
         with tf.control_dependencies([step, *rest]):
             return [tf.identity(part) for part in mean]
-
-
-def _built(model: tf.keras.Model) -> Any:
-    """Returns the optimizer of a model, with its variables."""
-    optimizer = model.optimizer
-    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
-        raise InputValueError(
-            "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
-        )
-    if type(optimizer).__module__.startswith("tensorflow_privacy"):
-        raise InputValueError(
-            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
-            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
-        )
-    if hasattr(optimizer, "build"):
-        optimizer.build(model.trainable_variables)
-    return optimizer
 
 
 def _variable(initial: tf.Tensor) -> tf.Variable:
