@@ -26,16 +26,17 @@ class Noise(Protocol):
 Replay = Callable[[np.ndarray, int], NoiseState]
 
 
-def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float) -> tuple[Noise, Replay]:
+def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str | None) -> tuple[Noise, Replay]:
     """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
 
     Formal guarantee: that of `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
-    restarts. A state of a run with another clip norm, σ, mechanism, grid or restarts is refused.
+    restarts. A state of a run with another clip norm, σ, mechanism, grid, generator or restarts is refused.
 
     Args:
         plan: The plan.
         dimension: Number of model parameters.
         clip_norm: Clip norm ζ.
+        generator: As in `streams.build_stream`.
     """
     sigma = plan.noise_multiplier_as_run
     stream = streams.build_stream(
@@ -45,6 +46,7 @@ def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float) -> tuple[Noise
         stddev=sigma * (clip_norm if plan.grid is None else 1.0),
         insecure_seed=plan.insecure_seed,
         grid=plan.grid,
+        generator=generator,
     )
     # A stream knows only the product of σ and the clip norm, or σ alone.
     stream = stream.bound_to(repr(float(clip_norm)))

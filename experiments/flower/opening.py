@@ -78,13 +78,21 @@ def open_strategy(
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     summed = _summands(plan, settings, layout)
     _finish(folder)
-    stream, replay = noise.build(plan, dimension=layout.dimension, clip_norm=settings.clip_norm)
+    stream, replay = noise.build(
+        plan, dimension=layout.dimension, clip_norm=settings.clip_norm, generator=settings.generator
+    )
     more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     as_json = {**settings.as_json(), "identities": _name_of(identify)}
     more.setdefault("settings", {"engine": "flwr", **as_json})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
-        about = {**as_json, **noise.as_json(plan), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
+        about = {
+            **as_json,
+            "generator": settings.generator,
+            **noise.as_json(plan),
+            "layout": layout.as_json(),
+            "noise": stream.fingerprint.hex(),
+        }
         checkpoints = Checkpoints(
             folder, settings=about, run=guarded.run, keys_after=lambda done: noise.keys_since_restart(plan, done)
         )

@@ -11,6 +11,8 @@ from .cohorts import Waiting
 from .server_step import ServerOptimizer
 from .summands import MODEL, REPLIES
 
+_GENERATORS = ("aes", "philox", "tensorflow")
+
 
 def checked_clip_norm(value: object) -> np.float32:
     """Returns the largest float32 that is at most a clip norm.
@@ -39,6 +41,8 @@ class FlowerSettings:
             if they reply with its difference from the model that they were sent; `integers`, with a grid, if they reply
             with that difference in integers, as `mods.integers_mod` makes them. Floats become integers of a grid on
             the server.
+        generator: Generator of the noise, as in `tff_mf.streams.build_stream`: by default AES, a cryptographic one,
+            whose package Flower itself needs. `None` continues a run that was begun before this setting was there.
         waiting: How long rounds wait.
         arrayrecord_key: Name of the record of arrays in messages and replies.
         configrecord_key: Name of the record of settings in messages.
@@ -55,6 +59,7 @@ class FlowerSettings:
     clip_norm: float
     optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerOptimizer)
     replies: str = MODEL
+    generator: str | None = "aes"
     waiting: Waiting = dataclasses.field(default_factory=Waiting)
     arrayrecord_key: str = "arrays"
     configrecord_key: str = "config"
@@ -64,14 +69,17 @@ class FlowerSettings:
         validation.instance("optimizer", self.optimizer, ServerOptimizer, "pass ServerOptimizer(...)")
         validation.instance("waiting", self.waiting, Waiting, "pass Waiting(...)")
         validation.one_of("replies", self.replies, REPLIES)
+        if self.generator is not None:
+            validation.one_of("generator", self.generator, _GENERATORS)
         validation.instance("arrayrecord_key", self.arrayrecord_key, str, "name the record")
         validation.instance("configrecord_key", self.configrecord_key, str, "name the record")
 
     def as_json(self) -> dict[str, Any]:
         """Returns what a resumed run must share, as JSON."""
-        return {
+        found = {
             "clip_norm": self.clip_norm,
             "server_learning_rate": self.optimizer.learning_rate,
             "server_momentum": self.optimizer.momentum,
             "replies": self.replies,
         }
+        return found if self.generator is None else {**found, "generator": self.generator}

@@ -61,8 +61,3 @@ def section(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None
 def arithmetic(record: RunRecord) -> Mapping[str, str]:
     """Returns how a run computes, and what can be wrong with that."""
     return _texts.ARITHMETIC if record.grid is None else _texts.ARITHMETIC_ON_GRID
-
-
-def randomness(record: RunRecord) -> Mapping[str, Any]:
-    """Returns what a run draws its noise from."""
-    return _texts.RANDOMNESS if record.grid is None else _texts.RANDOMNESS_ON_GRID

@@ -22,12 +22,12 @@ from ..run_folder.names import (
     VOCABULARY,
 )
 from ..run_folder.run_record import read_record
-from . import _arithmetic, _sections, _verdict
+from . import _arithmetic, _randomness, _sections, _verdict
 from ._case import Case
 from ._device_reports import DEVICE_REPORTS, device_reports, published
 from ._evidence import gather
 from ._judgement import judge
-from ._texts import CAVEATS, SEVERITIES
+from ._texts import CAVEATS
 from .questions import QUESTIONS, read_answers
 
 VERSION = 1
@@ -75,11 +75,7 @@ def build(
         "assumptions": [vars(each) for each in found.assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in found.findings],
-        "randomness": {
-            **_arithmetic.randomness(record),
-            "insecure_seed": record.insecure_seed,
-            "severities": SEVERITIES,
-        },
+        "randomness": _randomness.section(record),
         "arithmetic": _arithmetic.arithmetic(record),
         "rounds": _sections.rounds(case),
         "utility": _sections.utility(folder) if realised else None,

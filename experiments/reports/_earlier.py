@@ -18,6 +18,7 @@ from ._assumptions import CHOICE_OF_SETTINGS
 from ._audited import NO_AUDIT
 from ._build import build, digest
 from ._findings import ASSUMED, CRITICAL, Finding
+from ._randomness import as_randomness_was
 from ._summarised import VERSION
 from ._wording import as_arithmetic_was, in_earlier_words
 from .questions import checked, read_answers
@@ -146,7 +147,8 @@ def _has_digest(recomputed: Mapping[str, Any], stored: Any, held: str) -> bool:
 def _forms(recomputed: Mapping[str, Any], stored: Any) -> list[Mapping[str, Any]]:
     """Returns a report that was recomputed and, for one that another release wrote, without what came later.
 
-    Formal guarantee: only an assumption that is always stated as assumed is left out; no figure changes.
+    Formal guarantee: only an assumption that is always stated as assumed is left out, and the generator of the noise is
+    described as it was; no figure changes.
     """
     if not (isinstance(stored, Mapping) and other_version(stored)):
         return [recomputed]
@@ -154,7 +156,7 @@ def _forms(recomputed: Mapping[str, Any], stored: Any) -> list[Mapping[str, Any]
     for later in (ARITHMETIC, CHOICE_OF_SETTINGS):
         named = [each for each in forms[-1]["assumptions"] if each["name"] != later or each["state"] != ASSUMED]
         forms.append({**as_arithmetic_was(forms[-1]), "assumptions": named})
-    return forms
+    return [each for form in forms for each in (form, as_randomness_was(form))]
 
 
 def _is_held(found: Any, held: str) -> bool:

@@ -14,29 +14,6 @@ NOT_IN_SECRET = (
     "others, once for the run, and stay secret; here they follow from a seed, and the cohorts are logged"
 )
 
-RANDOMNESS = {
-    "algorithm": "Philox 4x32-10 (TensorFlow stateless random), Box-Muller, float32",
-    "entropy": "128 bits of /dev/urandom for every round, drawn in the graph when the round runs",
-    "secure_mode": False,
-}
-
-SEVERITIES = [
-    {
-        "severity": "critical",
-        "what": "a fixed seed; a state stepped twice with both results released; a state published",
-    },
-    {
-        "severity": "theoretical",
-        "what": "Philox is not a cryptographic generator: no proof rules out that its output can be predicted",
-    },
-    {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"},
-]
-
-RANDOMNESS_ON_GRID = {
-    **RANDOMNESS,
-    "algorithm": "Philox 4x32-10, tables and inverse transform, float64, with a proved error",
-}
-
 _ACCOUNTING = "float64 for the parameters as cast to float32; every figure is rounded up"
 
 ARITHMETIC = {

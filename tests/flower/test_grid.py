@@ -101,7 +101,9 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
             Fleet(NAMES, answer),
             evaluate_fn=lambda number, arrays: models.update({number: {k: a.numpy() for k, a in arrays.items()}}),
         )
-    stream = tff_mf.streams.build_stream(plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid)
+    stream = tff_mf.streams.build_stream(
+        plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid, generator="aes"
+    )
     state, norms = stream.init(), []
     for number in range(1, ROUNDS + 1):
         row, state = stream.next(state)

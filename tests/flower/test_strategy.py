@@ -55,9 +55,13 @@ def identity(name):
 
 
 @contextlib.contextmanager
-def opened(folder, plan=None, optimizer=None, replies="model", waiting=WAITING, **more):
+def opened(folder, plan=None, optimizer=None, replies="model", waiting=WAITING, generator="aes", **more):
     settings = flower.FlowerSettings(
-        clip_norm=CLIP, optimizer=optimizer or flower.ServerOptimizer(), replies=replies, waiting=waiting
+        clip_norm=CLIP,
+        optimizer=optimizer or flower.ServerOptimizer(),
+        replies=replies,
+        waiting=waiting,
+        generator=generator,
     )
     with flower.open_strategy(
         folder, plan or plan_of(), settings=settings, initial_arrays=record(**ARRAYS), **more
@@ -127,7 +131,9 @@ def test_models_are_those_of_the_definition(tmp_path, replies):
         )
     by_identity = {identity(name): name for name in NAMES}
     chosen = [[by_identity[client] for r, client in rows(tmp_path) if r == number + 1] for number in range(ROUNDS)]
-    stream = tff_mf.streams.build_stream(plan.mechanism, dimension=15, stddev=4.0 * CLIP, insecure_seed=5)
+    stream = tff_mf.streams.build_stream(
+        plan.mechanism, dimension=15, stddev=4.0 * CLIP, insecure_seed=5, generator="aes"
+    )
     state, noise = stream.init(), []
     for _ in range(ROUNDS):
         row, state = stream.next(state)
@@ -372,6 +378,60 @@ def test_a_run_is_not_resumed_with_other_identities_under_which_everybody_is_new
         pass
 
 
+def test_the_noise_is_aes_and_another_generator_does_not_resume_it(tmp_path):
+    assert flower.FlowerSettings(clip_norm=1.0).generator == "aes"
+    with opened(tmp_path / "now") as strategy:
+        strategy.start(Fleet(NAMES, trained), num_rounds=1)
+    for other in ("philox", "tensorflow", None):
+        with pytest.raises(InputValueError, match="generator"), opened(tmp_path / "now", generator=other):
+            pass
+    # A run of earlier releases, whose settings do not name a generator.
+    for life in (1, 2):
+        with opened(tmp_path / "before", generator=None) as strategy:
+            strategy.start(Fleet(NAMES, trained), num_rounds=life)
+    assert "generator" not in json.loads((tmp_path / "before/run.json").read_text())["settings"]
+    with pytest.raises(InputValueError, match="generator"), opened(tmp_path / "before"):
+        pass
+    with pytest.raises(InputValueError, match="generator='salsa' must be one of"):
+        flower.FlowerSettings(clip_norm=1.0, generator="salsa")
+
+
+@pytest.mark.parametrize(
+    ("generator", "algorithm"), [("aes", "AES-128"), ("philox", "4x64-10 (NumPy)"), (None, "4x64-10 (NumPy)")]
+)
+def test_the_report_names_the_generator_that_ran(tmp_path, generator, algorithm):
+    (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
+    with opened(tmp_path, generator=generator, population=NODES) as strategy:
+        strategy.start(Fleet(NAMES, trained))
+        found = strategy.end()["randomness"]
+    assert algorithm in found["algorithm"]
+    assert found["secure_mode"] == (generator == "aes")
+    assert any("Philox" in each["what"] for each in found["severities"]) == (generator != "aes")
+    assert "TensorFlow" not in str(found)
+    assert reports.check(tmp_path) == []
+    # Earlier releases named TensorFlow's generator in every report.
+    report = json.loads((tmp_path / "report.json").read_text())
+    report["accountant"]["version"] = "tff-mf 0.1.0.dev420"
+    report["randomness"] = {
+        "algorithm": "Philox 4x32-10 (TensorFlow stateless random), Box-Muller, float32",
+        "entropy": "128 bits of /dev/urandom for every round, drawn in the graph when the round runs",
+        "secure_mode": False,
+        "insecure_seed": None,
+        "severities": [
+            found["severities"][0],
+            {
+                "severity": "theoretical",
+                "what": "Philox is not a cryptographic generator: no proof rules out that its output can be predicted",
+            },
+            {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"},
+        ],
+    }
+    report["digest"] = reports.digest(report)
+    (tmp_path / "report.json").write_text(reports.as_text(report))
+    (tmp_path / "report.md").write_text(reports.markdown(report))
+    assert reports.check(tmp_path) == []
+
+
 def test_rounds_out_of_turn_are_refused(tmp_path):
     fleet, arrays = Fleet(NAMES, trained), record(**ARRAYS)
     with opened(tmp_path) as strategy:
@@ -465,7 +525,9 @@ def test_restarts_have_the_noise_of_a_new_stream_and_are_resumed_anywhere(tmp_pa
         with opened(tmp_path, plan) as strategy:
             assert strategy.rounds_released == life
             models[life + 1] = {k: a.numpy() for k, a in strategy.start(still, num_rounds=life + 1).arrays.items()}
-    stream = tff_mf.streams.build_stream(plan.mechanism, dimension=15, stddev=2.0 * CLIP, insecure_seed=1)
+    stream = tff_mf.streams.build_stream(
+        plan.mechanism, dimension=15, stddev=2.0 * CLIP, insecure_seed=1, generator="aes"
+    )
     for number in range(ROUNDS):
         if number % every == 0:
             state = stream.init()
