@@ -128,7 +128,9 @@ def _over_workers(workers: Mapping[str, Any], panel: Any) -> None:
         values = [statistics.median(pair[0] for pair in pairs) for pairs in part["times"].values()]
         places = [place + 0.35 * index for place in range(len(values))]
         panel.bar(places, [value / values[0] for value in values], 0.33, label=_TITLES[model].split(",")[0])
-        panel.set_xticks([place + 0.17 for place in range(len(values))], [name.replace(", ", ",\n") for name in part["times"]])
+        panel.set_xticks(
+            [place + 0.17 for place in range(len(values))], [name.replace(", ", ",\n") for name in part["times"]]
+        )
     panel.set(ylabel="wall time, over one worker's", ylim=(0, 1.6))
     panel.set_title("workers on 2 cores")
     panel.legend()

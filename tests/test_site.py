@@ -107,7 +107,10 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
         ("<td>6a MNIST</td>", '<td class="kept">6a MNIST</td>'),
         (r"<td><code>a \| b</code></td>", '<td class="kept"><code>a <span class="kept">|</span> b</code></td>'),
         ("<thead>\n<tr>\n<th></th>\n<th></th>\n</tr>\n</thead>\n<tbody>", "<tbody>"),
-        ("<thead>\n<tr>\n<th></th>\n<th>a</th>\n</tr>\n</thead>", "<thead>\n<tr>\n<th></th>\n<th>a</th>\n</tr>\n</thead>"),
+        (
+            "<thead>\n<tr>\n<th></th>\n<th>a</th>\n</tr>\n</thead>",
+            "<thead>\n<tr>\n<th></th>\n<th>a</th>\n</tr>\n</thead>",
+        ),
         ('<p><img alt="" src="a.svg" /></p>', '<p><a class="picture" href="a.svg"><img alt="" src="a.svg" /></a></p>'),
     ],
 )
@@ -124,7 +127,7 @@ def test_each_page_has_the_title_of_its_entry():
         if path.is_file():
             heading = path.read_text().split("\n", 1)[0]
         else:
-            heading = "".join(json.loads(path.with_suffix(".ipynb").read_text())["cells"][0]["source"]).split("\n", 1)[0]
+            heading = json.loads(path.with_suffix(".ipynb").read_text())["cells"][0]["source"][0].rstrip()
         assert heading.replace("`", "") == f"# {title}"
 
 
