@@ -83,13 +83,14 @@ def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
     if "memory" in found:
         panels.append(functools.partial(_over_rounds, found["memory"]["conv"]))
     rows, columns = -(-len(panels) // 2), min(2, len(panels))
-    size = (figures.PAGE if columns == 2 else figures.PAGE / 2, 2.7 * rows)
-    with figures.picture(path, size=size, rows=rows, columns=columns) as (_, places):
+    size = (figures.PAGE if columns == 2 else figures.PAGE / 2, 2.7 * rows + 0.3)
+    with figures.picture(path, size=size, rows=rows, columns=columns) as (drawn, places):
         for panel, place in itertools.zip_longest(panels, places.flat):
             if panel is None:
                 place.set_axis_off()
             else:
                 panel(place)
+        drawn.legend(*places.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
 def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
@@ -120,7 +121,6 @@ def _cpu(pairs: Pairs) -> float:
 def _finish(panel: Any) -> None:
     figures.plain_ticks(panel.xaxis)
     figures.plain_ticks(panel.yaxis)
-    panel.legend()
 
 
 def _over_workers(workers: Mapping[str, Any], panel: Any) -> None:
@@ -128,8 +128,10 @@ def _over_workers(workers: Mapping[str, Any], panel: Any) -> None:
         values = [statistics.median(pair[0] for pair in pairs) for pairs in part["times"].values()]
         places = [place + 0.35 * index for place in range(len(values))]
         panel.bar(places, [value / values[0] for value in values], 0.33, label=_TITLES[model].split(",")[0])
-        panel.set_xticks([place + 0.17 for place in range(len(values))], [*part["times"]])
-    panel.set(ylabel="wall time, over one worker's")
+        panel.set_xticks(
+            [place + 0.17 for place in range(len(values))], [name.replace(", ", ",\n") for name in part["times"]]
+        )
+    panel.set(ylabel="wall time, over one worker's", ylim=(0, 1.6))
     panel.set_title("workers on 2 cores")
     panel.legend()
 

@@ -229,20 +229,20 @@ def error_over_rounds() -> str:
     picture = Picture(720, 400, "Standard deviation of the noise in the sum of each round, at equal privacy")
     picture.text(24, 32, "Noise in the sum of the rounds so far, at equal privacy", "bold")
     picture.text(24, 52, "standard deviation for σ = sensitivity; 256 rounds, b = 64, k = 4", "small")
-    left, bottom, scale = 60.0, 350.0, 8.8
+    left, bottom, scale, width = 60.0, 350.0, 8.8, 480
     for level in (0, 10, 20, 30):
-        picture.line([(left, bottom - scale * level), (left + 500, bottom - scale * level)], kind="faint")
+        picture.line([(left, bottom - scale * level), (left + width, bottom - scale * level)], kind="faint")
         picture.text(left - 8, bottom - scale * level + 5, f"{level}", "small end")
     for name, (mechanism, color, dashes) in shown.items():
         errors = np.linalg.norm(np.tri(rounds) @ mechanism.inverse(rounds), axis=1)
         errors *= tff_mf.sensitivity(mechanism, rounds, schema)
-        x = left + 500 * np.arange(1, rounds + 1) / rounds
+        x = left + width * np.arange(1, rounds + 1) / rounds
         picture.line(list(zip(x, bottom - scale * errors, strict=True)), color, more=dashes)
         loss = tff_mf.rms_loss(mechanism, rounds, schema)
         y = {"tree, full": 12.0, "BLT": 8.4, "banded": 4.8}.get(name, errors[-1])
-        picture.text(left + 508, bottom - scale * y + 5, f"{name}: {loss:.1f}", "small bold", color)
-    picture.text(left + 508, bottom + 32, "RmsLoss", "small bold")
-    picture.text(left + 250, bottom + 32, "rounds, 1 to 256", "small mid")
+        picture.text(left + width + 8, bottom - scale * y + 5, f"{name}: {loss:.1f}", "small bold", color)
+    picture.text(left + width + 8, bottom + 32, "RmsLoss", "small bold")
+    picture.text(left + width / 2, bottom + 32, "rounds, 1 to 256", "small mid")
     return picture.svg()
 
 

@@ -1,5 +1,6 @@
 """The documentation site: every page is in its navigation, and its check finds what a page loads from elsewhere."""
 
+import json
 import pathlib
 import re
 import runpy
@@ -83,3 +84,57 @@ def test_links_and_names_load_nothing(name, text, tmp_path):
 
 def test_a_folder_without_a_site_does_not_pass(tmp_path):
     assert "is not a site" in CHECK["main"](tmp_path)[0]
+
+
+TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("x_t, z_(t−1), L̂_t", "x<sub>t</sub>, z<sub>t−1</sub>, L̂<sub>t</sub>"),
+        ("K_ij ≤ K*_ij; (K_s)_jj", "K<sub>ij</sub> ≤ K*<sub>ij</sub>; (K<sub>s</sub>)<sub>jj</sub>"),
+        ("G_{μ_c}(α)", "G<sub>μ<sub>c</sub></sub>(α)"),
+        ("y_&lt;t", "y<sub>&lt;t</sub>"),
+        ("2^-bits, e^(ε₀ + 2a)", "2<sup>−bits</sup>, e<sup>ε₀ + 2a</sup>"),
+        ("θ_j^(i−1)", "θ<sub>j</sub><sup>i−1</sup>"),
+        ("tff_mf, jax_privacy, run_folder", "tff_mf, jax_privacy, run_folder"),
+        ("<code>x_t and 2^k</code>", "<code>x_t and 2^k</code>"),
+        ("<pre><code>--min-sep x_t</code></pre>", "<pre><code>--min-sep x_t</code></pre>"),
+        ("<code>--min-sep 3</code>", '<code><span class="kept">--min-sep</span> 3</code>'),
+        ("1e-6", '<span class="kept">1e-6</span>'),
+        (f"<code>{'a' * 20}/{'b' * 20}</code>", f"<code>{'a' * 20}/<wbr>{'b' * 20}</code>"),
+        ("<td>6a MNIST</td>", '<td class="kept">6a MNIST</td>'),
+        (r"<td><code>a \| b</code></td>", '<td class="kept"><code>a <span class="kept">|</span> b</code></td>'),
+        ("<thead>\n<tr>\n<th></th>\n<th></th>\n</tr>\n</thead>\n<tbody>", "<tbody>"),
+        (
+            "<thead>\n<tr>\n<th></th>\n<th>a</th>\n</tr>\n</thead>",
+            "<thead>\n<tr>\n<th></th>\n<th>a</th>\n</tr>\n</thead>",
+        ),
+        ('<p><img alt="" src="a.svg" /></p>', '<p><a class="picture" href="a.svg"><img alt="" src="a.svg" /></a></p>'),
+    ],
+)
+def test_pages_are_typeset(source, shown):
+    assert TYPESETTING["typeset"](source) == shown
+
+
+def test_each_page_has_the_title_of_its_entry():
+    """Except the start page, whose entry says where it leads to."""
+    for title, name in re.findall(r"^ +- ([^:\n]+(?:: [^:\n]+)?): (\S+\.md)$", NAVIGATION, re.M):
+        if name == "index.md" or name.startswith("reference/"):
+            continue
+        path = HERE / GENERATED.get(name, f"docs/{name}")
+        if path.is_file():
+            heading = path.read_text().split("\n", 1)[0]
+        else:
+            heading = json.loads(path.with_suffix(".ipynb").read_text())["cells"][0]["source"][0].rstrip()
+        assert heading.replace("`", "") == f"# {title}"
+
+
+def test_the_sources_have_no_markdown_that_the_site_reads_otherwise():
+    """Python-Markdown needs an empty line before a list, and takes _ and * after some signs for emphasis."""
+    for path in [*(HERE / "docs").rglob("*.md"), *(HERE / name for name in GENERATED.values())]:
+        text = re.sub(r"^```.*?^```|`[^`\n]+`", "", path.read_text(), flags=re.M | re.S)
+        assert not re.findall(r"^[^\s|>*\d-][^\n]*\n- .*", text, re.M), path
+        assert not re.findall(r"[\u0300-\u036f]_(?=\w)(?:(?!\n\n|\n- | \| ).)+?(?<!\\)_(?!\w)", text, re.S), path
+        assert not re.findall(r"\w\*(?=[_)])[^*]*\w\*(?=[_)])", text), path
