@@ -21,9 +21,15 @@ Pairs = Sequence[Sequence[float]]
 
 def tables(found: Mapping[str, Any]) -> dict[str, str]:
     """Returns the tables by their parts and models, each with a line above that says what it is of."""
-    return {
+    compared = {
         f"{name}, {model}": _table(name, model, found[name][model]) for name in _KINDS for model in found.get(name, ())
-    } | {f"workers, {model}": _workers(model, part) for model, part in found.get("workers", {}).items()}
+    }
+    workers = {
+        f"{name}, {model}": _workers(model, part)
+        for name in ("workers", "larger")
+        for model, part in found.get(name, {}).items()
+    }
+    return compared | workers
 
 
 def _table(name: str, model: str, part: Mapping[str, Any]) -> str:
@@ -40,7 +46,8 @@ def _workers(model: str, part: Mapping[str, Any]) -> str:
     times = part["times"]
     first = next(iter(times))
     rows = [f"| {name} | {_seconds(pairs, 0)} | {_ratio(times[first], pairs, 0)} |" for name, pairs in times.items()]
-    heading = _heading(_TITLES[model], part, len(times[first]))
+    title = _TITLES[model].replace(f"{_CLIENTS[model]} clients", f"{part.get('cohort', _CLIENTS[model])} clients")
+    heading = _heading(title, part, len(times[first]))
     return "\n".join([heading, "", "| | wall seconds | times as fast |\n|---|--:|--:|", *rows, ""])
 
 
