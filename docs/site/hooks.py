@@ -74,7 +74,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _examples(section: re.Match[str]) -> str:
-    """griffe reads prompts in a section of this name only, and all else in it as text."""
+    """A section of the name that griffe reads prompts in; it takes all else in it for text."""
     indent, body = section.groups()
     if ">>>" not in body:
         body = f"{indent}    ```python\n{body}{indent}    ```\n"
