@@ -103,6 +103,7 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
         ("<pre><code>--min-sep x_t</code></pre>", "<pre><code>--min-sep x_t</code></pre>"),
         ("<code>--min-sep 3</code>", '<code><span class="kept">--min-sep</span> 3</code>'),
         ("1e-6", '<span class="kept">1e-6</span>'),
+        ("calibrate_amplified_noise_multiplier", "calibrate_<wbr>amplified_<wbr>noise_<wbr>multiplier"),
         (f"<code>{'a' * 20}/{'b' * 20}</code>", f"<code>{'a' * 20}/<wbr>{'b' * 20}</code>"),
         ("<td>6a MNIST</td>", '<td class="kept">6a MNIST</td>'),
         (r"<td><code>a \| b</code></td>", '<td class="kept"><code>a <span class="kept">|</span> b</code></td>'),

@@ -65,7 +65,8 @@ def _name(name: re.Match[str]) -> str:
 def _text(text: str) -> str:
     while (found := _INDEX.sub(_index, text)) != text:
         text = found
-    return _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
+    text = _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
+    return re.sub(rf"\w{{{_LONG_NAME},}}", lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def _index(index: re.Match[str]) -> str:
