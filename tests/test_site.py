@@ -94,6 +94,7 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
     [
         ("x_t, z_(t−1), L̂_t", "x<sub>t</sub>, z<sub>t−1</sub>, L̂<sub>t</sub>"),
         ("K_ij ≤ K*_ij; (K_s)_jj", "K<sub>ij</sub> ≤ K*<sub>ij</sub>; (K<sub>s</sub>)<sub>jj</sub>"),
+        ("2μ_c, ⟨Cx_i, x⟩", "2μ<sub>c</sub>, ⟨Cx<sub>i</sub>, x⟩"),
         ("G_{μ_c}(α)", "G<sub>μ<sub>c</sub></sub>(α)"),
         ("y_&lt;t", "y<sub>&lt;t</sub>"),
         ("2^-bits, e^(ε₀ + 2a)", "2<sup>−bits</sup>, e<sup>ε₀ + 2a</sup>"),

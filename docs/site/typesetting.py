@@ -9,7 +9,7 @@ import re
 _TAG = re.compile(r"(<[^>]+>)")
 _MARKS = "\u0300-\u036f"
 _INDEX = re.compile(
-    rf"((?<![\w{_MARKS}])(?:max|min|sens|[^\W\d_])[{_MARKS}]*[*′']?|\))"
+    rf"((?<![^\W\d])(?<![{_MARKS}])(?:max|min|sens|share|Cx|[^\W\d_])[{_MARKS}]*[*′']?|\))"
     r"_(?:\{([^{}]*)\}|\(([^()\s]+)\)|((?:&lt;)?[^\W_]{1,2}[′']?))(?!\w)"
 )
 _POWER = re.compile(
