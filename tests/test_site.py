@@ -94,6 +94,7 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
     [
         ("x_t, z_(t−1), L̂_t", "x<sub>t</sub>, z<sub>t−1</sub>, L̂<sub>t</sub>"),
         ("K_ij ≤ K*_ij; (K_s)_jj", "K<sub>ij</sub> ≤ K*<sub>ij</sub>; (K<sub>s</sub>)<sub>jj</sub>"),
+        ("2μ_c, ⟨Cx_i, x⟩", "2μ<sub>c</sub>, ⟨Cx<sub>i</sub>, x⟩"),
         ("G_{μ_c}(α)", "G<sub>μ<sub>c</sub></sub>(α)"),
         ("y_&lt;t", "y<sub>&lt;t</sub>"),
         ("⟨Cx_i, Cx_j⟩ + 2μ_c", "⟨Cx<sub>i</sub>, Cx<sub>j</sub>⟩ + 2μ<sub>c</sub>"),
@@ -104,6 +105,7 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
         ("<pre><code>--min-sep x_t</code></pre>", "<pre><code>--min-sep x_t</code></pre>"),
         ("<code>--min-sep 3</code>", '<code><span class="kept">--min-sep</span> 3</code>'),
         ("1e-6", '<span class="kept">1e-6</span>'),
+        ("calibrate_amplified_noise_multiplier", "calibrate_<wbr>amplified_<wbr>noise_<wbr>multiplier"),
         (f"<code>{'a' * 20}/{'b' * 20}</code>", f"<code>{'a' * 20}/<wbr>{'b' * 20}</code>"),
         ("<td>6a MNIST</td>", '<td class="kept">6a MNIST</td>'),
         (r"<td><code>a \| b</code></td>", '<td class="kept"><code>a <span class="kept">|</span> b</code></td>'),

@@ -9,7 +9,7 @@ import re
 _TAG = re.compile(r"(<[^>]+>)")
 _MARKS = "\u0300-\u036f"
 _INDEX = re.compile(
-    rf"((?<![^\W\d])(?<![{_MARKS}])(?:max|min|sens|[A-Z]?[^\W\d_])[{_MARKS}]*[*′']?|\))"
+    rf"((?<![^\W\d])(?<![{_MARKS}])(?:max|min|sens|share|Cx|[^\W\d_])[{_MARKS}]*[*′']?|\))"
     r"_(?:\{([^{}]*)\}|\(([^()\s]+)\)|((?:&lt;)?[^\W_]{1,2}[′']?))(?!\w)"
 )
 _POWER = re.compile(
@@ -66,7 +66,8 @@ def _name(name: re.Match[str]) -> str:
 def _text(text: str) -> str:
     while (found := _INDEX.sub(_index, text)) != text:
         text = found
-    return _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
+    text = _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
+    return re.sub(rf"\w{{{_LONG_NAME},}}", lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def _index(index: re.Match[str]) -> str:

@@ -65,12 +65,15 @@ def clip_integers_again(leaves: list[tf.Tensor], *, bits: int) -> Clipped:
     values = [tf.cast(leaf, tf.float64) for leaf in leaves]
     passed = within(values, bits)
 
-    def scaled() -> list[tf.Tensor]:
-        return [tf.cast(value, leaf.dtype) for value, leaf in zip(_rounded(values, bits), leaves, strict=True)]
+    def unchanged() -> tuple[list[tf.Tensor], tf.Tensor]:
+        return [tf.identity(leaf) for leaf in leaves], tf.constant(False)
 
-    bounded = tf.cond(passed, lambda: [tf.identity(leaf) for leaf in leaves], scaled)
-    # A record that does not pass has a value other than zero.
-    zeroed = ~passed & ~tf.reduce_any(tf.stack([tf.reduce_any(leaf != 0) for leaf in bounded]))
+    def scaled() -> tuple[list[tf.Tensor], tf.Tensor]:
+        smaller = [tf.cast(value, leaf.dtype) for value, leaf in zip(_rounded(values, bits), leaves, strict=True)]
+        # A record that does not pass has a value other than zero.
+        return smaller, ~tf.reduce_any(tf.stack([tf.reduce_any(leaf != 0) for leaf in smaller]))
+
+    bounded, zeroed = tf.cond(passed, unchanged, scaled)
     return Clipped(list(bounded), ~(passed | zeroed), zeroed)
 
 
@@ -92,7 +95,9 @@ def within(values: list[tf.Tensor], bits: int) -> tf.Tensor:
 
 
 def _square(values: list[tf.Tensor]) -> tf.Tensor:
-    return tf.add_n([tf.reduce_sum(tf.square(value)) for value in values])
+    # The product of a row and a column reads the values once and writes none.
+    rows = [tf.reshape(value, [1, -1]) for value in values]
+    return tf.add_n([tf.reshape(tf.matmul(row, row, transpose_b=True), []) for row in rows])
 
 
 def _rounded(values: list[tf.Tensor], bits: int) -> list[tf.Tensor]:
