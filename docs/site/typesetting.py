@@ -17,6 +17,7 @@ _POWER = re.compile(
 )
 # Words and numbers whose hyphen is no place for the end of a line.
 _WHOLE = re.compile(r"(?<![\w-])(tff-mf|pfl-research|DP-[A-Z]+(?:-[A-Z]+)*|CIFAR-10|\d[\d.]*e[-+]\d+)(?!\w)")
+_PICTURE = r'<p>(?:<a [^>]*>)?(<img [^>]*src="([^"]+)"[^>]*>)(?:</a>)?</p>'
 _LONG_NAME = 28
 _SHORT_CELL, _LONG_CELL = 12, 40
 
@@ -30,7 +31,7 @@ def typeset(page: str) -> str:
     """Returns the HTML of a page as it is to be shown."""
     page = re.sub(r"<thead>\s*<tr>\s*(?:<th[^>]*></th>\s*)+</tr>\s*</thead>\s*", "", page)
     page = re.sub(r"<td([^>]*)>(.*?)</td>", _cell, page, flags=re.S)
-    page = re.sub(r'(<p>)(<img [^>]*src="([^"]+)"[^>]*>)(</p>)', r'\1<a class="picture" href="\3">\2</a>\4', page)
+    page = re.sub(_PICTURE, r'<p><a class="picture" href="\2">\1</a></p>', page)
     parts, inside = [], []
     for part in _TAG.split(page):
         if tag := re.match(r"<(/?)(pre|code|script|style|svg)\b", part):
