@@ -98,7 +98,7 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
         ("G_{μ_c}(α)", "G<sub>μ<sub>c</sub></sub>(α)"),
         ("y_&lt;t", "y<sub>&lt;t</sub>"),
         ("⟨Cx_i, Cx_j⟩ + 2μ_c", "⟨Cx<sub>i</sub>, Cx<sub>j</sub>⟩ + 2μ<sub>c</sub>"),
-        ("2^-bits, e^(ε₀ + 2a)", "2<sup>−bits</sup>, e<sup>ε₀ + 2a</sup>"),
+        ("2^-bits, 2^52, e^(ε₀ + 2a)", "2<sup>−bits</sup>, 2<sup>52</sup>, e<sup>ε₀ + 2a</sup>"),
         ("θ_j^(i−1)", "θ<sub>j</sub><sup>i−1</sup>"),
         ("tff_mf, jax_privacy, run_folder", "tff_mf, jax_privacy, run_folder"),
         ("<code>x_t and 2^k</code>", "<code>x_t and 2^k</code>"),

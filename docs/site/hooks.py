@@ -26,6 +26,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
 }
 _EXAMPLE = re.compile(r"^( +)Example:\n((?:\1    .*\n)(?:\1    .*\n|\n(?=\1    ))*)", re.M)
+_GUARANTEE = re.compile(r"^( +)Formal guarantee:\n(?:\1    .*\n)+", re.M)
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -40,7 +41,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         for path in (ROOT / folder).rglob("*.py"):
             copy = SOURCES / package / path.relative_to(ROOT / folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(_EXAMPLE.sub(_examples, path.read_text(encoding="utf-8")), encoding="utf-8")
+            text = _EXAMPLE.sub(_examples, path.read_text(encoding="utf-8"))
+            copy.write_text(_GUARANTEE.sub(_paragraphs, text), encoding="utf-8")
     return config
 
 
@@ -79,6 +81,11 @@ def _examples(section: re.Match[str]) -> str:
     if ">>>" not in body:
         body = f"{indent}    ```python\n{body}{indent}    ```\n"
     return f"{indent}Examples:\n{body}"
+
+
+def _paragraphs(section: re.Match[str]) -> str:
+    """Each item of a guarantee, such as its adjacency, begins a paragraph."""
+    return re.sub(r"(?<!guarantee:)(?=\n +[A-Z][a-z]+: )", "\n", section.group())
 
 
 def from_root(text: str) -> str:

@@ -13,12 +13,13 @@ _INDEX = re.compile(
     r"_(?:\{([^{}]*)\}|\(([^()\s]+)\)|((?:&lt;)?[^\W_]{1,2}[′']?))(?!\w)"
 )
 _POWER = re.compile(
-    r"(?<=[\w)′>])\^(?:\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|([-−]?(?:bits|[^\W_])[′₀₁₂]?)(?![\w(]))"
+    r"(?<=[\w)′>])\^(?:\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|([-−]?(?:bits|\d+|[^\W_])[′₀₁₂]?)(?![\w(]))"
 )
 # Words and numbers whose hyphen is no place for the end of a line.
 _WHOLE = re.compile(r"(?<![\w-])(tff-mf|pfl-research|DP-[A-Z]+(?:-[A-Z]+)*|CIFAR-10|\d[\d.]*e[-+]\d+)(?!\w)")
 _PICTURE = r'<p>(?:<a [^>]*>)?(<img [^>]*src="([^"]+)"[^>]*>)(?:</a>)?</p>'
-_LONG_NAME = 28
+# Characters that a telephone shows beside each other in code, and in a heading.
+_LONG_NAME, _LONG_WORD = 28, 24
 _SHORT_CELL, _LONG_CELL = 12, 40
 
 
@@ -67,7 +68,7 @@ def _text(text: str) -> str:
     while (found := _INDEX.sub(_index, text)) != text:
         text = found
     text = _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
-    return re.sub(rf"\w{{{_LONG_NAME},}}", lambda name: name[0].replace("_", "_<wbr>"), text)
+    return re.sub(rf"\w{{{_LONG_WORD},}}", lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def _index(index: re.Match[str]) -> str:
