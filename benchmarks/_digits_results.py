@@ -142,6 +142,7 @@ def _draw(cells: Sequence[Cell], setting: Cell, path: pathlib.Path) -> None:
         accuracy.set_xscale("log")
         figures.ticks_at(accuracy.xaxis, {cell["epsilon"]: f"{cell['epsilon']:g}" for cell in cells})
         accuracy.set_ylabel("test accuracy, %")
+        accuracy.set_ylim(bottom=76)  # Below the curves there is room for the legend.
         accuracy.legend(loc="lower right")
         for name, ratios in setting["errors_relative_to_dp_sgd"].items():
             error.plot(setting["epsilons"], ratios, **styles[name].line())

@@ -25,6 +25,8 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+_EXAMPLE = re.compile(r"^( +)Example:\n((?:\1    .*\n)(?:\1    .*\n|\n(?=\1    ))*)", re.M)
+_GUARANTEE = re.compile(r"^( +)Formal guarantee:\n(?:\1    .*\n)+", re.M)
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -39,9 +41,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         for path in (ROOT / folder).rglob("*.py"):
             copy = SOURCES / package / path.relative_to(ROOT / folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            # griffe reads prompts in a section of this name only.
-            text = re.sub(r"^( +)Example:$", r"\1Examples:", path.read_text(encoding="utf-8"), flags=re.M)
-            copy.write_text(text, encoding="utf-8")
+            text = _EXAMPLE.sub(_examples, path.read_text(encoding="utf-8"))
+            copy.write_text(_GUARANTEE.sub(_paragraphs, text), encoding="utf-8")
     return config
 
 
@@ -72,6 +73,19 @@ def on_post_build(config: MkDocsConfig) -> None:
         else:
             text = script.read_text(encoding="utf-8")
             script.write_text(re.sub(r"https://unpkg\.com/[\w@./-]+", "", text), encoding="utf-8")
+
+
+def _examples(section: re.Match[str]) -> str:
+    """A section of the name that griffe reads prompts in; it takes all else in it for text."""
+    indent, body = section.groups()
+    if ">>>" not in body:
+        body = f"{indent}    ```python\n{body}{indent}    ```\n"
+    return f"{indent}Examples:\n{body}"
+
+
+def _paragraphs(section: re.Match[str]) -> str:
+    """Each item of a guarantee, such as its adjacency, begins a paragraph."""
+    return re.sub(r"(?<!guarantee:)(?=\n +[A-Z][a-z]+: )", "\n", section.group())
 
 
 def from_root(text: str) -> str:

@@ -9,15 +9,17 @@ import re
 _TAG = re.compile(r"(<[^>]+>)")
 _MARKS = "\u0300-\u036f"
 _INDEX = re.compile(
-    rf"((?<![\w{_MARKS}])(?:max|min|sens|[^\W\d_])[{_MARKS}]*[*′']?|\))"
+    rf"((?<![^\W\d])(?<![{_MARKS}])(?:max|min|sens|share|Cx|[^\W\d_])[{_MARKS}]*[*′']?|\))"
     r"_(?:\{([^{}]*)\}|\(([^()\s]+)\)|((?:&lt;)?[^\W_]{1,2}[′']?))(?!\w)"
 )
 _POWER = re.compile(
-    r"(?<=[\w)′>])\^(?:\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|([-−]?(?:bits|[^\W_])[′₀₁₂]?)(?![\w(]))"
+    r"(?<=[\w)′>])\^(?:\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|([-−]?(?:bits|\d+|[^\W_])[′₀₁₂]?)(?![\w(]))"
 )
 # Words and numbers whose hyphen is no place for the end of a line.
 _WHOLE = re.compile(r"(?<![\w-])(tff-mf|pfl-research|DP-[A-Z]+(?:-[A-Z]+)*|CIFAR-10|\d[\d.]*e[-+]\d+)(?!\w)")
-_LONG_NAME = 28
+_PICTURE = r'<p>(?:<a [^>]*>)?(<img [^>]*src="([^"]+)"[^>]*>)(?:</a>)?</p>'
+# Characters that a telephone shows beside each other in code, and in a heading.
+_LONG_NAME, _LONG_WORD = 28, 24
 _SHORT_CELL, _LONG_CELL = 12, 40
 
 
@@ -30,7 +32,7 @@ def typeset(page: str) -> str:
     """Returns the HTML of a page as it is to be shown."""
     page = re.sub(r"<thead>\s*<tr>\s*(?:<th[^>]*></th>\s*)+</tr>\s*</thead>\s*", "", page)
     page = re.sub(r"<td([^>]*)>(.*?)</td>", _cell, page, flags=re.S)
-    page = re.sub(r'(<p>)(<img [^>]*src="([^"]+)"[^>]*>)(</p>)', r'\1<a class="picture" href="\3">\2</a>\4', page)
+    page = re.sub(_PICTURE, r'<p><a class="picture" href="\2">\1</a></p>', page)
     parts, inside = [], []
     for part in _TAG.split(page):
         if tag := re.match(r"<(/?)(pre|code|script|style|svg)\b", part):
@@ -65,7 +67,8 @@ def _name(name: re.Match[str]) -> str:
 def _text(text: str) -> str:
     while (found := _INDEX.sub(_index, text)) != text:
         text = found
-    return _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
+    text = _WHOLE.sub(lambda word: _kept(word[0]), _POWER.sub(_power, text))
+    return re.sub(rf"\w{{{_LONG_WORD},}}", lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def _index(index: re.Match[str]) -> str:

@@ -31,7 +31,8 @@ def register_mechanism(
 
     The mechanisms of this package register with the same call. `docs/adding-a-mechanism.md` goes through an example.
 
-    Formal guarantee: nothing that a class from outside of this package says of itself is trusted.
+    Formal guarantee:
+        Nothing that a class from outside of this package says of itself is trusted.
         Sensitivity: always that of this package's rules for the structure of C, exact or a proven upper bound. A closed
         form is compared with what clients attain: all patterns and signs at up to 7 rounds, and concrete patterns at
         the given rounds; if it is below, it is refused.
