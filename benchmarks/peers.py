@@ -280,7 +280,7 @@ PARTS: Mapping[str, tuple[Callable[[Bench, Case, dict[str, object]], None], Mapp
         larger,
         {
             case.architecture: changed(case, clients=clients, most_clients=clients)
-            for case, clients in ((LSTM, 40), (CONV, 500))
+            for case, clients in ((LSTM, 100), (CONV, 1000))
         },
     ),
 }

@@ -60,9 +60,16 @@ class Summing:
             _LOG.info("Clients of a round are one computation, %d of them at a time.", self.clients_at_once)
         return found
 
+    def prepare(self, form: RoundForm, clients: int) -> None:
+        """Builds what `sum` runs with so many clients. A graph is built in one thread, before several threads sum."""
+        self._run(form, clients)
+
+    def _run(self, form: RoundForm, clients: int) -> tff.framework.ConcreteComputation | None:
+        return self._cohort(form).run if clients >= _FEWEST else None
+
     def sum(self, worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
         """Returns the worker's sum over clients; the worker may still be computing it."""
-        run = self._cohort(form).run if len(clients) >= _FEWEST else None
+        run = self._run(form, len(clients))
         if run is None:
             return _one_by_one(worker, form, sent, clients, start=start)
         total, zero, kept = start, form.zero.type_signature.result, 0

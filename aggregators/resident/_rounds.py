@@ -42,13 +42,15 @@ def run_round(
     while pending:
         others = workers[1:]
         shares = _split(pending, len(workers))
-        total = summing.sum(home, form, sent, shares[0], start=total)
+        summing.prepare(form, max(map(len, shares)))
+        # Before the first worker is busy with its own clients.
         message = home.read(sent) if any(shares[1:]) else None
         with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
             sums = [
                 pool.submit(_partial_sum, worker, form, summing, message, share)
                 for worker, share in zip(others, shares[1:], strict=True)
             ]
+            total = summing.sum(home, form, sent, shares[0], start=total)
         pending = []
         for worker, share, partial in zip(others, shares[1:], sums, strict=True):
             try:
