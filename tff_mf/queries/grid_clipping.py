@@ -95,9 +95,7 @@ def within(values: list[tf.Tensor], bits: int) -> tf.Tensor:
 
 
 def _square(values: list[tf.Tensor]) -> tf.Tensor:
-    # The product of a row and a column reads the values once and writes none.
-    rows = [tf.reshape(value, [1, -1]) for value in values]
-    return tf.add_n([tf.reshape(tf.matmul(row, row, transpose_b=True), []) for row in rows])
+    return tf.add_n([tf.reduce_sum(tf.square(value)) for value in values])
 
 
 def _rounded(values: list[tf.Tensor], bits: int) -> list[tf.Tensor]:
