@@ -49,7 +49,7 @@ def section(record: RunRecord) -> dict[str, Any]:
     return {
         "algorithm": algorithm,
         "entropy": _ENTROPY,
-        "secure_mode": cryptographic,
+        "secure_mode": cryptographic and record.insecure_seed is None,
         "insecure_seed": record.insecure_seed,
         "severities": [_SECRETS] if cryptographic else [_SECRETS, _PHILOX],
     }

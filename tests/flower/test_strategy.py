@@ -432,6 +432,12 @@ def test_the_report_names_the_generator_that_ran(tmp_path, generator, algorithm)
     assert reports.check(tmp_path) == []
 
 
+def test_a_run_with_a_seed_is_in_no_secure_mode(tmp_path):
+    with opened(tmp_path, plan_of(insecure_seed=1), population=NODES) as strategy:
+        strategy.start(Fleet(NAMES, trained), num_rounds=1)
+    assert reports.write(tmp_path, realised=False)["randomness"]["secure_mode"] is False
+
+
 def test_rounds_out_of_turn_are_refused(tmp_path):
     fleet, arrays = Fleet(NAMES, trained), record(**ARRAYS)
     with opened(tmp_path) as strategy:
