@@ -24,6 +24,7 @@ _ALGORITHMS = {
     "philox": f"Philox 4x64-10 (NumPy), {_TABLES}",
     "tensorflow": f"Philox 4x32-10 (TensorFlow's, in NumPy), {_BOX_MULLER}",
 }
+_STATISTICAL = ("philox", "tensorflow")
 _ENTROPY = "128 bits of the operating system's generator for every round, drawn when the round runs"
 
 _SECRETS = {
@@ -40,18 +41,17 @@ _KEY_BYTES = {"severity": "negligible", "what": "127.8 rather than 128 bits: two
 def section(record: RunRecord) -> dict[str, Any]:
     """Returns what a run draws its noise from, and what can be wrong with that, as JSON."""
     on_grid = record.grid is not None
-    if record.settings.get("engine") != _FLOWER:
+    if record.settings.get("engine") != _FLOWER and "generator" not in record.settings:
         return _of_tensorflow(on_grid=on_grid, insecure_seed=record.insecure_seed)
     # Without the setting, the defaults of the streams.
     generator = record.settings.get("generator", "tensorflow" if on_grid else "philox")
     algorithm = _ON_GRID if on_grid and generator == "tensorflow" else _ALGORITHMS.get(str(generator), str(generator))
-    cryptographic = generator == "aes"
     return {
         "algorithm": algorithm,
         "entropy": _ENTROPY,
-        "secure_mode": cryptographic and record.insecure_seed is None,
+        "secure_mode": generator == "aes" and record.insecure_seed is None,
         "insecure_seed": record.insecure_seed,
-        "severities": [_SECRETS] if cryptographic else [_SECRETS, _PHILOX],
+        "severities": [_SECRETS, _PHILOX] if generator in _STATISTICAL else [_SECRETS],
     }
 
 

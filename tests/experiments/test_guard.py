@@ -83,6 +83,17 @@ def test_a_guarded_run_has_a_report_that_passes(tmp_path):
         pass
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({}, "TensorFlow"), ({"generator": "aes"}, "AES-128"), ({"generator": "of my own"}, "of my own")],
+)
+def test_the_report_names_the_generator_of_the_settings(tmp_path, settings, said):
+    with opening.open_guard(tmp_path, plan(), clip_norm=1.0, sampler="by hand", settings=settings):
+        found = reports.write(tmp_path, realised=False)["randomness"]
+    assert said in found["algorithm"]
+    assert any("Philox" in each["what"] for each in found["severities"]) == (said == "TensorFlow")
+
+
 def test_restarts_are_written_down(tmp_path):
     with opening.open_guard(
         tmp_path / "run", plan(), clip_norm=1.0, sampler="by hand", restart_every=2, adaptive_count_stddev=2.0
