@@ -49,7 +49,7 @@ PEERS: Mapping[str, tuple[str, ...]] = {
     "1 worker": ("_peer_ours.py", "--workers", "1", "--clients-at-once", "1"),
     "2 workers": ("_peer_ours.py", "--workers", "2", "--clients-at-once", "1"),
     "1 worker, 1 core": ("_peer_ours.py", "--workers", "1", "--clients-at-once", "1"),
-    "2 workers, 2 cores": ("_peer_ours.py", "--workers", "2", "--clients-at-once", "1"),
+    "2 workers, 2 cores": ("_peer_ours.py", "--workers", "2", "--clients-at-once", "1", "--core-each"),
     "1 worker, 2 clients at once": ("_peer_ours.py", "--workers", "1", "--clients-at-once", "2"),
 }
 _OF_TORCH = ("_peer_torch.py", "_peer_pfl.py")
