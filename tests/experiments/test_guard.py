@@ -220,6 +220,13 @@ def test_an_aggregator_with_other_noise_is_refused(tmp_path, changes):
     with opening.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
         pass
     with (
+        pytest.raises(tff_mf.InputError, match=r"settings\['generator'\]='aes' is not the generator"),
+        opening.open_guard(
+            tmp_path / "named", plan(), clip_norm=1.0, sampler="x", aggregator=right, settings={"generator": "aes"}
+        ),
+    ):
+        pass
+    with (
         pytest.raises(tff_mf.InputError, match="does not have the noise of the plan"),
         opening.open_guard(tmp_path / "other", plan(), clip_norm=1.0, sampler="x", aggregator=wrong),
     ):
