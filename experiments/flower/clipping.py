@@ -13,7 +13,7 @@ import numpy as np
 _PASSING = 1 - 8e-7
 _PASSING_AGAIN = 1 - 3e-7
 _SCALED = 1 / (1 + 1.5e-6)
-_SMALLEST_NORMAL = 2.0**-126
+SMALLEST_NORMAL = 2.0**-126
 
 
 class Clipped(NamedTuple):
@@ -64,13 +64,22 @@ def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
     return _clipped(leaves, clip_norm, _PASSING_AGAIN)
 
 
-def _clipped(leaves: Sequence[np.ndarray], clip_norm: np.float32, passing: float) -> Clipped:
-    # No square of a float32 value overflows in float64, so that the norm is finite if and only if all values are.
+def norm(leaves: Sequence[np.ndarray]) -> float:
+    """Returns the joint norm: finite if and only if all values are, because no square overflows in float64."""
     with np.errstate(invalid="ignore"):
-        norm = math.sqrt(math.fsum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in leaves))
-    if norm <= passing * float(clip_norm):
+        return math.sqrt(math.fsum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in leaves))
+
+
+def norm_passes(length: float, clip_norm: np.float32) -> bool:
+    """Returns whether `clip_record` leaves a record of this computed norm unchanged."""
+    return length <= _PASSING * float(clip_norm)
+
+
+def _clipped(leaves: Sequence[np.ndarray], clip_norm: np.float32, passing: float) -> Clipped:
+    length = norm(leaves)
+    if length <= passing * float(clip_norm):
         return Clipped(list(leaves), scaled=False, zeroed=False)
-    factor = _SCALED * float(clip_norm) / norm
-    if not math.isfinite(norm) or factor < _SMALLEST_NORMAL:
+    factor = _SCALED * float(clip_norm) / length
+    if not math.isfinite(length) or factor < SMALLEST_NORMAL:
         return Clipped([np.zeros_like(leaf) for leaf in leaves], scaled=False, zeroed=True)
     return Clipped([leaf * np.float32(factor) for leaf in leaves], scaled=True, zeroed=False)

@@ -12,6 +12,7 @@ from . import clipping
 
 # Those of `tff_mf.queries.grid_clipping`.
 _MARGIN = 2.0
+_LARGEST_SHARE = 2.0**-13
 
 
 def as_integers(
@@ -46,10 +47,17 @@ def clip_to_grid(leaves: Sequence[np.ndarray], clip_norm: np.float32, *, bits: i
         >>> clip_to_grid([np.float32([3]), np.float32([4])], np.float32(1), bits=10).leaves[1]
         array([819])
     """
-    clipped = clipping.clip_record(leaves, clip_norm)
-    unit = float(clip_norm) * 2.0**-bits
-    values = _rounded([np.asarray(leaf, np.float64) / unit for leaf in clipped.leaves], bits)
-    return clipped._replace(leaves=[value.astype(np.int64) for value in values])
+    length, largest = clipping.norm(leaves), 2.0**bits
+    passed = clipping.norm_passes(length, clip_norm)
+    factor = largest / float(clip_norm) if passed else _bound(leaves, bits) / length
+    if not math.isfinite(length) or factor < clipping.SMALLEST_NORMAL:
+        return clipping.Clipped([np.zeros(np.shape(leaf), np.int64) for leaf in leaves], scaled=False, zeroed=True)
+    values = [leaf * np.float32(factor) for leaf in leaves]
+    nearest = [np.rint(value).astype(np.float64) for value in values]
+    square = _square(nearest)
+    if square > largest**2:
+        nearest = _scaled_down([value.astype(np.float64) for value in values], square, bits)
+    return clipping.Clipped([value.astype(np.int64) for value in nearest], scaled=not passed, zeroed=False)
 
 
 def clip_integers_again(leaves: Sequence[np.ndarray], *, bits: int) -> clipping.Clipped:
@@ -71,9 +79,10 @@ def clip_integers_again(leaves: Sequence[np.ndarray], *, bits: int) -> clipping.
     """
     # Rounded beyond 2⁵³, with which a record does not pass.
     values = [leaf.astype(np.float64) for leaf in leaves]
-    if within(values, bits):
+    square = _square(values)
+    if square <= 4.0**bits:
         return clipping.Clipped([leaf.astype(np.int64) for leaf in leaves], scaled=False, zeroed=False)
-    bounded = [value.astype(np.int64) for value in _rounded(values, bits)]
+    bounded = [value.astype(np.int64) for value in _scaled_down(values, square, bits)]
     # A record that does not pass has a value other than zero.
     zeroed = not any(leaf.any() for leaf in bounded)
     return clipping.Clipped(bounded, scaled=not zeroed, zeroed=zeroed)
@@ -97,16 +106,20 @@ def _square(values: Sequence[np.ndarray]) -> float:
         return float(sum(float(np.sum(np.square(value))) for value in values))
 
 
-def _rounded(values: Sequence[np.ndarray], bits: int) -> list[np.ndarray]:
-    """Returns finite values, in units of the grid, as whole numbers within the bound."""
-    nearest = [np.rint(value) for value in values]
-    square = _square(nearest)
-    if square <= 4.0**bits:
-        return nearest
+def _bound(leaves: Sequence[np.ndarray], bits: int) -> float:
+    """Returns the norm to which a record is scaled that is too long, so that it is probably not too long when rounded."""
+    largest = 2.0**bits
+    size = sum(np.size(leaf) for leaf in leaves)
+    expected = math.sqrt(largest**2 - min(size / 12, _LARGEST_SHARE * largest**2))
+    return expected - min(_MARGIN, _LARGEST_SHARE * largest)
+
+
+def _scaled_down(values: Sequence[np.ndarray], square: float, bits: int) -> list[np.ndarray]:
+    """Returns values, in units of the grid, as whole numbers within the bound; their squares, rounded, exceed it."""
     factor = (2.0**bits - _MARGIN) / math.sqrt(square)
     scaled = [value * factor for value in values]
-    again = [np.rint(value) for value in scaled]
-    if within(again, bits):
-        return again
+    nearest = [np.rint(value) for value in scaled]
+    if within(nearest, bits):
+        return nearest
     smaller = [np.trunc(value) for value in scaled]
     return smaller if within(smaller, bits) else [np.zeros_like(value) for value in smaller]

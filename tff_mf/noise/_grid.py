@@ -10,7 +10,7 @@ from tff_mf import validation
 from tff_mf.grids import LARGEST_NORMAL, Grid, recursion, sampler
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise._keyed import KeyedStream, NoiseState
-from tff_mf.noise._normals import exact_normal
+from tff_mf.noise._normals import in_parts
 
 _M = TypeVar("_M", bound=Mechanism)
 
@@ -87,11 +87,22 @@ class GridStream(KeyedStream[_M]):
 
     def _row(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         scale = stddev * self.relative_scale(state)
-        return self._rounded(exact_normal(key, self._dimension) * scale, state)
+        past, computed = self.past(state)
+
+        def rounded(part: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> Tensors:
+            before = past[begin:end] if past.shape.rank else past
+            return (_rounded(part * scale, before),)
+
+        (row,) = in_parts(key, self._dimension, rounded, [tf.float64])
+        return row, self.after(row, state, computed)
 
     def _rounded(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
         """Returns n_t and the rows of memory after it, from the round's s_t·z_t."""
         past, computed = self.past(state)
-        # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
-        row = tf.floor(noise - (past - 0.5))
+        row = _rounded(noise, past)
         return row, self.after(row, state, computed)
+
+
+def _rounded(noise: tf.Tensor, past: tf.Tensor) -> tf.Tensor:
+    # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
+    return tf.floor(noise - (past - 0.5))

@@ -13,7 +13,7 @@ LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _PASSING = 1 - 8e-7
 _PASSING_AGAIN = 1 - 3e-7
 _SCALED = 1 / (1 + 1.5e-6)
-_SMALLEST_NORMAL = 2.0**-126
+SMALLEST_NORMAL = 2.0**-126
 
 
 class Clipped(NamedTuple):
@@ -113,18 +113,30 @@ def factors(norms: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
         >>> factors(tf.constant([0.5, 2.0, float("nan")], tf.float64), tf.constant(1.0)).numpy().round(3).tolist()
         [1.0, 0.5, 0.0]
     """
-    found = tf.where(_passed(norms, clip_norm, _PASSING), tf.ones_like(norms, tf.float32), _factor(norms, clip_norm))
+    found = tf.where(norm_passes(norms, clip_norm), tf.ones_like(norms, tf.float32), _factor(norms, clip_norm))
     return tf.where(tf.math.is_finite(norms), found, 0.0)
+
+
+def norm(leaves: list[tf.Tensor]) -> tf.Tensor:
+    """Returns the joint norm, float64 `[]`: finite if and only if all values are, because no square overflows."""
+    # To float32 first, so that every type has the same largest value.
+    values = [tf.cast(tf.cast(leaf, tf.float32), tf.float64) for leaf in leaves]
+    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(value)) for value in values]))
 
 
 def finite(leaves: list[tf.Tensor]) -> tf.Tensor:
     """Returns whether all values are finite in float32, bool `[]`; `clip_record` sets any other record to zero."""
-    return tf.math.is_finite(_norm(leaves))
+    return tf.math.is_finite(norm(leaves))
 
 
 def passes(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tf.Tensor:
     """Returns whether `clip_record` leaves the record unchanged, bool `[]`."""
-    return _passed(_norm(leaves), clip_norm, _PASSING)
+    return norm_passes(norm(leaves), clip_norm)
+
+
+def norm_passes(length: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
+    """Returns whether `clip_record` leaves a record of this computed norm unchanged, bool of the shape of `length`."""
+    return _passed(length, clip_norm, _PASSING)
 
 
 def add(total: tf.Tensor, noise: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -138,8 +150,8 @@ def summed_type(dtype: tf.DType) -> tf.DType:
 
 
 def _clipped(leaves: list[tf.Tensor], clip_norm: tf.Tensor, passing: float) -> Clipped:
-    norm = _norm(leaves)
-    passed, factor = _passed(norm, clip_norm, passing), _factor(norm, clip_norm)
+    length = norm(leaves)
+    passed, factor = _passed(length, clip_norm, passing), _factor(length, clip_norm)
     wide = [tf.cast(leaf, summed_type(leaf.dtype)) for leaf in leaves]
     bounded = [
         # No product for a record that passes, because it would flush subnormal values. Here, 0 times NaN is 0.
@@ -150,19 +162,12 @@ def _clipped(leaves: list[tf.Tensor], clip_norm: tf.Tensor, passing: float) -> C
     return Clipped(bounded, ~(passed | zeroed), zeroed)
 
 
-def _norm(leaves: list[tf.Tensor]) -> tf.Tensor:
-    """Returns the joint norm, float64 `[]`: finite if and only if all values are, because no square overflows."""
-    # To float32 first, so that every type has the same largest value.
-    values = [tf.cast(tf.cast(leaf, tf.float32), tf.float64) for leaf in leaves]
-    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(value)) for value in values]))
+def _passed(length: tf.Tensor, clip_norm: tf.Tensor, passing: float) -> tf.Tensor:
+    return length <= passing * tf.cast(clip_norm, tf.float64)
 
 
-def _passed(norm: tf.Tensor, clip_norm: tf.Tensor, passing: float) -> tf.Tensor:
-    return norm <= passing * tf.cast(clip_norm, tf.float64)
-
-
-def _factor(norm: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
+def _factor(length: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
     """Returns the factor for a record that does not pass, float32 `[]`: 0 if float32 has no such factor."""
-    factor = _SCALED * tf.cast(clip_norm, tf.float64) / norm
+    factor = _SCALED * tf.cast(clip_norm, tf.float64) / length
     # Rounding to a subnormal number might increase the factor by half. For a norm that is NaN, the factor is NaN.
-    return tf.cast(tf.where(factor >= _SMALLEST_NORMAL, factor, tf.zeros_like(factor)), tf.float32)
+    return tf.cast(tf.where(factor >= SMALLEST_NORMAL, factor, tf.zeros_like(factor)), tf.float32)
