@@ -107,7 +107,7 @@ def _square(values: Sequence[np.ndarray]) -> float:
 
 
 def _bound(leaves: Sequence[np.ndarray], bits: int) -> float:
-    """Returns the norm to which a record is scaled that is too long, so that it is probably not too long when rounded."""
+    """Returns the norm to which a record that is too long is scaled, so that it probably is not when it is rounded."""
     largest = 2.0**bits
     size = sum(np.size(leaf) for leaf in leaves)
     expected = math.sqrt(largest**2 - min(size / 12, _LARGEST_SHARE * largest**2))
