@@ -251,7 +251,8 @@ class MFStrategy(Strategy):
     def _replies(self, grid: Grid, messages: list[Message]) -> Iterator[Message]:
         """Yields replies as they come, until all have come or the time is over."""
         waiting = self._settings.waiting
-        missing = {each for each in grid.push_messages(messages) if each} if messages else set()
+        # In the order of the messages: float sums of replies that are all there then have the same bits in every run.
+        missing = dict.fromkeys(each for each in grid.push_messages(messages) if each) if messages else {}
         deadline = time.monotonic() + waiting.replies_seconds
         while missing:
             # One at a time: what is in a reply can make Flower fail to read it, and all that were pulled with it.
@@ -260,10 +261,10 @@ class MFStrategy(Strategy):
                     pulled = list(grid.pull_messages([identifier]))
                 except _UNREADABLE as error:
                     log(WARNING, "A reply could not be read, and is left out: %s", type(error).__name__)
-                    missing.discard(identifier)
+                    del missing[identifier]
                     continue
                 if pulled:
-                    missing.discard(identifier)
+                    del missing[identifier]
                 yield from pulled
             if not missing or time.monotonic() >= deadline:
                 return
