@@ -153,7 +153,7 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
-def sample(cases, together=1):
+def sample(cases, together=1, most=None):
     """The cases of a matrix that CI runs: every value of every parameter, each as often as any other, nearly.
 
     The next one is the first of those whose values were taken least often, among those that have what no one had.
@@ -161,7 +161,11 @@ def sample(cases, together=1):
     Args:
         cases: All cases of one test.
         together: 2 for every pair of values of two parameters.
+        most: How many cases CI runs, the first of them and others at equal distances, whatever their values.
     """
+    if most is not None:
+        count = min(most, len(cases))
+        return [cases[place * len(cases) // count] for place in range(count)]
     # Cases of a matrix share the objects themselves, also those that cannot be compared.
     values = {case: [(name, id(value)) for name, value in case.callspec.params.items()] for case in cases}
     groups = {case: list(itertools.combinations(values[case], together)) for case in cases}

@@ -60,6 +60,7 @@ def test_python_blocks_run(language, block, tmp_path, monkeypatch):
     exec(compile(block, "docs", "exec"), {"__name__": "docs"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "ipython"])
 def test_cells_of_notebooks_run_where_a_loop_runs(language, block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -209,7 +210,9 @@ def test_the_script_that_swaps_each_mechanism_runs(names, capfd):
 
 
 # The kinds of contexts differ in nothing that the guard sees, and the script that swaps mechanisms runs in a session.
-@pytest.mark.parametrize("context", ["resident", pytest.param("session", marks=pytest.mark.long), "default"])
+# test_guard.py stops runs and resumes them.
+@pytest.mark.sampled(most=1)
+@pytest.mark.parametrize("context", ["resident", "session", "default"])
 def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
     """In TFF's own context it is stopped, and resumes in a new process."""
     script = HERE / "docs" / "pipeline.py"

@@ -23,6 +23,14 @@ def test_values(one, other, third): pass
 @pytest.mark.parametrize("third", [None, 7])
 def test_pairs(one, other, third): pass
 
+@pytest.mark.sampled(most=3)
+@pytest.mark.parametrize("number", range(7))
+def test_most(number): pass
+
+@pytest.mark.sampled(most=3)
+@pytest.mark.parametrize("number", range(2))
+def test_few(number): pass
+
 @pytest.mark.long
 def test_long(): pass
 
@@ -78,8 +86,14 @@ def test_a_sample_has_every_value_and_the_same_one_each_time(collected):
         assert len({(case[first], case[second]) for case in pairs}) == sizes[first] * sizes[second]
 
 
+def test_a_sample_of_a_number_of_cases_is_spread_over_all(collected):
+    assert cases(collected(), "test_most") == {("0",), ("2",), ("4",)}
+    assert cases(collected(), "test_few") == {("0",), ("1",)}
+
+
 def test_nothing_is_left_out_of_the_long_check(collected):
     names = collected("--long")
+    assert len(cases(names, "test_most")) == 7
     assert cases(names, "test_layer") == {(str(number),) for number in range(7)}
     assert cases(collected(), "test_layer") == {("0",), ("3",), ("6",)}
     assert len(cases(names, "test_values")) == len(cases(names, "test_pairs")) == 30

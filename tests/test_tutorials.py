@@ -50,6 +50,7 @@ def in_this_process(line):
     return piped.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

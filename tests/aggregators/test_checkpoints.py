@@ -101,6 +101,7 @@ MECHANISMS = {
 }
 
 
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.usefixtures("in_resident_context")
 def test_replayed_rows_are_bit_identical_in_the_worker(regression, tmp_path, name):

@@ -65,6 +65,7 @@ def data(*lengths):
 LENGTHS = (6, 0, 4, 1, 9, 8, 3, 0, 2, 7, 5, 12, 1, 4)
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[:1], LENGTHS[1:2], LENGTHS[:2]], ids=len)
 def test_a_process_with_variables_and_metrics(regression, both, lengths):
     process, clients = regression.process(), data(*lengths)
@@ -78,6 +79,7 @@ def test_a_process_with_variables_and_metrics(regression, both, lengths):
     assert np.any(both(two_rounds)[0] != regression.weights.trainable[0])
 
 
+@pytest.mark.long
 def test_batch_normalization_and_the_other_loop_over_batches(both):
     def model():
         layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.BatchNormalization(momentum=0.5)]

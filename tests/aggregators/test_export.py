@@ -263,6 +263,7 @@ def is_free(name, value, other):
     return same and (name.startswith("examples__") or name.endswith("keys"))
 
 
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("name", ["prepare", "work", "accumulate", "merge", "report", "update", "initialize", "replay"])
 def test_a_graph_refuses_inputs_of_another_shape_or_type(name, stages):
     """The graph itself has to refuse: nothing else checks a call of a signature from other languages."""
@@ -369,6 +370,7 @@ def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
         )
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -192,6 +192,7 @@ def test_compiles_to_map_reduce_form_and_distribute_aggregate_form(make_mechanis
     assert compiles(build(make_mechanism(6)).create(VALUE_TYPES["model"]))
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "mechanism",
     [BLT, tff_mf.BandedToeplitz.square_root(48), tff_mf.Tree(6, variant="online"), tff_mf.Dense(matrix=np.eye(6))],

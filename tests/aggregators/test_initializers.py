@@ -144,6 +144,7 @@ def build_model():
     )
 
 
+@pytest.mark.long
 def test_a_model_with_tables_and_batch_normalization_trains_as_before(monkeypatch):
     data = [
         tf.data.Dataset.from_tensor_slices(([["a", "b"], ["c", "d"]], [[float(client)], [1.0]])).batch(1)

@@ -65,6 +65,7 @@ def recorded():
         yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
 
 
+@pytest.mark.long
 def test_a_large_state_is_warned_of_before_it_is_sent(monkeypatch):
     monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
     process = process_of(tff_mf.BLT.production("b400"), 5_000)

@@ -137,6 +137,7 @@ def process_state(banded_process):
     return _leaves.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
 
+@pytest.mark.long
 def test_our_own_process_passes_in_tffs_own_context(process):
     with aggregators.tff_session():
         result = check(process)
@@ -163,6 +164,7 @@ def test_fed_sgd_with_an_unweighted_wrapper_passes():
     assert result.passed, str(result)
 
 
+@pytest.mark.long
 def test_constant_zeroing_and_constant_weights_pass(normalized_process):
     result = beside_the_model(normalized_process, ours())
     assert result.statuses["metrics"] == result.statuses["state"] == "passed", str(result)
@@ -201,6 +203,7 @@ def test_the_attack_on_pairs_recognizes_floating_point(grid):
         assert bool(criticals) == (grid is None or wrong.bits < grid.bits)
 
 
+@pytest.mark.long
 def test_an_unknown_server_rate_is_estimated():
     def rate(step):
         return 0.05 + 0.1 * tf.cast(step, tf.float32)
@@ -284,6 +287,7 @@ FAULTS = {
 
 
 # Long: "mean around" has the same fault, and "no noise" the same factory.
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long) if name == "unweighted mean around" else name for name in FAULTS],
@@ -337,6 +341,7 @@ def test_foreign_noise_is_not_judged_and_seeds_from_the_clock_are_found():
     assert any("build_mf_aggregator" in finding.remedy for finding in told(result, "fresh_noise"))
 
 
+@pytest.mark.long
 def test_exact_state_that_also_varies_by_itself_does_not_pass():
     result = beside_the_model(mime_lite(dropout_model), ours())
     assert result.statuses["state"] == "not judged", str(result)
@@ -418,6 +423,7 @@ def with_exact_statistics(process):
     )
 
 
+@pytest.mark.long
 def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
     result = beside_the_model(with_exact_statistics(normalized_process), ours())
     assert result.statuses["state"] == "failed", str(result)
@@ -426,6 +432,7 @@ def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
     assert "non-trainable" in finding.remedy
 
 
+@pytest.mark.long
 def test_weighting_by_examples_is_found_with_and_without_a_known_rate():
     server = tff.learning.optimizers.schedule_learning_rate(SGDM(1.0), one)
     weighted = fed_avg(ExamplesCountTwice(), server_optimizer_fn=server)
@@ -440,6 +447,7 @@ def one(step):
     return 1.0 + 0.0 * tf.cast(step, tf.float32)
 
 
+@pytest.mark.long
 def test_properties_that_cannot_be_measured_do_not_pass():
     adam = tff.learning.optimizers.build_adam(0.1)
     result = check(fed_avg(ours(), server_optimizer_fn=adam))

@@ -59,6 +59,7 @@ def test_a_modular_sum_wraps_around(running):
         assert int(process.next(process.initialize(), clients).result) == expected
 
 
+@pytest.mark.sampled(most=1)
 def test_a_noised_secure_sum_equals_the_noised_plain_sum(running):
     clients = [np.array(value, np.float32) for value in ([0.1, -0.2, 0.3], [0.5, 0.5, 0.1], [50, 0, 0])]
     value_type = tff.TensorType(np.float32, [3])
@@ -74,6 +75,7 @@ def test_a_noised_secure_sum_equals_the_noised_plain_sum(running):
     assert np.abs(np.asarray(found.result)).min() > 0
 
 
+@pytest.mark.sampled(most=1)
 def test_measurements_of_a_secure_sum_are_withheld(running):
     value_type = tff.TensorType(np.float32, [3])
     exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
@@ -86,6 +88,7 @@ def test_measurements_of_a_secure_sum_are_withheld(running):
     assert list(measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
 
 
+@pytest.mark.sampled(most=1)
 def test_a_learning_process_trains_with_it(running, regression):
     process = regression.process(secure(clients_per_round=8, noise_multiplier=0.1))
     output = process.next(process.set_model_weights(process.initialize(), regression.weights), regression.clients)

@@ -69,6 +69,7 @@ print("at import", ours, "then", [name for name in registered if name.startswith
 """
 
 
+@pytest.mark.long
 def test_importing_registers_nothing_and_tffs_own_context_leaves_no_worker(processes_left):
     """TFF's own context belongs to the process that imports TFF, so that no fork can run this."""
     command = [sys.executable, "-c", WITHOUT_A_SESSION]
@@ -82,6 +83,7 @@ def next_part(pipe):
     return os.read(pipe, 4096).decode()
 
 
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_pipe_reaches_its_end_and_no_worker_is_left(name, output_of, processes_left):
     assert output_of(PROGRAMS[name]).split()[-1] == "3"
@@ -107,6 +109,7 @@ ENDS = {
 }
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("name", ENDS)
 def test_an_ended_run_leaves_no_worker(name, tmp_path: pathlib.Path, forks, processes_left):
     end, session = ENDS[name]

@@ -73,6 +73,7 @@ def test_a_learning_process_over_two_workers(regression, two_workers):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("moment", ["before a round", "in a round"])
 def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_workers, monkeypatch, moment, caplog):
     first, second = two_workers

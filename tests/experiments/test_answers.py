@@ -150,6 +150,7 @@ def test_what_does_not_answer_is_asked_again_and_enter_keeps_what_was_answered(r
     assert json.loads((run / "answers.json").read_text()) == answers
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "end of input"])
 def test_whoever_stops_loses_nothing(run, key):
     before = json.dumps({**ANSWERS, "unit": "a phone"}).encode()
@@ -176,6 +177,7 @@ def test_whoever_stops_loses_nothing(run, key):
     assert not (run / "answers.draft.json").exists()
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("content", [b"", b'{"trusted": "us"', b'{"trusted": "us", "unit": 3, "populaton": 4}'])
 def test_damaged_answers_are_mended(run, content):
     (run / "answers.json").write_bytes(content)

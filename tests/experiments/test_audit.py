@@ -35,6 +35,7 @@ def failed(found):
     return {test.name for test in found.tests if not test.passed}
 
 
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize(
     "mechanism",
     [
@@ -212,6 +213,7 @@ def test_bad_arguments_are_named(arguments, text):
 RUN = {"mechanism": tff_mf.Tree(6), "rounds": 20, "restart_every": 6, "coordinates": 2048}
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize(("adjacency", "count_stddev"), [("zero-out", None), ("zero-out", 3.0), ("replace-one", 3.0)])
 def test_right_noise_of_a_restarted_run_passes_for_what_is_claimed(adjacency, count_stddev):
     found = audit(**RUN, adjacency=adjacency, count_stddev=count_stddev)
@@ -258,6 +260,7 @@ def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
     assert found["claimed_epsilon"] == pytest.approx(planned, rel=1e-9)
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("noise_multiplier", [1e4, 100.0, 10.0, 1.0])
 def test_a_sound_run_with_a_small_epsilon_passes(noise_multiplier):
     """What canaries cannot show of half of the noise is no fault of the noise; half of it is found all the same."""

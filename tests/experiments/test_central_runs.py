@@ -292,6 +292,7 @@ class StoppedError(Exception):
     """Stands for the end of a process."""
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("stopped", [2, 3])
 def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped, tmp_path, monkeypatch):
     line = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity", "--out", tmp_path / "run"]

@@ -61,6 +61,7 @@ def of_tff(data, clients, *, seed, batch_size, max_examples, client_epochs):
     return [[tuple(each.numpy() for each in batch) for batch in dataset] for dataset in found.of(clients)]
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "given",
     [

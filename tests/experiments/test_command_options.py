@@ -86,6 +86,7 @@ NAMES = ["identity", "tree-full", "tree-online", "tree-vanilla"]
 FILES = ["blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "structured"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("every", [None, 3, 4])
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("name", NAMES + FILES)

@@ -288,6 +288,7 @@ def wait_for(condition):
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_a_killed_comparison_continues(small_data, tmp_path):
     spec, out = tmp_path / "spec.toml", tmp_path / "out"
     spec.write_text(SPEC + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\nseed = [0, 1]\n')

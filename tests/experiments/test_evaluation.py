@@ -95,6 +95,7 @@ def by_keras(model, words):
     return dict(zip(evaluation.METRICS, (float(metric.result()) for metric in found), strict=True))
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("architecture", ["conv", "lstm"])
 def test_metrics_are_those_of_tff(data, architecture):
     tested = evaluator(architecture)

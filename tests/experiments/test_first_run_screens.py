@@ -15,6 +15,9 @@ from .conftest import build_graphs_in_a_fork
 from .test_progress import counted
 from .test_screens import REPRS, TRAINING, columns, documented
 
+# tests/test_command_lines.py runs the commands of the page in CI, and test_screens.py has the screens of the others.
+pytestmark = pytest.mark.long
+
 # What differs from run to run: noise and what is measured of it, hashes, times, and the patch release of Python.
 VARYING = (
     (r"(?<=digest: )[0-9a-f]{64}", "…"),

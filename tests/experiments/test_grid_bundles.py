@@ -176,6 +176,7 @@ OTHER_GRIDS = {
 }
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("case", OTHER_GRIDS)
 def test_graphs_of_another_grid_than_run_json_says_are_refused(case, copy):
     from tff_mf.experiments.bundles import _rounds

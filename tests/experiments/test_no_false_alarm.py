@@ -174,6 +174,7 @@ def warnings(folder):
     }
 
 
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("run", KINDS, indirect=True)
 def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert (alarms(run), warnings(run)) == ([], set())
@@ -259,6 +260,7 @@ def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
         assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize(
     ("run", "answered"),
     [

@@ -30,6 +30,7 @@ def tab():
         yield found
 
 
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_loaded_complained_of_or_wider_than_the_screen(files, tab, kind):
     for width, scheme in itertools.product(WIDTHS, ("light", "dark")):

@@ -48,6 +48,7 @@ def draw_mechanism(path, mechanism=None, schema=SCHEMA):
     mechanism_plots.mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("ending", [*SIGNATURES, "SVG"])
 def test_the_ending_is_the_format_and_bytes_are_reproducible(tmp_path, ending):
     paths = [tmp_path / f"{number}.{ending}" for number in range(2)]
@@ -132,6 +133,7 @@ def test_names_on_pictures_are_those_that_are_typed(tmp_path):
     assert "banded-toeplitz, 8 bands: n = 32, b = 8, k = 4" in texts(tmp_path / "y.svg")
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("most", [7, 16, 32])
 def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn, monkeypatch, most):
     """All entries of 4,000 rounds took a minute and 1.6 GB."""

@@ -128,6 +128,7 @@ def kill_worker_after(round_number):
     return on_round
 
 
+@pytest.mark.long
 def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path, whole):
     out = tmp_path / "run"
     result = run(small_data, out, restarts=1, on_round=kill_worker_after(5))
@@ -135,6 +136,7 @@ def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path
     assert list((out / "checkpoints").glob("*.safetensors")) == []
 
 
+@pytest.mark.long
 def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small_data, tmp_path, whole):
     out = tmp_path / "run"
     with pytest.raises(aggregators.WorkerLostError, match="last checkpoint"):
@@ -194,6 +196,7 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(small_data, tmp_path, monkeypatch, whole):
     def stopped(*given, **named):
         raise StoppedError
@@ -223,6 +226,7 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
         folders.resumable_folder(out)
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

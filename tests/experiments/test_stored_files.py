@@ -135,6 +135,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(stored, here, name):
     assert critical == {"noise", "randomness"}, "what is wrong with a seeded run is its seed"
 
 
+@pytest.mark.long
 def test_a_stopped_run_is_resumed_with_fresh_keys_and_its_report_is_clean(stored, here):
     run = resumed(stored, here, "stopped-secure")
     assert [int(each["round"]) for each in rows(run / "metrics.csv")] == [*range(1, stored.about["rounds"] + 1)]

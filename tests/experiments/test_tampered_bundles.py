@@ -244,6 +244,7 @@ def test_a_signature_detects_what_the_digest_detects(way, signed, bundle, tmp_pa
         assert "refused: " in found.stdout
 
 
+@pytest.mark.long
 def test_only_digest_or_signature_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
     folder = tampered(tampering_ways.TASKS[0])
     again = tmp_path / "again"

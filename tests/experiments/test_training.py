@@ -65,8 +65,9 @@ def finished(small_data, tmp_path_factory):
     return result, out, seen
 
 
-# Data are read by the loop, whatever the model; test_hoisted_models.py trains both models in CI.
-@pytest.mark.parametrize("architecture", ["conv", pytest.param("lstm", marks=pytest.mark.long)])
+# Long: tests/datasets trains a model with both loops in CI, and test_hoisted_models.py both models.
+@pytest.mark.long
+@pytest.mark.parametrize("architecture", ["conv", "lstm"])
 def test_both_loops_train_the_same_model_up_to_rounding(architecture):
     settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
     language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
@@ -116,6 +117,7 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
         np.testing.assert_allclose(after - before, -part / 2, atol=1e-6)
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_sgd"])
 def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     settings = dataclasses.replace(
@@ -139,6 +141,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     assert result.passed, str(result)
 
 
+@pytest.mark.long
 def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
     settings = dataclasses.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
     result = program.run(settings, privacy(), data=small_data, out=tmp_path)
@@ -235,6 +238,7 @@ def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_p
     assert {again.summary[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon")} == {None}
 
 
+@pytest.mark.long
 def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
     losses = []
     for name in ("one", "two"):
@@ -288,6 +292,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tmp_path, forks):
     command = [
         *("train", "--dataset", small_data, "--mechanism", "identity", "--rounds", "2", "--min-sep", "2"),
@@ -348,6 +353,7 @@ def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
     assert (tmp_path / "model" / "report.json").read_bytes() == (folder / "report.json").read_bytes()
 
 
+@pytest.mark.long
 def test_demo_in_small(small_data, tmp_path):
     settings = demo.DemoSettings(
         rounds=4,

@@ -54,6 +54,7 @@ def test_accepted_values_are_tried():
     assert {(each.parameter, each.value) for each in bad_values.cases()} >= set(accepted.OPTIONS)
 
 
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(
     ("body", "fault"),
     [

@@ -68,6 +68,7 @@ ONCE_BETWEEN = [
 ]
 
 
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("delta", ONCE_BETWEEN)
 def test_epsilon_agrees_with_privacy_loss_distributions(delta):
     for target in EPSILONS:

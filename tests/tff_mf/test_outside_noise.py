@@ -44,6 +44,7 @@ def rows_of(stream, rounds):
     return np.stack(rows), z * float(stream.stddev)
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("stream", [GeometricStream, None])
 def test_an_outsider_has_a_stream_and_a_query(stream):
     mechanism = geometric(stream=stream)

@@ -174,6 +174,7 @@ def test_noise_of_the_first_round_has_its_standard_deviation(kind):
     assert np.std(result) == pytest.approx(3.0 * mechanism.inverse(ROUNDS)[0, 0], rel=0.1)
 
 
+@pytest.mark.sampled(most=6)
 def test_merged_samples_are_those_of_all_records(kind):
     records = [tf.constant(each) for each in ([2.0, 0.0], [-1.0, 1.0], [3.0, 5.0], [-1.0, 4.0])]
     query = build(kind, records[0])
@@ -225,6 +226,7 @@ def one_round(query, state, records):
     return result, state
 
 
+@pytest.mark.sampled(most=6)
 def test_rounds_in_a_function_are_those_of_eager_mode(kind):
     records = [{"a": tf.constant([1.0, 2.0]), "b": tf.constant(3.0)}] * 2
     query = build(kind, records[0], noise_multiplier=1.0, insecure_seed=7)
@@ -263,6 +265,7 @@ def test_rounds_in_a_session_sum_records(kind):
             assert_close(found, [-2.0, 2.5])
 
 
+@pytest.mark.sampled(most=6)
 def test_states_are_structures_of_tensors(kind):
     """`DPQuery.initial_global_state`: "must be processable via tf.nest.map_structure"."""
     records = [tf.constant([1.0, 2.0])]
@@ -283,6 +286,7 @@ def test_metrics_are_an_ordered_dictionary_of_tensors(kind):
     assert all(isinstance(name, str) and tf.is_tensor(value) for name, value in metrics.items())
 
 
+@pytest.mark.sampled(most=6)
 def test_normalized_queries(kind):
     records = [tf.constant([-6.0, 8.0]), tf.constant([4.0, -3.0])]
     numerator = build(kind, records[0], clip_norm=5.0)
@@ -293,6 +297,7 @@ def test_normalized_queries(kind):
     np.testing.assert_allclose(result, [0.5, 0.5], atol=1e-4)
 
 
+@pytest.mark.sampled(most=6)
 def test_nested_queries(kind):
     inner = [build(kind, 1.0, clip_norm=4.0), {"c": build(kind, [12.0, 9.0], clip_norm=5.0)}]
     if not all(isinstance(each, tfp.SumAggregationDPQuery) for each in tf.nest.flatten(inner)):
@@ -305,6 +310,7 @@ def test_nested_queries(kind):
     assert_close(result, [5.0, {"c": [5.0, 5.0]}])
 
 
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("Restarted")])
 def test_restarts_of_tensorflow_privacy(kind):
     records = [tf.constant([1.0, 2.0])]
