@@ -24,7 +24,7 @@ export ASKED ?= $(MAKECMDGOALS)
 DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE $(wildcard MANIFEST.in CITATION.cff)
 DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs format clean
 
@@ -94,13 +94,14 @@ $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
 test: test-core test-flower test-main
 
+# A third process works while others wait for processes that they started.
 test-main: $(READY)
-	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
+	$(BIN)/pytest -n 3 $(BY_FILE) $(LONG) --junitxml=$(RESULTS)/tests.xml
 
 # Behind the other tests, where both run: they fill the cores while those wait, and take nothing from them, which last
 # longest.
 test-core: $(CORE_READY)
-	cd tests && nice -n 19 ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
+	cd tests && nice -n 19 ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. -n 2 $(BY_FILE) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
 
 test-flower: $(FLOWER_READY)
 	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
@@ -113,7 +114,7 @@ faults: $(READY)
 	$(BIN)/python tests/faults --out build/faults.md
 
 faults-short: $(READY)
-	$(BIN)/python tests/faults --short --junit $(RESULTS)/faults.xml
+	nice $(BIN)/python tests/faults --short --junit $(RESULTS)/faults.xml
 
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz

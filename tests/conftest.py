@@ -34,8 +34,8 @@ os.fsync = lambda descriptor: None
 # Among all objects of TensorFlow, looking for garbage as often as Python does by default takes a twentieth of the time.
 gc.set_threshold(20_000, 20, 20)
 
-hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=50)
-hypothesis.settings.load_profile("tff-mf")
+hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=25)
+hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=None, max_examples=100)
 
 # By their time, longest first: two processes that take turns at files end together if the last files are short.
 LONGEST_FIRST = (
@@ -114,6 +114,10 @@ LONGEST_FIRST = (
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run all that `make check-long` runs, not the sample of CI")
+
+
+def pytest_configure(config):
+    hypothesis.settings.load_profile("tff-mf-long" if config.getoption("--long") else "tff-mf")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -60,6 +60,7 @@ def test_python_blocks_run(language, block, tmp_path, monkeypatch):
     exec(compile(block, "docs", "exec"), {"__name__": "docs"})
 
 
+# Long: the tests above run the same blocks.
 @pytest.mark.long
 @pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "ipython"])
 def test_cells_of_notebooks_run_where_a_loop_runs(language, block, tmp_path, monkeypatch):

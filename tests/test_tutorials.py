@@ -50,6 +50,7 @@ def in_this_process(line):
     return piped.stdout
 
 
+# Long: another test runs a notebook with less data.
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",

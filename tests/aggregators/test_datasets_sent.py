@@ -171,6 +171,7 @@ class _Allocated(ctypes.Structure):
 ONE_FLOAT32 = pytest.param((tf.float32,), id="float32", marks=pytest.mark.long)
 
 
+# Long: memory is measured over many rounds.
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
 @pytest.mark.parametrize("dtypes", [ONE_FLOAT32, pytest.param((tf.int32, tf.float32), id="int32 and float32")])
@@ -198,6 +199,7 @@ def test_a_session_keeps_no_memory_for_the_functions_of_a_dataset(dtypes):
     assert kept < 60
 
 
+# Long: memory is measured over many clients.
 @pytest.mark.long
 def test_the_worker_keeps_one_table_for_all_clients():
     looked_up = tf.function(lambda text: numbers(tf.reshape(text, [1]), WORDS)._variant_tensor)

@@ -144,6 +144,7 @@ def build_model():
     )
 
 
+# Long: the test of programs compares the results of the same functions.
 @pytest.mark.long
 def test_a_model_with_tables_and_batch_normalization_trains_as_before(monkeypatch):
     data = [

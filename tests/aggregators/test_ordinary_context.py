@@ -21,6 +21,7 @@ def process_of(mechanism, size):
     return factory.create(tff.TensorType(np.float32, [size]))
 
 
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize(
     "mechanism",
@@ -65,6 +66,7 @@ def recorded():
         yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
 
 
+# Long: another test has the warning and its number.
 @pytest.mark.long
 def test_a_large_state_is_warned_of_before_it_is_sent(monkeypatch):
     monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)

@@ -137,6 +137,7 @@ def process_state(banded_process):
     return _leaves.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
 
+# Long: our own process passes in a resident context in the other tests.
 @pytest.mark.long
 def test_our_own_process_passes_in_tffs_own_context(process):
     with aggregators.tff_session():
@@ -164,6 +165,7 @@ def test_fed_sgd_with_an_unweighted_wrapper_passes():
     assert result.passed, str(result)
 
 
+# Long: the test of adaptive bounds has zeroing.
 @pytest.mark.long
 def test_constant_zeroing_and_constant_weights_pass(normalized_process):
     result = beside_the_model(normalized_process, ours())
@@ -203,6 +205,7 @@ def test_the_attack_on_pairs_recognizes_floating_point(grid):
         assert bool(criticals) == (grid is None or wrong.bits < grid.bits)
 
 
+# Long: processes of a known rate take the same path, but for one division.
 @pytest.mark.long
 def test_an_unknown_server_rate_is_estimated():
     def rate(step):
@@ -311,6 +314,7 @@ CLAIMS = {
 }
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_noise_that_differs_from_the_claim_is_found(process, name):
     found = told(check(process, **CLAIMS[name]), "noise")
@@ -341,6 +345,7 @@ def test_foreign_noise_is_not_judged_and_seeds_from_the_clock_are_found():
     assert any("build_mf_aggregator" in finding.remedy for finding in told(result, "fresh_noise"))
 
 
+# Long: the test of adaptive bounds finds exact state.
 @pytest.mark.long
 def test_exact_state_that_also_varies_by_itself_does_not_pass():
     result = beside_the_model(mime_lite(dropout_model), ours())
@@ -423,6 +428,7 @@ def with_exact_statistics(process):
     )
 
 
+# Long: the test of adaptive bounds finds exact state.
 @pytest.mark.long
 def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
     result = beside_the_model(with_exact_statistics(normalized_process), ours())
@@ -432,6 +438,7 @@ def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
     assert "non-trainable" in finding.remedy
 
 
+# Long: the faults include a mean around ours, which the same measurement finds.
 @pytest.mark.long
 def test_weighting_by_examples_is_found_with_and_without_a_known_rate():
     server = tff.learning.optimizers.schedule_learning_rate(SGDM(1.0), one)
@@ -447,6 +454,7 @@ def one(step):
     return 1.0 + 0.0 * tf.cast(step, tf.float32)
 
 
+# Long: foreign noise is not judged either.
 @pytest.mark.long
 def test_properties_that_cannot_be_measured_do_not_pass():
     adam = tff.learning.optimizers.build_adam(0.1)

@@ -47,6 +47,7 @@ def noise_of(state):
     return getattr(state, "aggregator", state).query_state.numerator_state.noise
 
 
+# Long: tests/datasets compares the models of both contexts.
 @pytest.mark.long
 def test_a_plain_loop_gives_the_result_of_the_ordinary_context(regression):
     losses, state, weights = plain_loop(regression)
@@ -100,6 +101,7 @@ def test_a_cohort_may_be_empty(regression, resident):
     assert noise_of(output.state).round == 2
 
 
+# Long: a test above counts what is sent in a round.
 @pytest.mark.long
 def test_changing_a_part_of_the_state_sends_only_that_part(regression, resident):
     process = regression.process(regression.aggregator(noise_multiplier=0.0))
@@ -197,6 +199,7 @@ def test_kinds_of_computations_and_arguments(resident):
     assert tff.federated_computation(lambda a, b: (b, a), at_server, at_server)(1, 2) == (2, 1)
 
 
+# Long: a test below has the state that is released with its last reference.
 @pytest.mark.long
 def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
     """A leak of the smallest row would add 160 MB between the two maxima; the allocator itself adds a few."""
@@ -258,6 +261,7 @@ def run_train_model(regression, folder):
     return metrics.values()
 
 
+# Long: test_checkpoints.py runs TFF's training program.
 @pytest.mark.long
 def test_tffs_training_program_runs_and_writes_complete_files(regression, tmp_path):
     with aggregators.resident_context():

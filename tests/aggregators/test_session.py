@@ -69,6 +69,7 @@ print("at import", ours, "then", [name for name in registered if name.startswith
 """
 
 
+# Long: of TFF's own context; the tests below are of ours.
 @pytest.mark.long
 def test_importing_registers_nothing_and_tffs_own_context_leaves_no_worker(processes_left):
     """TFF's own context belongs to the process that imports TFF, so that no fork can run this."""

@@ -267,6 +267,7 @@ class StoppedError(Exception):
     pass
 
 
+# Long: the runs that test_recovery.py stops are on a grid, which is the default.
 @pytest.mark.long
 def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(small_data, tmp_path, monkeypatch):
     """With restarts, an adaptive clip norm, trees, and a checkpoint of integers."""

@@ -57,6 +57,7 @@ def gradients(model, weights, batch):
     return loss, [tf.convert_to_tensor(each) for each in tape.gradient(loss, weights)]
 
 
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("architecture", ["lstm", "conv"])
 def test_after_50_steps_of_sgd_the_model_is_that_of_tff(architecture):
     reference = keras(architecture)

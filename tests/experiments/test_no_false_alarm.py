@@ -174,7 +174,7 @@ def warnings(folder):
     }
 
 
-@pytest.mark.sampled(most=6)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("run", KINDS, indirect=True)
 def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert (alarms(run), warnings(run)) == ([], set())

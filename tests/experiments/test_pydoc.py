@@ -46,7 +46,6 @@ def _rows(path, query):
         connection.close()
 
 
-@pytest.mark.long
 def test_the_same_environment_gives_the_same_bytes(written):
     folder, _, _ = written
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()

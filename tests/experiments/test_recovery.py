@@ -128,6 +128,7 @@ def kill_worker_after(round_number):
     return on_round
 
 
+# Long: test_workers.py loses workers, and the run that is killed is resumed in the same way.
 @pytest.mark.long
 def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path, whole):
     out = tmp_path / "run"
@@ -136,6 +137,7 @@ def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path
     assert list((out / "checkpoints").glob("*.safetensors")) == []
 
 
+# Long: test_workers.py loses workers, and the run that is killed is resumed in the same way.
 @pytest.mark.long
 def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small_data, tmp_path, whole):
     out = tmp_path / "run"
@@ -196,6 +198,7 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
 
 
+# Long: the other runs of this file write the same files at their ends.
 @pytest.mark.long
 def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(small_data, tmp_path, monkeypatch, whole):
     def stopped(*given, **named):

@@ -222,6 +222,7 @@ def kind(request):
     return settings, plan(noise_multiplier=0.01, insecure_seed=7, **counts)
 
 
+# Long: test_recovery.py resumes a run, and test_checkpoints.py replays noise with restarts.
 @pytest.mark.long
 def test_a_run_that_is_stopped_goes_on_to_the_same_model(small_data, tmp_path, kind):
     settings, privacy = kind

@@ -146,6 +146,7 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
                 np.testing.assert_allclose(found[f"trainable__{index}"], expected, rtol=1e-5, atol=1e-7)
 
 
+# Long: test_coordination.py kills a server three times.
 @pytest.mark.long
 def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, tmp_path):
     folder, _, journal = operated(bundle, tmp_path, 3, kills=2)

@@ -62,6 +62,7 @@ def columns(line):
     return sum(not unicodedata.combining(character) for character in line)
 
 
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_screens_fit_the_terminal_and_use_labels(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -135,6 +135,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(stored, here, name):
     assert critical == {"noise", "randomness"}, "what is wrong with a seeded run is its seed"
 
 
+# Long: the test before resumes the same run with its seed.
 @pytest.mark.long
 def test_a_stopped_run_is_resumed_with_fresh_keys_and_its_report_is_clean(stored, here):
     run = resumed(stored, here, "stopped-secure")

@@ -152,6 +152,7 @@ def test_files_that_are_given_rest_on_the_digest(bundle, exported_again, materia
     assert found.rests_on.keys() == {*bundles.read_manifest(bundle.folder)[0].files, "manifest.json"}
 
 
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize(
     "way", sampled((*tampering_graphs.WAYS, *tampering_ways.FILES_EXCHANGED, *tampering_ways.RUNNERS))
 )
@@ -244,6 +245,7 @@ def test_a_signature_detects_what_the_digest_detects(way, signed, bundle, tmp_pa
         assert "refused: " in found.stdout
 
 
+# Long: the test above refuses every other change by digest.
 @pytest.mark.long
 def test_only_digest_or_signature_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
     folder = tampered(tampering_ways.TASKS[0])

@@ -67,7 +67,6 @@ def headline(folder):
     return [float(each) for each in re.findall(r"ε≤([\d.]+)", text)], text
 
 
-@pytest.mark.long
 def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
     with pytest.raises(Stopped):
         program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_at(4))

@@ -141,6 +141,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     assert result.passed, str(result)
 
 
+# Long: the tests above train with fed_sgd, and those below read the files of a run.
 @pytest.mark.long
 def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
     settings = dataclasses.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
@@ -238,7 +239,6 @@ def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_p
     assert {again.summary[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon")} == {None}
 
 
-@pytest.mark.long
 def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
     losses = []
     for name in ("one", "two"):
@@ -292,6 +292,7 @@ main()
 """
 
 
+# Long: `make faults-short` has a full disk, and test_session.py the ends of workers.
 @pytest.mark.long
 def test_code_that_cannot_be_written_ends_a_run_and_does_not_hang(small_data, tmp_path, forks):
     command = [
@@ -353,6 +354,7 @@ def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
     assert (tmp_path / "model" / "report.json").read_bytes() == (folder / "report.json").read_bytes()
 
 
+# Long: test_comparison.py has tests of each part of a comparison, which the demo is.
 @pytest.mark.long
 def test_demo_in_small(small_data, tmp_path):
     settings = demo.DemoSettings(

@@ -57,6 +57,7 @@ for alpha, beta, rounds, b, k in itertools.product([0.1, 0.9, 1.0], [0.2, 0.99],
     run(program, folder)
 
 
+# Long: test_plugins.py trains with the page's mechanism.
 @pytest.mark.long
 def test_in_a_pipeline(folder, request):
     pytest.importorskip("tensorflow_federated")

@@ -133,6 +133,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("stream", HOSTILE.values(), ids=HOSTILE)
 def test_a_stream_that_is_not_the_inverse_times_the_noise_is_refused(stream):
     mechanism = geometric(stream=stream)

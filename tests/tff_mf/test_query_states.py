@@ -54,6 +54,7 @@ def test_a_state_of_other_noise_is_refused(changes, compiled):
     assert int(state.noise.round) == 2
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     ("first", "second"),
     [
