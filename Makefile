@@ -24,7 +24,9 @@ export ASKED ?= $(MAKECMDGOALS)
 DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE $(wildcard MANIFEST.in CITATION.cff)
 DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# What is not on the longest path of `check`, the main tests.
+BEHIND := nice -n 19
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs format clean
 
@@ -60,7 +62,7 @@ $(CORE_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	mkdir -p build/core
 	tar --exclude=__pycache__ -c $(DISTRIBUTED) | tar -x -C build/core
 	"$(PYTHON)" -m venv $(CORE)
-	$(CORE)/bin/python $(PIP) "./build/core[test]"
+	$(BEHIND) $(CORE)/bin/python $(PIP) "./build/core[test]"
 	@touch $@
 
 $(DOCS_READY): requirements-docs.txt
@@ -78,7 +80,7 @@ docs: $(DOCS_READY)
 # Flower needs a protobuf that TensorFlow does not accept.
 $(FLOWER_READY): requirements-flower.txt setup.py pyproject.toml | $(STARTED)
 	"$(PYTHON)" -m venv --clear $(FLOWER)
-	$(FLOWER)/bin/python $(PIP) --no-deps -r requirements-flower.txt
+	$(BEHIND) $(FLOWER)/bin/python $(PIP) --no-deps -r requirements-flower.txt
 	$(FLOWER)/bin/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -94,14 +96,13 @@ $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
 test: test-core test-flower test-main
 
-# A third process works while others wait for processes that they started.
 test-main: $(READY)
-	$(BIN)/pytest -n 3 $(BY_FILE) $(LONG) --junitxml=$(RESULTS)/tests.xml
+	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
 
 # Behind the other tests, where both run: they fill the cores while those wait, and take nothing from them, which last
 # longest.
 test-core: $(CORE_READY)
-	cd tests && nice -n 19 ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. -n 2 $(BY_FILE) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
+	cd tests && $(BEHIND) ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
 
 test-flower: $(FLOWER_READY)
 	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower

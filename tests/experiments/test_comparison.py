@@ -288,7 +288,7 @@ def wait_for(condition):
         time.sleep(0.1)
 
 
-# Long: tests/test_command_lines.py runs `compare`, and test_recovery.py kills a run and resumes it.
+# Long: the tests above run jobs and read finished runs, and test_recovery.py kills a run and resumes it.
 @pytest.mark.long
 def test_a_killed_comparison_continues(small_data, tmp_path):
     spec, out = tmp_path / "spec.toml", tmp_path / "out"
