@@ -156,7 +156,7 @@ def test_fed_sgd_with_momentum_matches_numpy():
     assert output.metrics["client_work"]["train"] == {}
 
 
-# Long: the test after it compares the same process with NumPy, without noise.
+# Long: the test before compares the same process with NumPy, without noise.
 @pytest.mark.long
 def test_fed_sgd_with_momentum_trains_with_noise():
     process = tff.learning.algorithms.build_fed_sgd(

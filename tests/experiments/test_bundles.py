@@ -203,8 +203,6 @@ def test_graphs_that_deviate_from_run_json_are_refused(case, copy):
     assert all(reason in each.reason for each in found)
 
 
-# Long: test_initial_model.py has the model of a seed.
-@pytest.mark.long
 def test_a_bundle_starts_from_the_model_of_its_seed(copy):
     settings = json.loads((copy / "run.json").read_text())["settings"]
     set_in(copy / "run.json", settings={**settings, "seed": settings["seed"] + 1})

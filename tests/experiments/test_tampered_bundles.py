@@ -245,7 +245,7 @@ def test_a_signature_detects_what_the_digest_detects(way, signed, bundle, tmp_pa
         assert "refused: " in found.stdout
 
 
-# Long: the test above refuses every other change by digest.
+# Long: the test above refuses it by digest and by signature.
 @pytest.mark.long
 def test_only_digest_or_signature_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
     folder = tampered(tampering_ways.TASKS[0])

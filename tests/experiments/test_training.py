@@ -65,7 +65,7 @@ def finished(small_data, tmp_path_factory):
     return result, out, seen
 
 
-# Long: tests/datasets trains a model with both loops in CI, and test_hoisted_models.py both models.
+# Long: tests/datasets trains a model with both loops in CI.
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["conv", "lstm"])
 def test_both_loops_train_the_same_model_up_to_rounding(architecture):

@@ -47,7 +47,7 @@ def rounded(stream, products):
     @tf.function(reduce_retracing=True)
     def all_rounds(products):
         def one(state, product):
-            row, rows = stream._rounded(product, state)
+            row, rows = stream._rounded(lambda rounded: rounded(product, 0, stream.dimension), state)
             return state._replace(round=state.round + 1, rows=rows), row
 
         state, out = stream.init(), tf.TensorArray(tf.float64, len(products), element_shape=[stream.dimension])

@@ -1,6 +1,7 @@
 """Base class of streams of integers: rounding inside the recursion."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,6 +16,8 @@ from tff_mf.noise._normals import in_parts
 _M = TypeVar("_M", bound=Mechanism)
 
 Tensors = tuple[tf.Tensor, ...]
+# Gets a part of s_t·z_t with its bounds, and returns that part of n_t.
+Rounded = Callable[[tf.Tensor, tf.Tensor | int, tf.Tensor | int], tf.Tensor]
 
 
 class GridStream(KeyedStream[_M]):
@@ -87,22 +90,23 @@ class GridStream(KeyedStream[_M]):
 
     def _row(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         scale = stddev * self.relative_scale(state)
+
+        def row_of(rounded: Rounded) -> tf.Tensor:
+            def of_part(part: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> Tensors:
+                return (rounded(part * scale, begin, end),)
+
+            return in_parts(key, self._dimension, of_part, [tf.float64])[0]
+
+        return self._rounded(row_of, state)
+
+    def _rounded(self, row_of: Callable[[Rounded], tf.Tensor], state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+        """Returns n_t and the rows of memory after it; `row_of` joins what the function makes of parts of s_t·z_t."""
         past, computed = self.past(state)
 
-        def rounded(part: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> Tensors:
+        def rounded(noise: tf.Tensor, begin: tf.Tensor | int, end: tf.Tensor | int) -> tf.Tensor:
             before = past[begin:end] if past.shape.rank else past
-            return (_rounded(part * scale, before),)
+            # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
+            return tf.floor(noise - (before - 0.5))
 
-        (row,) = in_parts(key, self._dimension, rounded, [tf.float64])
+        row = row_of(rounded)
         return row, self.after(row, state, computed)
-
-    def _rounded(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
-        """Returns n_t and the rows of memory after it, from the round's s_t·z_t."""
-        past, computed = self.past(state)
-        row = _rounded(noise, past)
-        return row, self.after(row, state, computed)
-
-
-def _rounded(noise: tf.Tensor, past: tf.Tensor) -> tf.Tensor:
-    # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
-    return tf.floor(noise - (past - 0.5))
