@@ -90,6 +90,21 @@ def test_numpy_streams_the_same_integers_for_a_seed():
         np.testing.assert_array_equal(noise, row)
 
 
+@pytest.mark.parametrize("make_mechanism", FEW.values(), ids=FEW)
+def test_coordinates_in_several_parts_have_the_bits_of_numpy(monkeypatch, make_mechanism):
+    for module in (normals, normals._philox):
+        monkeypatch.setattr(module, "PART", 2**10)
+    monkeypatch.setattr(streams._generators.TensorFlow, "part", 2**10)
+    arguments = {"dimension": 2**11 + 3, "stddev": 3.0, "grid": GRID, "insecure_seed": 5}
+    mechanism = make_mechanism(9)
+    rows, _ = rows_of(build_stream(mechanism, **arguments), 9)
+    ours = streams.build_stream(mechanism, **arguments)
+    state = ours.init()
+    for row in rows:
+        noise, state = ours.next(state)
+        np.testing.assert_array_equal(noise, row)
+
+
 def shifted(stream, rounds, *, seed=0, lattice=2.0**-10):
     """Returns n of z, and y − x′ of the z′ for which W = Cx + z is the same, in units of the grid: integers x."""
     generator = np.random.default_rng(seed)
@@ -154,8 +169,9 @@ def test_the_shift_test_finds_faults(monkeypatch, fault):
         past = type(stream).past
 
         def sees_noise(self, state):
-            value, computed = past(self, state)
-            return value + tf.math.abs(products[state.round]) * 2.0**-6, computed
+            before, computed = past(self, state)
+            seen = tf.math.abs(products[state.round]) * 2.0**-6
+            return lambda begin, end: before(begin, end) + seen[begin:end], computed
 
         products = tf.constant(np.random.default_rng(0).normal(size=(60, 50)) * 2e5)
         changed = type("Changed", (type(stream),), {"past": sees_noise})

@@ -16,8 +16,22 @@ from tff_mf.noise._normals import in_parts
 _M = TypeVar("_M", bound=Mechanism)
 
 Tensors = tuple[tf.Tensor, ...]
+Bound = tf.Tensor | int
+# Gets the bounds of a part, and returns that part of L_t: float64 `[end - begin]`, or `[]` if all of it is equal.
+Past = Callable[[Bound, Bound], tf.Tensor]
 # Gets a part of s_t·z_t with its bounds, and returns that part of n_t.
-Rounded = Callable[[tf.Tensor, tf.Tensor | int, tf.Tensor | int], tf.Tensor]
+Rounded = Callable[[tf.Tensor, Bound, Bound], tf.Tensor]
+
+
+def whole(past: tf.Tensor) -> Past:
+    """Returns what gives parts of an L_t that has been computed for all coordinates, float64 `[dimension]`."""
+    return lambda begin, end: past[begin:end]
+
+
+def no_past(begin: Bound, end: Bound) -> tf.Tensor:
+    """Returns L_t of rounds that do not depend on earlier ones: 0."""
+    del begin, end
+    return tf.zeros([], tf.float64)
 
 
 class GridStream(KeyedStream[_M]):
@@ -67,8 +81,11 @@ class GridStream(KeyedStream[_M]):
         return self._stddev
 
     @abc.abstractmethod
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
-        """Returns L_t, float64, `[dimension]` or `[]`, and what `after` needs that has been computed for it."""
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
+        """Returns what gives parts of L_t, and what `after` needs that has been computed for it.
+
+        A weighted sum of rows is faster by parts, which stay in the cache.
+        """
 
     @abc.abstractmethod
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
@@ -103,10 +120,9 @@ class GridStream(KeyedStream[_M]):
         """Returns n_t and the rows of memory after it; `row_of` joins what the function makes of parts of s_t·z_t."""
         past, computed = self.past(state)
 
-        def rounded(noise: tf.Tensor, begin: tf.Tensor | int, end: tf.Tensor | int) -> tf.Tensor:
-            before = past[begin:end] if past.shape.rank else past
+        def rounded(noise: tf.Tensor, begin: Bound, end: Bound) -> tf.Tensor:
             # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
-            return tf.floor(noise - (before - 0.5))
+            return tf.floor(noise - (past(begin, end) - 0.5))
 
         row = row_of(rounded)
         return row, self.after(row, state, computed)

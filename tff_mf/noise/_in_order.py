@@ -1,6 +1,6 @@
 """Weighted sums in float64, one operation after another: the same bits as NumPy's, on every machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -19,3 +19,10 @@ def sum_in_order(weights: Sequence[float | tf.Tensor], rows: Sequence[tf.Tensor]
     for weight, row in zip(weights[1:], rows[1:], strict=True):
         total -= -weight * row
     return total
+
+
+def parts_in_order(
+    weights: Sequence[float | tf.Tensor], rows: Sequence[tf.Tensor]
+) -> Callable[[tf.Tensor | int, tf.Tensor | int], tf.Tensor]:
+    """Returns what gives `sum_in_order(weights, rows)` between two bounds, float64 `[end - begin]`."""
+    return lambda begin, end: sum_in_order(weights, [row[begin:end] for row in rows])

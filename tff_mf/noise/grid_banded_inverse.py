@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import BandedInverse
-from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._grid import GridStream, Past, Tensors, whole
 from tff_mf.noise._in_order import sum_in_order
 from tff_mf.noise._keyed import NoiseState
 
@@ -19,11 +19,11 @@ class BandedInverseGridStream(GridStream[BandedInverse]):
         # 1 / C_tt is d_0, and the product with s is rounded.
         return self.mechanism.inverse_column[0] * (1 + 2.0**-50)
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         first, *others = self.mechanism.inverse_column
         weights = [-other / first for other in others]
-        past = sum_in_order(weights, state.rows) if others else tf.zeros([], tf.float64)
-        return past, (past,)
+        past = sum_in_order(weights, state.rows) if others else tf.zeros([self.dimension], tf.float64)
+        return whole(past), (past,)
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
         (past,) = computed

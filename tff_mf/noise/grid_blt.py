@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import BLT
-from tff_mf.noise._grid import GridStream, Tensors
-from tff_mf.noise._in_order import sum_in_order
+from tff_mf.noise._grid import GridStream, Past, Tensors
+from tff_mf.noise._in_order import parts_in_order
 from tff_mf.noise._keyed import NoiseState
 
 
@@ -15,8 +15,8 @@ class BLTGridStream(GridStream[BLT]):
     def row_count(self) -> int:
         return self.mechanism.buffers
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
-        return sum_in_order(self.mechanism.omega, state.rows), ()
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
+        return parts_in_order(self.mechanism.omega, state.rows), ()
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
         return tuple(decay * buffer + row for decay, buffer in zip(self.mechanism.theta, state.rows, strict=True))

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tff_mf.mechanisms import Identity
-from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._grid import GridStream, Past, Tensors, no_past
 from tff_mf.noise._keyed import NoiseState
 
 
@@ -14,8 +14,8 @@ class IdentityGridStream(GridStream[Identity]):
     def row_count(self) -> int:
         return 0
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
-        return tf.zeros([], tf.float64), ()
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
+        return no_past, ()
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
         return ()

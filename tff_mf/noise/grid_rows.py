@@ -9,7 +9,7 @@ import tensorflow as tf
 from tff_mf import grids
 from tff_mf.mechanisms import BandedToeplitz, Mechanism
 from tff_mf.noise._blocks import Blocks
-from tff_mf.noise._grid import GridStream, Tensors
+from tff_mf.noise._grid import GridStream, Past, Tensors, no_past, whole
 from tff_mf.noise._keyed import NoiseState
 
 
@@ -65,12 +65,12 @@ class RowsGridStream(GridStream[Mechanism]):
         lines = tf.slice(state.coefficients[1], [state.round, 0], [rounds, self._bands - 1])
         return tf.where(inside, tf.gather(lines, np.where(inside, offsets, 0), batch_dims=1), 0.0)
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         if self._bands == 1:
-            return tf.zeros([], tf.float64), ()
+            return no_past, ()
         sums, rows = state.rows[: self._blocks.block], state.rows[self._blocks.block :]
         sums = self._blocks.sums(state, sums, rows)
-        return self._blocks.past(state, sums[0], rows), sums
+        return whole(self._blocks.past(state, sums[0], rows)), sums
 
     def after(self, row: tf.Tensor, state: NoiseState, computed: Tensors) -> Tensors:
         if self._bands == 1:

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tff_mf.mechanisms import Tree, tree_factors
 from tff_mf.noise import _counter
-from tff_mf.noise._grid import GridStream, Tensors
-from tff_mf.noise._in_order import sum_in_order
+from tff_mf.noise._grid import GridStream, Past, Tensors, no_past, whole
+from tff_mf.noise._in_order import parts_in_order, sum_in_order
 from tff_mf.noise._keyed import NoiseState
 from tff_mf.noise._rows import weighted_sums
 
@@ -50,11 +50,11 @@ class TreeGridStream(GridStream[Tree]):
 class VanillaTreeGridStream(TreeGridStream):
     """L_t = Σ_{h<H} I_h in a round that completes nodes up to height H: integers, without any error."""
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         (past,) = _counter.carry(
             state.round, self.row_count, lambda height: (self._sum([1.0] * height, state.rows[:height]),)
         )
-        return past, ()
+        return whole(past), ()
 
 
 class OnlineTreeGridStream(TreeGridStream):
@@ -64,14 +64,14 @@ class OnlineTreeGridStream(TreeGridStream):
         scales = [tree_factors.online_scale(height) * _ROUND_UP for height in range(self.row_count + 1)]
         return tf.gather(tf.constant(scales, tf.float64), _counter.height(state.round))
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         def completed(height: int) -> Tensors:
             rests = [1 - tree_factors.online_weight(level) for level in range(1, height + 1)]
             weights = [1 - math.prod(rests[level:]) for level in range(height)]
             return (self._sum(weights, state.rows[:height]),)
 
         (past,) = _counter.carry(state.round, self.row_count, completed)
-        return past, ()
+        return whole(past), ()
 
 
 class FullTreeGridStream(TreeGridStream):
@@ -85,13 +85,13 @@ class FullTreeGridStream(TreeGridStream):
         alpha, _ = self._path(state.round)
         return _ROUND_UP / tf.sqrt(1 + alpha)
 
-    def past(self, state: NoiseState) -> tuple[tf.Tensor, Tensors]:
+    def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         _, couplings = self._path(state.round)
         weights: list[tf.Tensor] = []
         for height, coupling in zip(range(self.row_count, 0, -1), couplings, strict=True):
             growth = 1 + coupling * 2.0 ** (height - 1)
             weights = [*(growth * weight for weight in weights), coupling]
-        return self._sum(weights[::-1], state.rows), ()
+        return parts_in_order(weights[::-1], state.rows) if state.rows else no_past, ()
 
     def _path(self, step: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns α of the round's leaf, and the coupling at each height, the largest first: 0 in a left half."""
