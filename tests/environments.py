@@ -1,0 +1,145 @@
+"""Other machines, as environments of a child process: other BLAS kernels, SIMD loops, threads, locales and umasks.
+
+Floats that are recomputed differ between them in last bits (DESIGN.md, fact 9). A test runs a module's function in each:
+
+    environments.call("skylakex", "tests/tff_mf/streamed.py", "integers", "blt")
+
+Arguments and results are pickled. A child is a new process: libraries read these variables when they are loaded.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[1]
+_AVX512 = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL"
+# What this process was started with would make two environments the same.
+_CLEARED = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "NPY_DISABLE_CPU_FEATURES",
+    "TF_ENABLE_ONEDNN_OPTS",
+)
+# Processes may be many at once, and the matrices of tests are small.
+_ALWAYS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What differs from this process.
+
+    Attributes:
+        variables: Environment variables.
+        umask: The process's umask; `None` for that of this process.
+    """
+
+    variables: Mapping[str, str]
+    umask: int | None = None
+
+
+ENVIRONMENTS: Mapping[str, Environment] = {
+    # With the kernels that libraries choose on this machine.
+    "machine": Environment(variables={}),
+    "haswell": Environment(variables={"OPENBLAS_CORETYPE": "Haswell"}),
+    "skylakex": Environment(variables={"OPENBLAS_CORETYPE": "SkylakeX"}),
+    "zen": Environment(variables={"OPENBLAS_CORETYPE": "Zen"}),
+    "nehalem": Environment(variables={"OPENBLAS_CORETYPE": "Nehalem"}),
+    "prescott": Environment(variables={"OPENBLAS_CORETYPE": "Prescott"}),
+    "no-avx512": Environment(variables={"NPY_DISABLE_CPU_FEATURES": _AVX512}),
+    "no-avx2": Environment(variables={"NPY_DISABLE_CPU_FEATURES": f"{_AVX512} AVX2 FMA3"}),
+    "no-onednn": Environment(variables={"TF_ENABLE_ONEDNN_OPTS": "0"}),
+    "two-threads": Environment(variables={"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}),
+    "locale": Environment(variables={"LANG": "C", "LC_ALL": "C", "TZ": "Pacific/Chatham"}),
+    "private": Environment(variables={}, umask=0o077),
+    "oldest": Environment(
+        variables={
+            "OPENBLAS_CORETYPE": "Prescott",
+            "NPY_DISABLE_CPU_FEATURES": f"{_AVX512} AVX2 FMA3",
+            "TF_ENABLE_ONEDNN_OPTS": "0",
+        }
+    ),
+}
+
+
+@functools.cache
+def variables(name: str) -> Mapping[str, str]:
+    """Returns all environment variables of a process in an environment.
+
+    Features that this CPU lacks are not named: NumPy refuses to disable them.
+    """
+    found = {key: value for key, value in os.environ.items() if key not in _CLEARED}
+    found |= {**_ALWAYS, **ENVIRONMENTS[name].variables}
+    disabled = found.get("NPY_DISABLE_CPU_FEATURES")
+    if disabled is not None:
+        found["NPY_DISABLE_CPU_FEATURES"] = " ".join(each for each in disabled.split() if each in _features())
+    return found
+
+
+def start(name: str, command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command in an environment; its output goes to files, as workers of TFF keep pipes open (fact 2)."""
+    umask = ENVIRONMENTS[name].umask
+    own = {} if umask is None else {"umask": umask}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        done = subprocess.run(
+            command, env=dict(variables(name)), stdout=out, stderr=error, stdin=subprocess.DEVNULL, **own, **options
+        )
+        out.seek(0)
+        error.seek(0)
+        done.stdout, done.stderr = out.read(), error.read()
+    return done
+
+
+def call(name: str, path: str | pathlib.Path, function: str, *arguments: Any) -> Any:
+    """Returns the result of a function of a Python file, called in a new process in an environment.
+
+    Args:
+        name: The environment.
+        path: The file, relative to the checkout or absolute.
+        function: The function's name.
+        arguments: Its arguments.
+
+    Raises:
+        RuntimeError: If the process fails, with what it printed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = pathlib.Path(folder) / "asked", pathlib.Path(folder) / "answered"
+        asked.write_bytes(pickle.dumps((str(ROOT / path), function, arguments)))
+        done = start(name, [sys.executable, __file__, str(asked), str(answered)])
+        if done.returncode or not answered.exists():
+            raise RuntimeError(f"in {name!r}: {done.stderr.decode(errors='replace')[-4000:]}")
+        return pickle.loads(answered.read_bytes())
+
+
+@functools.cache
+def _features() -> frozenset[str]:
+    """Returns the SIMD features that NumPy dispatches on, and that this CPU has."""
+    try:
+        from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+    except ImportError:
+        from numpy.core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+    return frozenset(each for each in __cpu_dispatch__ if __cpu_features__.get(each))
+
+
+def _answer(asked: pathlib.Path, answered: pathlib.Path) -> None:
+    path, function, arguments = pickle.loads(asked.read_bytes())
+    # Modules beside it can be imported, as they can from a test.
+    sys.path.insert(0, str(pathlib.Path(path).parent))
+    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    answered.write_bytes(pickle.dumps(getattr(module, function)(*arguments)))
+
+
+if __name__ == "__main__":
+    _answer(*map(pathlib.Path, sys.argv[1:]))
