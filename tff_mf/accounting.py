@@ -134,10 +134,11 @@ def calibrate_noise_multiplier(
     grid: Grid | None = None,
     dimension: int | None = None,
 ) -> float:
-    """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up.
+    """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up to 32 bits.
 
     Formal guarantee: that of `tff_mf.guarantee`, whose `epsilon(delta)` for the result is at most the requested
-    `epsilon`. Without restarts, and for zero-out, it is that of the function `epsilon`.
+    `epsilon`, on this machine and on every other one. Without restarts, and for zero-out, it is that of the function
+    `epsilon`.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -166,10 +167,10 @@ def calibrate_noise_multiplier(
     # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
     sens *= 2 if adjacency == "replace-one" else 1
     # σ is sens / μ, as μ is sens / σ.
-    sigma = max(gaussian.mu_of(sens, gaussian.mu_from(target, delta)), sys.float_info.min)
-    step = 2.0**-52
-    while sigma < math.inf and Guarantee.of_gaussian(sens, sigma).epsilon(delta) > target:
-        sigma, step = sigma * (1 + step), 2 * step
+    sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, gaussian.mu_from(target, delta))), sys.float_info.min)
+    step = 2.0**-40
+    while sigma < math.inf and Guarantee.of_gaussian(sens, gaussian.on_every_machine(sigma)).epsilon(delta) > target:
+        sigma, step = gaussian.rounded_sigma(sigma * (1 + step)), 2 * step
     if sigma == math.inf:
         raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
     if grid is None and dimension is None:
@@ -180,7 +181,7 @@ def calibrate_noise_multiplier(
             mechanism,
             rounds,
             participation,
-            noise_multiplier=noise_multiplier,
+            noise_multiplier=gaussian.on_every_machine(noise_multiplier),
             restart_every=restart_every,
             adjacency=adjacency,
             grid=grid,
@@ -210,7 +211,7 @@ def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, de
     for exponent in range(-40, 0):
         if found.epsilon(delta) <= target:
             return sigma
-        sigma *= max(found.mu / allowed, 1.0) * (1 + 2.0**exponent)
+        sigma = gaussian.rounded_sigma(sigma * max(found.mu / allowed, 1.0) * (1 + 2.0**exponent))
         found = of(sigma)
     raise InputValueError(
         f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger ε."

@@ -27,6 +27,11 @@ _LARGEST_EXPONENT = 700.0
 # Exceeds the rounding error of every rule for sensitivity, so that ε is never too small.
 _SENSITIVITY_SLACK = 2.0**-40
 
+# Calibrated noise is enough even with this part less: twice what sensitivities of two machines can differ by.
+_CALIBRATION_MARGIN = 2.0**-38
+# Far more than what noise that two machines calibrate differs by, and far less than anybody notices.
+_CALIBRATED_BITS = 32
+
 
 def mu_of(sensitivity: float, sigma: float) -> float:
     """Returns sensitivity / sigma, rounded up by more than their rounding errors; infinite for sigma = 0.
@@ -203,6 +208,40 @@ def mu_from(epsilon: float, delta: float) -> float:
     while private(above):
         above *= 2
     return _narrow(private, fails=above, holds=0.0)
+
+
+def rounded_sigma(sigma: float) -> float:
+    """Returns σ, rounded up to 32 bits: every calibration ends with it.
+
+    Machines round differently in last bits, so that two of them hardly ever calibrate the same σ, and nearly always the
+    same σ of 32 bits.
+
+    Args:
+        sigma: σ, at least 0; may be infinite.
+
+    Example:
+        >>> rounded_sigma(8.0), rounded_sigma(0.1) == rounded_sigma(0.1 + 1e-15)
+        (8.0, True)
+    """
+    mantissa, exponent = math.frexp(sigma)
+    if not math.isfinite(mantissa):
+        return sigma
+    try:
+        return math.ldexp(math.ceil(math.ldexp(mantissa, _CALIBRATED_BITS)), exponent - _CALIBRATED_BITS)
+    except OverflowError:
+        return math.inf
+
+
+def on_every_machine(sigma: float) -> float:
+    """Returns a smaller σ: if it is private, σ itself is so wherever its ε is computed again.
+
+    Formal guarantee: it is smaller by more than sensitivities, and ε of one sensitivity, differ by between machines.
+
+    Example:
+        >>> on_every_machine(8.0) < 8.0
+        True
+    """
+    return sigma * (1 - _CALIBRATION_MARGIN)
 
 
 def _log_delta(epsilon: float, mu: float, *, slack: float) -> float:

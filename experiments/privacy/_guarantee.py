@@ -4,6 +4,7 @@ import math
 import sys
 
 import tff_mf
+from tff_mf import gaussian
 from tff_mf.errors import InputValueError
 
 from ..output.digits import rounded_up
@@ -66,11 +67,11 @@ def run_noise_multiplier(
     grid: tff_mf.Grid | None = None,
     dimension: int | None = None,
 ) -> float:
-    """Returns the smallest σ, to rounding and never below, for which a whole run is (ε, δ)-DP.
+    """Returns the smallest σ, rounded up to 32 bits, for which a whole run is (ε, δ)-DP.
 
     The μ² of sums and counts add up: the counts take their part of the μ that `epsilon` allows.
 
-    Formal guarantee: that of `run_guarantee`, whose ε is computed for the result and is at most `epsilon`.
+    Formal guarantee: that of `run_guarantee`, whose ε for the result is at most `epsilon`, on every machine.
 
     Args:
         mechanism: The mechanism; with restarts, that of one restart.
@@ -102,19 +103,18 @@ def run_noise_multiplier(
         )
 
     def reached(noise_multiplier: float) -> float:
-        found = run_guarantee(*run, noise_multiplier=noise_multiplier, count_stddev=count_stddev, **arithmetic)
-        return found.epsilon(delta)
+        sigma = gaussian.on_every_machine(noise_multiplier)
+        return run_guarantee(*run, noise_multiplier=sigma, count_stddev=count_stddev, **arithmetic).epsilon(delta)
 
     of_sums = math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
     sigma *= allowed / of_sums
-    step = 2.0**-52
     if grid is not None:
-        # What a grid costs is not in proportion to 1/σ, and takes longer to compute.
+        # What a grid costs is not in proportion to 1/σ.
         for _ in range(3):
             sigma *= run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu / of_sums
-        step = 2.0**-40
+    sigma, step = gaussian.rounded_sigma(sigma), 2.0**-40
     while sigma < math.inf and reached(sigma) > epsilon:
-        sigma, step = max(sigma, sys.float_info.min) * (1 + step), 2 * step
+        sigma, step = gaussian.rounded_sigma(max(sigma, sys.float_info.min) * (1 + step)), 2 * step
     if sigma == math.inf:
         raise InputValueError(f"epsilon={epsilon!r} at delta={delta!r} needs more noise than float64 can hold.")
     return sigma

@@ -11,6 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf import gaussian
 
 ONCE = tff_mf.SingleParticipation()
 FIVE = tff_mf.MinSep(min_sep=447, max_participations=5)
@@ -194,3 +195,23 @@ def test_an_event_never_has_more_noise_than_the_run(max_participations, sigma, d
     exact = Fraction(sigma * 10**decades) ** 2 / max_participations
     assert exact * (1 - Fraction(1, 10**11)) < Fraction(event.noise_multiplier) ** 2 <= exact
     assert tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=0.0).noise_multiplier == 0
+
+
+@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)])
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 20.0])
+def test_calibrated_noise_is_enough_where_the_sensitivity_is_rounded_otherwise(epsilon, grid):
+    schema, more = tff_mf.MinSep(min_sep=4, max_participations=5), {"grid": grid, "dimension": grid and 1000}
+    for mechanism in (tff_mf.Tree(20), tff_mf.BLT(theta=[0.9], omega=[0.1]), tff_mf.Identity()):
+        sigma = tff_mf.calibrate_noise_multiplier(mechanism, 20, schema, epsilon=epsilon, delta=1e-7, **more)
+        assert gaussian.rounded_sigma(sigma) == sigma
+        for elsewhere in (1 + 2.0**-40, 1 - 2.0**-40):
+            # A larger sensitivity is the same as less noise.
+            found = tff_mf.guarantee(mechanism, 20, schema, noise_multiplier=sigma / elsewhere, **more).epsilon(1e-7)
+            assert epsilon * (1 - 1e-9) <= found <= epsilon
+
+
+@given(sigma=st.floats(0.0, 1e300))
+def test_rounded_noise_is_never_less_and_hardly_more(sigma):
+    rounded = gaussian.rounded_sigma(sigma)
+    assert sigma <= rounded <= max(sigma * (1 + 2.0**-31), sigma)
+    assert gaussian.rounded_sigma(rounded) == rounded
