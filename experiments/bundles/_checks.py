@@ -1,6 +1,7 @@
 """Checks the files of a bundle against each other, without TensorFlow."""
 
 import contextlib
+import dataclasses
 import math
 import os
 import pathlib
@@ -12,7 +13,7 @@ from tff_mf import validation
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
-from ..configuration import toml_file
+from ..configuration import layers, toml_file
 from ..output import strict_json
 from ..output.files import file_hash
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
@@ -26,7 +27,7 @@ from ._source import deployed_again, read_source
 from .names import DEVICE_POLICY, MANIFEST, POLICY, SIGNATURE
 
 _MOST_SIGNATURE_BYTES = 2**16
-# Relative difference of numbers computed from the same settings, perhaps by different releases of a library.
+# Relative difference of numbers computed from the same settings, perhaps on different machines.
 _SAME_NUMBER = 1e-9
 # Settings of runs that no deployment can have.
 _NEVER = ("restart_every", "adaptive_count_stddev")
@@ -171,14 +172,14 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
             return [Refusal(file=MANIFEST, reason=f"{name} differs from that of {RUN_JSON}")]
     file = folder / SETTINGS_TOML
     try:
-        given = read_source(folder, insecure_seed=privacy.insecure_seed)
-        text = file.read_text(encoding="utf-8")
+        given = read_source(folder, insecure_seed=privacy.insecure_seed, computed_again=True)
+        written = toml_file.as_toml(layers.read_toml(file)["run"])
     except (InputError, OSError, ValueError) as error:
         return [Refusal(file=file.name, reason=str(error))]
-    if text != toml_file.as_toml(given.configuration.values):
+    if file.read_bytes() != written.encode():
         return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
     for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
-        for name in vars(stated):
+        for name in (each.name for each in dataclasses.fields(stated)):
             if not _same(getattr(stated, name), getattr(asked, name)):
                 return [Refusal(file=file.name, reason=f"{name} differs from that of {RUN_JSON}")]
     return []

@@ -12,7 +12,7 @@ import tff_mf
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
-from ..output import strict_json
+from ..output import agreement, strict_json
 from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
 from ._device_texts import CLOCK, INDEX, requirements
@@ -59,8 +59,7 @@ def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -
     configuration, policy = reports.read_configuration(folder), read_policy(folder)
     name = default_task_name(configuration) if task_name is None else task_name
     device = DevicePolicy.of(policy, rounds=configuration.rounds, task_name=name)
-    text = json.dumps(_document(folder, device, policy, configuration), indent=1, ensure_ascii=False) + "\n"
-    (folder / DEVICE_POLICY).write_text(text, encoding="utf-8")
+    (folder / DEVICE_POLICY).write_text(_text(_document(folder, device, policy, configuration)), encoding="utf-8")
 
 
 def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
@@ -70,6 +69,12 @@ def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
         InputValueError: If it is missing, does not match its schema, or its parts contradict each other.
     """
     return _device_of(_read(folder))
+
+
+def same_policy(path: pathlib.Path, again: pathlib.Path) -> bool:
+    """Returns whether a file is the one that was written again, up to numbers of another machine that agree."""
+    text = path.read_text(encoding="utf-8")
+    return text == _text(agreement.adopted(json.loads(text), json.loads(again.read_text(encoding="utf-8"))))
 
 
 def device_policy_problem(folder: pathlib.Path) -> str:
@@ -87,7 +92,7 @@ def device_policy_problem(folder: pathlib.Path) -> str:
         expected = _document(folder, device, policy, configuration)
     except InputError as error:
         return str(error)
-    differing = [name for name in expected if _plain(stored[name]) != _plain(expected[name])]
+    differing = agreement.differing(stored, expected)
     if differing:
         return f"{differing[0]} does not follow from the other files; if another release wrote it, export again"
     return ""
@@ -188,6 +193,10 @@ def _named(schema: tff_mf.Participation) -> dict[str, Any]:
         "min_sep": schema.min_sep,
         "max_participations": schema.max_participations,
     }
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def _plain(value: Any) -> str:

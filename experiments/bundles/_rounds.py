@@ -15,6 +15,7 @@ from ... import aggregators
 from ..output import progress
 from ..training import learning_process
 from . import _grid_rounds
+from ._initial import same_model
 from ._manifest import Manifest, read_manifest
 from ._results import Refusal
 from ._source import deployed_again
@@ -96,7 +97,7 @@ def _starts_from(state: Mapping[str, np.ndarray], weights: tff.learning.models.M
     """Returns whether a state has this model; its tensors are in the order of the weights."""
     found = [value for name, value in state.items() if _WEIGHTS in name]
     expected = [np.asarray(weight) for weight in (*weights.trainable, *weights.non_trainable)]
-    return len(found) == len(expected) and all(map(np.array_equal, found, expected))
+    return same_model(found, expected)
 
 
 def _types(folder: pathlib.Path, manifest: Manifest, stages: Stages) -> Iterator[Refusal]:

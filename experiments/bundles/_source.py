@@ -9,14 +9,13 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
-from ..configuration.begun import with_grid, with_schema
+from ..configuration.begun import as_begun
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings
 from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
 from ..run_folder.names import VOCABULARY
-from ..training.resume import as_begun
 
 # The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -39,7 +38,13 @@ class Source:
     configuration: layers.Layer
 
 
-def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: int | str | None = None) -> Source:
+def read_source(
+    path: pathlib.Path,
+    *,
+    insecure_seed: int | None = None,
+    grid: int | str | None = None,
+    computed_again: bool = False,
+) -> Source:
     """Returns the deployment of a run's folder, or of a TOML file of settings.
 
     A simulation may stand for a larger cohort, with less noise (`cohort`). The deployment has that cohort, and the
@@ -49,6 +54,7 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
         grid: The grid of the deployment: its bits, "auto" or "none"; `None` for that of the run or file.
+        computed_again: Whether σ and learning rate are computed from the settings even if `run.json` has them.
 
     Raises:
         InputError: If there is no such run or file, or its settings contradict each other.
@@ -66,15 +72,14 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
         )
     chosen, layer = toml_file.resolve(None, file, {"grid": grid})
     with layers.sourced(toml_file.origins(chosen, layer, file)):
-        return _source_of(path, layer, insecure_seed)
+        # On another grid, other noise is needed.
+        return _source_of(path, layer, insecure_seed, begun=path.is_dir() and not computed_again and grid is None)
 
 
-def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None) -> Source:
+def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None, *, begun: bool) -> Source:
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
-    if path.is_dir():
-        configuration = with_schema(configuration, path)
-        if "grid" not in layer.values:
-            configuration = with_grid(configuration, path)
+    if begun:
+        configuration = as_begun(configuration, path)
     for name in _NOT_EXPORTED:
         if getattr(configuration, name) is not None:
             raise InputValueError(
@@ -88,15 +93,15 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
         )
     if not path.is_dir():
         configuration.check()
-    begun = folders.begun_mechanism(path) if path.is_dir() else None
-    simulated = configuration.privacy_plan(begun or configuration.build_mechanism(), insecure_seed)
+    mechanism = folders.begun_mechanism(path) if path.is_dir() else None
+    simulated = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
     settings = configuration.training_settings(configuration.chosen_rate(privacy))
     return Source(
-        settings=as_begun(settings, path),
+        settings=settings,
         privacy=privacy,
         vocabulary=_vocabulary(path, configuration),
-        configuration=layer,
+        configuration=toml_file.placed(layer),
     )
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from tff_mf import validation
 
 from .. import reports
-from ..configuration import layers, toml_file
-from ..configuration.grid import NONE
+from ..configuration import toml_file
 from ..output import progress
 from ..output.folders import new_folder
 from ..run_folder import versions as package_versions
@@ -122,9 +121,7 @@ def _write_inputs(
         versions=dict(versions),
     )
     reports.write(folder, realised=False)
-    # Named even if the run of an earlier release does not: in a file without it, the default is another.
-    named = {"grid": NONE} if source.privacy.grid is None else {}
-    toml_file.write(layers.laid([source.configuration, layers.Layer.of(named, layers.FLAG)]), folder)
+    toml_file.write(source.configuration, folder)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
     (folder / RUNNER).write_bytes(runner_file().encode())

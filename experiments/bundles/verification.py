@@ -1,6 +1,9 @@
 """Verifies a bundle: exports it again, compares every file, and runs the graphs."""
 
+import dataclasses
+import json
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 
@@ -11,15 +14,16 @@ from .. import reports
 from ..configuration import layers
 from ..output import progress
 from ..run_folder import versions
-from ..run_folder.names import MECHANISM, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import building
 from ._checks import believed, checked_copy, resting
-from ._device_file import read_device_policy
-from ._manifest import read_manifest
+from ._device_file import read_device_policy, same_policy
+from ._initial import same_initial
+from ._manifest import read_manifest, write_manifest
 from ._policy import ParticipationPolicy, read_policy
-from ._results import CHECKED, DIGEST, REBUILT, Refusal, Verification
+from ._results import CHECKED, DIGEST, NEARLY, REBUILT, Refusal, Verification
 from ._source import Source, deployed_again
-from .names import MANIFEST
+from .names import DEVICE_POLICY, INITIAL, MANIFEST
 
 # The files from which all others are made.
 _GIVEN = {
@@ -30,17 +34,37 @@ _GIVEN = {
 }
 
 
+def _as_written(path: pathlib.Path, again: pathlib.Path) -> bool:
+    """Returns whether a report, whose content `checked_copy` compared, is written as another one is."""
+    del again
+    content = path.read_text(encoding="utf-8")
+    return content == reports.as_text(json.loads(content))
+
+
+# Files with numbers that another machine computes with other last bits: what such a file rests on, and the rule for it
+# that `checked_copy` leaves, by which reports and policies were compared with the other files.
+_BY_RULE = {
+    PLANNED: (CHECKED, _as_written),
+    PLANNED_TEXT: (CHECKED, lambda path, again: True),
+    DEVICE_POLICY: (CHECKED, same_policy),
+    INITIAL: (NEARLY, same_initial),
+}
+
+
 def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) -> Verification:
     """Returns the reasons why a bundle must not be deployed, or the evidence for each of its files.
 
     The files are checked first (see `refusals`). Then the bundle is exported again, from `run.json`,
-    `configuration.toml`, the artifact and the vocabulary, and every file must be equal byte for byte. Equal graphs are
-    run for some rounds, in TensorFlow and in TFF, as a second line of defense.
+    `configuration.toml`, the artifact and the vocabulary, and every file must be equal byte for byte. Only recomputed
+    numbers, whose last bits depend on the machine, are compared by rules: those of the planned report and of the policy
+    of clients as `refusals` does, and the initial model, which `server/initial.safetensors` alone contains, to within
+    1e-6. Equal graphs are run for some rounds, in TensorFlow and in TFF, as a second line of defense.
 
     Formal guarantee: if nothing is refused, every file that is "rebuilt" equals the one that `tff-mf export` makes here
     from `run.json`, the settings, the artifact and the vocabulary, and only such graphs, forms and models of the bundle
-    were loaded or executed. Everything is read from a copy that is made while files are hashed. Only the bundle's
-    digest or a signature shows that `run.json`, the artifact and the vocabulary are the intended ones.
+    were loaded or executed. All that noise is computed from is equal to the bit. Everything is read from a copy that is
+    made while files are hashed. Only the bundle's digest or a signature shows that `run.json`, the artifact and the
+    vocabulary are the intended ones.
 
     Other versions of the packages may make other graphs. A bundle that was made with other versions is then refused, by
     the names of the versions to verify it with. If its correct digest is given, it is not refused: files that could not
@@ -66,7 +90,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
                 reason = f"cannot be exported again: {error}".replace(str(copy), str(folder))
                 return Verification(refused=[Refusal(file=RUN_JSON, reason=reason)])
             different = list(differing(copy, pathlib.Path(again)))
-        rests_on = _resting(copy, different)
+            rests_on = _resting(copy, pathlib.Path(again), different)
         if different and not (digest and _other_versions(copy)):
             return Verification(refused=[_refusal(copy, name) for name in different])
         if different:
@@ -80,7 +104,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
 
 
 def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
-    """Exports a bundle again, from its settings, artifact and vocabulary.
+    """Exports a bundle again, from its settings and vocabulary, with its artifact as it is.
 
     Args:
         bundle: A copy of the bundle, with checked files.
@@ -94,6 +118,8 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     layer = layers.Layer.of(layers.read_toml(bundle / SETTINGS_TOML)["run"], SETTINGS_TOML)
     source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, configuration=layer)
     policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
+    # Written again, it would have the losses and the versions of this machine.
+    shutil.copyfile(bundle / MECHANISM, to / MECHANISM)
     building.write(source, to, policy, run.population, run.versions, read_device_policy(bundle).task_name)
 
 
@@ -106,17 +132,26 @@ def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:
     """
     manifest, rebuilt = read_manifest(bundle)[0], read_manifest(again)[0]
     names = sorted(manifest.files.keys() | rebuilt.files.keys())
-    different = [name for name in names if manifest.files.get(name) != rebuilt.files.get(name)]
+    unequal = [name for name in names if manifest.files.get(name) != rebuilt.files.get(name)]
+    by_rule = [name for name in unequal if name in _BY_RULE and _BY_RULE[name][1](bundle / name, again / name)]
+    different = [name for name in unequal if name not in by_rule]
     yield from different
+    write_manifest(
+        again,
+        dataclasses.replace(rebuilt, files={**rebuilt.files, **{name: manifest.files[name] for name in by_rule}}),
+    )
     if not different and (bundle / MANIFEST).read_bytes() != (again / MANIFEST).read_bytes():
         yield MANIFEST
 
 
-def _resting(copy: pathlib.Path, different: list[str]) -> dict[str, str]:
-    return {
-        name: DIGEST if name in different or (different and name == MANIFEST) else _GIVEN.get(name, REBUILT)
-        for name in resting(copy)
-    }
+def _resting(copy: pathlib.Path, again: pathlib.Path, different: list[str]) -> dict[str, str]:
+    def evidence(name: str) -> str:
+        if name in different or (different and name == MANIFEST):
+            return DIGEST
+        equal = name == MANIFEST or (copy / name).read_bytes() == (again / name).read_bytes()
+        return _GIVEN.get(name, REBUILT if equal else _BY_RULE[name][0])
+
+    return {name: evidence(name) for name in resting(copy)}
 
 
 def _other_versions(copy: pathlib.Path) -> str:

@@ -82,6 +82,7 @@ def train(
     At the end accuracy and the guarantee are printed, and what ran is in the files of --out.
     """
     from ..configuration import toml_file
+    from ..run_folder import folders
 
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags)
@@ -89,6 +90,9 @@ def train(
     if show:
         _shown_settings.show(chosen, layer, layers.shown(layer), as_json=as_json)
         return
+    path, layer = pathlib.Path(out), toml_file.placed(layer)
+    if resume:
+        layer = toml_file.begun(layer, folders.resumable_folder(path))
     configuration = layers.configuration(layer)
     from tff_mf import required_packages
 
@@ -106,7 +110,6 @@ def train(
         threads=threads,
         restarts=restarts,
     )
-    path = pathlib.Path(out)
     privacy, chosen_settings = _checked(configuration, path, insecure_seed, tensorboard=tensorboard, resume=resume)
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
@@ -156,13 +159,13 @@ def _checked(
 
     begun_with = None
     if resume:
-        configuration = begun.with_grid(begun.with_schema(configuration, folder), folder)
+        configuration = begun.as_begun(configuration, folder)
         begun_with = begun.initial_model(folder)
         configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()
     # A mechanism that differed in its last digit could not continue the noise of the first.
-    mechanism = folders.begun_mechanism(folders.resumable_folder(folder)) if resume else None
+    mechanism = folders.begun_mechanism(folder) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     settings = configuration.training_settings(
         configuration.chosen_rate(privacy), tensorboard=tensorboard, begun_with=begun_with
@@ -209,13 +212,12 @@ def _addresses(workers: str) -> tuple[str, ...]:
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
-    """Writes the settings of a new run, or checks that a run to resume was begun with the same."""
+    """Writes the settings of a new run."""
     from ..configuration import toml_file
     from ..output import locks
     from ..run_folder import folders
 
     if resume:
-        toml_file.check_same(layer, folder)
         return
     with locks.alone(folder):
         folders.check_new(folder)

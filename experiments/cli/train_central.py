@@ -54,26 +54,30 @@ def train_central(
     Gradients are clipped example by example, and SGD takes steps by their noised mean. Batches are in a fixed order, or
     sampled in secret, which amplifies privacy. At the end accuracy and the guarantee are printed; files are in --out.
     """
+    from ..central_training import program
+
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags, folder=PRESETS)
     click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
         _shown_settings.show(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
         return
+    folder, layer = pathlib.Path(out), toml_file.placed(layer, ("mechanism",))
+    if resume:
+        layer = toml_file.begun(layer, program.resumable(folder), CentralConfiguration)
     configuration = layers.configuration_of(layer, CentralConfiguration)
     configuration.check()
     from tff_mf import required_packages
 
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
-    from ..central_training import preparation, program
+    from ..central_training import preparation
     from ..output import progress
     from ..run_folder import folders, metrics
 
-    folder = pathlib.Path(out)
     if not resume:
         program.check_new(folder)
     # A mechanism that differed in its last digit could not continue the noise of the first.
-    mechanism = folders.begun_mechanism(program.resumable(folder)) if resume else None
+    mechanism = folders.begun_mechanism(folder) if resume else None
     with _unless_refused(folder):
         prepared = preparation.prepare(configuration, mechanism or configuration.build_mechanism())
         data = configuration.source.split(configuration.validation_examples)
@@ -105,19 +109,17 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
-    """Writes the settings and the mechanism of a run, or checks that a run to resume was begun with the same."""
+    """Writes the settings and the mechanism of a run, unless they are there."""
     from ..output import locks
     from ..run_folder import folders, names
 
     with locks.alone(folder):
-        if resume:
-            toml_file.check_same(layer, folder)
-        else:
+        if not resume:
             folders.check_new(folder)
         if not (folder / names.MECHANISM).exists():
             folders.keep_mechanism(folder, prepared.mechanism)
         if not (folder / names.SETTINGS_TOML).exists():
-            toml_file.write(layer, folder)
+            toml_file.write(layer, folder, CentralConfiguration)
 
 
 def _report(summary: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:

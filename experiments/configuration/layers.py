@@ -166,6 +166,22 @@ def configuration_of(layer: Layer, kind: type[_Kind], where: str = "") -> _Kind:
     return kind(**layer.values)
 
 
+def whole(layer: Layer, kind: type = RunConfiguration) -> dict[str, Any]:
+    """Returns all settings of a configuration in its order, defaults included, but those that are not set.
+
+    Example:
+        >>> found = whole(Layer.of({"rounds": 8, "clients_per_round": 2, "delta": 1e-6}, "file"))
+        >>> found["rounds"], found["mechanism"], "zeroing" in found
+        (8, 'blt', False)
+
+    Raises:
+        InputValueError: If a field that has no default is missing.
+    """
+    found = configuration_of(layer, kind)
+    values = {field.name: getattr(found, field.name) for field in dataclasses.fields(kind)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def shown(layer: Layer, kind: type = RunConfiguration) -> dict[str, dict[str, Any]]:
     """Returns value and source of every field, in the order of the configuration, defaults included."""
     result, needed = {}, required(kind)

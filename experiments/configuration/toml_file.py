@@ -1,19 +1,20 @@
 """The settings of a run as a TOML file: read before a run, and written to its folder so that it can be repeated."""
 
+import dataclasses
+import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_mf.errors import InputTypeError
+from tff_mf.errors import InputTypeError, InputValueError
 
+from ..datasets import named_data
 from ..output import files
 from ..run_folder import same_settings
 from ..run_folder.names import RUN_JSON, SETTINGS_TOML
-from ..run_folder.run_record import read_record
-from . import layers, presets
-from .grid import AUTO, NONE
+from . import layers, mechanism_names, presets
 from .layers import Layer
-from .settings import MEASURING
+from .run import RunConfiguration, fields_of
 
 _KEYS = ("preset", "run")
 
@@ -74,27 +75,49 @@ def preset_name(content: Mapping[str, Any], where: str) -> str | None:
     return name
 
 
-def write(layer: Layer, folder: pathlib.Path) -> None:
-    """Writes the values of `layer` to `folder`, so that `tff-mf train --config` repeats the run."""
-    files.write_atomically(folder / SETTINGS_TOML, as_toml(layer.values))
+def write(layer: Layer, folder: pathlib.Path, kind: type = RunConfiguration) -> None:
+    """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
+
+    Args:
+        layer: The values that were given; the others are defaults.
+        folder: The folder.
+        kind: The class of the configuration.
+    """
+    files.write_atomically(folder / SETTINGS_TOML, as_toml(layers.whole(layer, kind)))
 
 
-def check_same(layer: Layer, folder: pathlib.Path) -> None:
-    """Raises unless the run in `folder` was started with the values of `layer`.
+def begun(layer: Layer, folder: pathlib.Path, kind: type = RunConfiguration) -> Layer:
+    """Returns all settings that the run in `folder` began with, for a run that is resumed with the values of `layer`.
 
     Raises:
-        InputValueError: If it was started with others.
+        InputError: If a value is not the one that it began with, or its settings are missing or damaged.
     """
     path = folder / SETTINGS_TOML
     if not path.is_file():
-        return
-    begun = layers.read_toml(path).get("run", {})
-    if "grid" in layer.values and "grid" not in begun and (folder / RUN_JSON).is_file():
-        # Floating point was the default of earlier releases, whose presets named no grid.
-        begun["grid"] = NONE if read_record(folder).grid is None else AUTO
-    # A preset has settings that a run of an earlier release cannot have begun with; what it stores of itself decides.
-    given = {name: value for name, value in layer.values.items() if name in begun or name not in MEASURING}
-    same_settings.check_same(given, begun, run=str(folder))
+        if (folder / RUN_JSON).is_file():
+            raise InputValueError(f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it.")
+        return layer
+    values = layers.checked_run(layers.read_toml(path).get("run", {}), f"{path} [run]", fields_of(kind))
+    same_settings.check_same(layer.values, {name: values.get(name) for name in layer.values}, run=str(folder))
+    return Layer.of(values, str(path))
+
+
+def placed(layer: Layer, fields: Sequence[str] = ("mechanism", "dataset", "initial_model")) -> Layer:
+    """Returns a layer whose files have absolute paths, so that it means the same in every folder.
+
+    Args:
+        layer: The values.
+        fields: The fields whose values are files unless they are known names.
+    """
+    names = {*mechanism_names.names(), *mechanism_names.production(), *named_data.EMBEDDED}
+    given = {name: layer.values[name] for name in fields if layer.values.get(name) is not None}
+    paths = {name: _absolute(value) for name, value in given.items() if value not in names}
+    return dataclasses.replace(layer, values={**layer.values, **paths})
+
+
+def _absolute(value: str) -> str:
+    prefix = named_data.SQLITE if value.startswith(named_data.SQLITE) else ""
+    return prefix + os.path.abspath(value.removeprefix(prefix))
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ from tff_mf.errors import InputValueError
 
 from . import _cache
 
-_SQLITE = "sqlite:"
-_EMBEDDED = ("pydoc", "stackoverflow", "synthetic")
+SQLITE = "sqlite:"
+EMBEDDED = ("pydoc", "stackoverflow", "synthetic")
 
 
 def data_file(dataset: str) -> pathlib.Path:
@@ -44,14 +44,14 @@ def check_dataset(dataset: str) -> None:
     Raises:
         InputValueError: If it is none of them, or the cache cannot be written.
     """
-    if dataset in _EMBEDDED:
+    if dataset in EMBEDDED:
         _cache.folder()
     elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
             f"dataset={dataset!r} is neither `pydoc`, `stackoverflow` nor `synthetic`, nor an existing file in "
-            f"StackOverflow's format{validation.did_you_mean(dataset, _EMBEDDED)}"
+            f"StackOverflow's format{validation.did_you_mean(dataset, EMBEDDED)}"
         )
 
 
 def _file_of(dataset: str) -> pathlib.Path:
-    return pathlib.Path(dataset.removeprefix(_SQLITE))
+    return pathlib.Path(dataset.removeprefix(SQLITE))

@@ -6,7 +6,7 @@ from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import locks
 from ..privacy.plan import PrivacyPlan
 from . import execution as executing
-from . import initial_model, planned_report, results, resume, rounds
+from . import initial_model, planned_report, results, rounds
 from .preparation import prepare
 
 _ON_THIS_MACHINE = ExecutionSettings()
@@ -46,8 +46,6 @@ def run(
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     with locks.alone(out):
-        if execution.resume:
-            settings = resume.as_begun(settings, out)
         named = settings.initial_model
         given = initial_model.read(named, out, settings.model.vocab_size) if named else None
         prepared = prepare(settings, privacy, data, given)

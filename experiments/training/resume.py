@@ -1,15 +1,12 @@
 """Checks that the files of a stopped run agree with its checkpoint, so that no released round is run again."""
 
-import dataclasses
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
 from tff_mf.errors import InputValueError
 
-from ..configuration.settings import TrainingSettings
 from ..output.files import file_hash
-from ..run_folder import run_record
 from ..run_folder.ledger import LedgerRecord, read_ledger
 from ..run_folder.metrics import ROUND, SECONDS, read_metrics, write_metrics
 from ..run_folder.names import LEDGER, RUN_JSON
@@ -67,26 +64,6 @@ def check(
             f"checkpoint is of round {round_number}. {_REMEDY}"
         )
     kept_entries(participation, record.begun)
-
-
-def as_begun(settings: TrainingSettings, folder: pathlib.Path) -> TrainingSettings:
-    """Returns the settings of a run to resume, which measures and computes its model as the release that began it did.
-
-    Args:
-        settings: Its settings, as this release takes them.
-        folder: The run's folder.
-
-    Raises:
-        InputValueError: If its `run.json` is damaged.
-    """
-    if not (folder / RUN_JSON).is_file():
-        return settings
-    begun = run_record.read_record(folder)
-    return dataclasses.replace(
-        settings,
-        earlier_metrics=begun.measured_earlier,
-        reference_model=settings.reference_model or begun.has_reference_model,
-    )
 
 
 def _without_partial_line(path: pathlib.Path) -> LedgerRecord:

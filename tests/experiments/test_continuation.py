@@ -15,6 +15,9 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import cli, reports
+from tff_mf.experiments.configuration import begun
+from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import locks
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders, ledger, run_log
@@ -143,6 +146,20 @@ def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
         rows = list(csv.DictReader(file))
     assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
     assert [row["loss"] for row in rows] == ["", "0.25", "", str(0.1 + 0.2)]
+
+
+def test_noise_and_rate_are_those_that_the_run_began_with(folder):
+    """Computed again on another machine, both could differ in last bits."""
+    asked = {"rounds": 9, "clients_per_round": 2, "delta": 1e-6, "min_sep": 2, "max_participations": 4}
+    configuration = RunConfiguration(**asked, epsilon=8.0, server_learning_rate="proposed", mechanism="identity")
+    record = json.loads((folder / "run.json").read_text())
+    rate = TrainingSettings(server_learning_rate=0.1 + 0.2)
+    (folder / "run.json").write_text(json.dumps({**record, "settings": rate.to_dict()}))
+    found = begun.as_begun(configuration, folder)
+    assert (found.epsilon, found.noise_multiplier, found.server_learning_rate) == (None, 5.0, 0.1 + 0.2)
+    given = RunConfiguration(**asked, noise_multiplier=2.0, server_learning_rate=1.5)
+    assert begun.as_begun(given, folder) == given
+    assert begun.as_begun(configuration, folder / "none") == configuration
 
 
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):

@@ -1,4 +1,4 @@
-"""The grid is the default, and what earlier releases began in floating point stays in it."""
+"""The grid is the default."""
 
 import json
 
@@ -10,7 +10,7 @@ from tff_mf import grids
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.comparison.demo import DemoSettings
-from tff_mf.experiments.configuration import begun, layers, presets, toml_file
+from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.run import RunConfiguration
 
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
@@ -38,12 +38,6 @@ def test_auto_is_the_default():
     assert RunConfiguration(**GIVEN).grid == DemoSettings().grid == "auto"
     small = RunConfiguration(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
     assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
-
-
-def test_a_run_that_began_in_floating_point_stays_in_it(stored, tmp_path):
-    folder = stored.unpack("finished", tmp_path)
-    assert begun.with_grid(RunConfiguration(**GIVEN), folder).grid == "none"
-    assert begun.with_grid(RunConfiguration(**GIVEN), tmp_path / "new").grid == "auto"
 
 
 def test_runs_on_a_grid_have_other_names_than_finished_floats(tmp_path):
@@ -116,16 +110,6 @@ def test_presets_that_name_a_grid_leave_an_earlier_comparison_in_floating_point(
     # What the file itself names is not a default.
     path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\ngrid = 16\n')
     assert [run.configuration.grid for run in _spec.read(path, in_floats=True)] == [16]
-
-
-def test_a_preset_that_names_floating_point_resumes_what_began_in_it(stored, tmp_path):
-    folder = stored.unpack("finished", tmp_path)
-    began = layers.read_toml(folder / "configuration.toml")["run"]
-    assert "grid" not in began
-    toml_file.check_same(layers.Layer.of({**began, "grid": "none"}, "a preset"), folder)
-    for other in ("auto", 16):
-        with pytest.raises(tff_mf.InputError, match="began with, 'none'"):
-            toml_file.check_same(layers.Layer.of({**began, "grid": other}, "a preset"), folder)
 
 
 @pytest.mark.parametrize(

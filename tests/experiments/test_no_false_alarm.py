@@ -344,22 +344,3 @@ def test_every_mechanism_and_sampling_is_among_the_runs():
 def test_versions_of_commits_are_versions(version):
     assert _summarised.re.fullmatch(_summarised.VERSION, version)
     assert not _summarised.re.fullmatch(_summarised.VERSION, f"{version}, ε≤0.1")
-
-
-def test_a_run_of_an_earlier_release_keeps_the_schema_that_its_noise_is_for(small_data, tmp_path, monkeypatch):
-    """It accounted for fixed epochs as MinSep, and named no schema: resumed, it continues with the same noise."""
-    monkeypatch.setattr(preparation, "build_task", build_task)
-    monkeypatch.setattr(preparation, "build_process", build_process)
-    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
-    named, folder = ["--participation-schema", "min_sep"], tmp_path / "run"
-    flags = ["--mechanism", "identity", "--sampling", "fixed_epochs"]
-
-    def forget():
-        settings = folder / "configuration.toml"
-        settings.write_text(settings.read_text().replace('participation_schema = "min_sep"\n', ""))
-
-    done = trained(folder, small_data, flags, first_only=named, between=forget)
-    assert done.exit_code == 0, done.output + repr(done.exception)
-    assert reports.read_configuration(folder).participation == "MinSep"
-    assert alarms(folder) == []
-    assert bundles.read_source(folder).privacy.participation == tff_mf.MinSep(min_sep=4, max_participations=2)

@@ -150,10 +150,37 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
     assert "server_learning_rate" in values
 
 
-def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path):
-    layer = resolved("pydoc-light", None, dataset='sqlite:a "file"\\')
+def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
+    """From any folder, and by a release with other defaults: it has every setting."""
+    layer = toml_file.placed(resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors"))
     toml_file.write(layer, tmp_path)
-    assert resolved(None, tmp_path / names.SETTINGS_TOML).values == layer.values
+    monkeypatch.chdir(tmp_path)
+    again = resolved(None, tmp_path / names.SETTINGS_TOML)
+    assert layers.configuration(again) == layers.configuration(layer)
+    given = {name for name, entry in layers.shown(again).items() if entry["value"] is not None}
+    assert given == again.values.keys() == set(again.sources)
+    assert toml_file.placed(again).values == again.values
+
+
+@pytest.mark.parametrize("given", [{"mechanism": "blt"}, {"dataset": "synthetic"}, {"mechanism": "production:b100"}])
+def test_names_are_no_files(given):
+    assert toml_file.placed(Layer.of(given, "")).values == given
+
+
+def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
+    layer = resolved("pydoc-light", None, epsilon=8.0)
+    assert toml_file.begun(layer, tmp_path) == layer
+    toml_file.write(layer, tmp_path)
+    for given in ({}, {"epsilon": 8.0}, dict(layer.values)):
+        found = toml_file.begun(Layer.of(given, ""), tmp_path)
+        assert layers.configuration(found) == layers.configuration(layer)
+    for given in ({"epsilon": 8.000000000000002}, {"noise_multiplier": 1.0}, {"bands": 3}):
+        with pytest.raises(tff_mf.InputError, match=f"{next(iter(given))}=.* is not the setting"):
+            toml_file.begun(Layer.of(given, ""), tmp_path)
+    (tmp_path / names.SETTINGS_TOML).unlink()
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(tff_mf.InputError, match="lacks configuration"):
+        toml_file.begun(layer, tmp_path)
 
 
 def test_rates_of_one_mechanism_are_not_taken_for_another():

@@ -6,7 +6,6 @@ Everything here goes through the command line and the documented interface, so t
 import csv
 import importlib.util
 import json
-import shlex
 import sys
 
 import click.testing
@@ -109,41 +108,6 @@ def test_a_finished_run_is_a_source_of_bundles(stored, here):
     assert source.privacy.rounds == stored.about["rounds"]
     assert source.privacy.mechanism == tff_mf.load(run / "mechanism.safetensors")
     assert source.vocabulary == json.loads((run / "vocabulary.json").read_text())
-
-
-def resumed(stored, here, name):
-    """Resumes a run by its command line, and returns its folder: what the ledger said of its rounds still stands."""
-    stored.unpack("data.sqlite", here)
-    run = stored.unpack(name, here)
-    before = (run / "ledger.jsonl").read_text()
-    call(*shlex.split(stored.about["stopped"][name]), "--resume")
-    assert (run / "ledger.jsonl").read_text().startswith(before)
-    return run
-
-
-# CI draws the past of a banded mechanism again in tests/aggregators/test_stored_checkpoints.py.
-@pytest.mark.parametrize("name", ["stopped-blt", pytest.param("stopped-banded", marks=pytest.mark.long)])
-def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(stored, here, name):
-    run = resumed(stored, here, name)
-    found, whole = rows(run / "metrics.csv"), rows(stored.folder / f"{name}-metrics.csv")
-    assert [each["round"] for each in found] == [each["round"] for each in whole]
-    # Had past noise not been drawn again from its keys, or had future keys been others, the losses would differ.
-    for one, other in zip(found, whole, strict=True):
-        assert (one["loss"] == "") == (other["loss"] == "")
-        assert not one["loss"] or float(one["loss"]) == pytest.approx(float(other["loss"]), rel=1e-4)
-    critical = {each.field for each in reports.check(run) if each.severity == "critical"}
-    assert critical == {"noise", "randomness"}, "what is wrong with a seeded run is its seed"
-
-
-# Long: the test before resumes the same run with its seed.
-@pytest.mark.long
-def test_a_stopped_run_is_resumed_with_fresh_keys_and_its_report_is_clean(stored, here):
-    run = resumed(stored, here, "stopped-secure")
-    assert [int(each["round"]) for each in rows(run / "metrics.csv")] == [*range(1, stored.about["rounds"] + 1)]
-    assert_checks(stored, run)
-    report, planned = accountants(run)
-    assert report["planned"] == planned["planned"]
-    assert 0 < report["realised"]["epsilon"] <= planned["planned"]["epsilon"]
 
 
 def test_a_bundle_is_verified_by_its_files(stored, here):

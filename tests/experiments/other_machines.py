@@ -1,0 +1,253 @@
+"""Runs, bundles, artifacts and calibrated noise that are made on one machine and used on another.
+
+`python tests/experiments/other_machines.py [ENVIRONMENT …]` prints a table of false alarms: a row for each environment
+of tests/environments.py, for what was made there and is used here, and for what was made here and is used there.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+
+ROUNDS, STOPPED_IN = 8, 5
+RUN, STOPPED, BUNDLE, DEPLOYMENT, ARTIFACTS = "run", "stopped", "bundle", "deployment", "artifacts"
+_DATA = "data.sqlite"
+_FLAGS = (
+    *("--rounds", ROUNDS, "--clients-per-round", 2, "--min-sep", 4, "--max-participations", 2, "--delta", 1e-6),
+    *("--epsilon", 8, "--mechanism", "blt", "--buffers", 3, "--server-learning-rate", "proposed", "--model", "lstm"),
+    *("--vocab-size", 60, "--embedding-size", 8, "--units", 12, "--max-examples", 2, "--batch-size", 2),
+    *("--evaluate-every", 4, "--evaluation-examples", 20, "--checkpoint-every", 2),
+)
+_DELTA, _TARGETS = 1e-6, (0.5, 8.0)
+
+
+def _invoke(*arguments: object) -> None:
+    """Runs a command; raises what it printed if it does not end with 0."""
+    from click.testing import CliRunner
+
+    from tff_mf.experiments import cli
+
+    done = CliRunner().invoke(cli.cli, [str(each) for each in arguments])
+    if done.exit_code:
+        raise RuntimeError(f"{arguments[0]}: {done.output} {done.exception!r}")
+
+
+def _train(root: pathlib.Path, name: str, *more: object) -> None:
+    _invoke("train", "--dataset", f"sqlite:{root / _DATA}", "--out", root / name, *_FLAGS, *more)
+
+
+def _stop(root: pathlib.Path) -> None:
+    """Begins a run, and stops it in a round."""
+    from unittest import mock
+
+    from tff_mf.experiments.training import program
+
+    run = program.run
+
+    def on_round(number: int, metrics: object) -> None:
+        if number == STOPPED_IN:
+            raise KeyboardInterrupt
+
+    def stopped(*given: object, **more: object) -> object:
+        return run(*given, **{**more, "on_round": on_round})
+
+    with mock.patch.object(program, "run", stopped):
+        try:
+            _train(root, STOPPED)
+        except RuntimeError:
+            return
+    raise AssertionError("it was not stopped")
+
+
+def _mechanisms() -> dict:
+    import tff_mf
+
+    schema = tff_mf.MinSep(min_sep=4, max_participations=5)
+    return {
+        "blt": tff_mf.optimize_blt(rounds=20, participation=schema, buffers=3, objective="max"),
+        "banded": tff_mf.optimize_banded(rounds=20, bands=4),
+        "banded-inverse": tff_mf.optimize_banded_inverse(rounds=20, participation=schema, bands=3),
+        "dense": tff_mf.optimize_dense(rounds=20, participation=schema),
+        "tree": tff_mf.Tree(20, variant="full"),
+    }
+
+
+def _settings() -> list[dict]:
+    import tff_mf
+
+    grid = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4000}
+    return [{}, grid, {"restart_every": 10}]
+
+
+def make(root: pathlib.Path, *, trained: bool = True) -> None:
+    """Makes artifacts, noise that is calibrated for them and, if asked for, runs, a bundle and its deployment."""
+    import tff_mf
+    from tff_mf.experiments.datasets.pydoc import write_pydoc
+
+    root.mkdir(parents=True, exist_ok=True)
+    schema, sigmas = tff_mf.MinSep(min_sep=4, max_participations=5), {}
+    (root / ARTIFACTS).mkdir()
+    for name, mechanism in _mechanisms().items():
+        tff_mf.save(mechanism, root / ARTIFACTS / f"{name}.safetensors")
+        sigmas[name] = [
+            tff_mf.calibrate_noise_multiplier(mechanism, 20, schema, epsilon=epsilon, delta=_DELTA, **more)
+            for epsilon in _TARGETS
+            for more in _settings()
+        ]
+    (root / "sigmas.json").write_text(json.dumps(sigmas))
+    if not trained:
+        return
+    write_pydoc(root / _DATA, ["scipy"], progress=False)
+    _train(root, RUN)
+    _stop(root)
+    _invoke("export", root / RUN, "--out", root / BUNDLE, "--round-minutes", 15, "--population", 80)
+    _deploy(root, "start", root / DEPLOYMENT)
+    _round(root, 1)
+
+
+def _deploy(root: pathlib.Path, *arguments: object) -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("runner", root / BUNDLE / "runner.py")
+    runner = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode = True
+    spec.loader.exec_module(runner)
+    assert runner.main([str(each) for each in arguments]) == 0, arguments
+
+
+def _round(root: pathlib.Path, number: int) -> None:
+    """Runs a round of a deployment, without any report."""
+    chosen = root / "chosen"
+    chosen.write_text("".join(f"device{number}-{index}\n" for index in range(2)))
+    _deploy(root, "prepare", root / DEPLOYMENT, "--devices", chosen)
+    _deploy(root, "update", root / DEPLOYMENT)
+
+
+def train_to_check(root: pathlib.Path) -> None:
+    """Checks the reports of a run."""
+    from tff_mf.experiments import reports
+
+    wrong = [each.text for each in reports.check(root / RUN) if each.severity == "critical"]
+    assert not wrong, wrong
+
+
+def export_to_files(root: pathlib.Path) -> None:
+    """Verifies a bundle without its graphs."""
+    from tff_mf.experiments import bundles
+
+    assert not (found := bundles.refusals(root / BUNDLE)), found
+
+
+def export_to_verify(root: pathlib.Path) -> None:
+    """Verifies a bundle."""
+    from tff_mf.experiments.bundles import verification
+
+    found = verification.verify(root / BUNDLE, rounds=1)
+    assert not found.refused, found.refused
+    by_digest = {name for name, evidence in found.rests_on.items() if evidence.endswith("only")}
+    assert by_digest == {"run.json", "vocabulary.json"}, by_digest
+
+
+def export_model(root: pathlib.Path) -> None:
+    """Exports the model of a run."""
+    _invoke("export-model", root / RUN, "--out", root / "model")
+
+
+def save_to_load(root: pathlib.Path) -> None:
+    """Loads the artifacts, saves them again, and compares."""
+    import tff_mf
+
+    for path in (root / ARTIFACTS).glob("*.safetensors"):
+        mechanism = tff_mf.load(path)
+        tff_mf.save(mechanism, root / "again.safetensors")
+        assert tff_mf.load(root / "again.safetensors") == mechanism, path.name
+
+
+def checkpoint_to_resume(root: pathlib.Path) -> None:
+    """Resumes a run, and checks its reports."""
+    from tff_mf.experiments import reports
+
+    _invoke("train", "--out", root / STOPPED, "--epsilon", 8, "--resume")
+    wrong = [each.text for each in reports.check(root / STOPPED) if each.severity == "critical"]
+    assert not wrong, wrong
+
+
+def calibrate_to_account(root: pathlib.Path) -> None:
+    """Accounts for calibrated noise: ε may not be above what it was calibrated for."""
+    import tff_mf
+
+    schema = tff_mf.MinSep(min_sep=4, max_participations=5)
+    for name, sigmas in json.loads((root / "sigmas.json").read_text()).items():
+        mechanism = tff_mf.load(root / ARTIFACTS / f"{name}.safetensors")
+        settings = [(epsilon, more) for epsilon in _TARGETS for more in _settings()]
+        for sigma, (target, more) in zip(sigmas, settings, strict=True):
+            found = tff_mf.guarantee(mechanism, 20, schema, noise_multiplier=sigma, **more).epsilon(_DELTA)
+            assert target * (1 - 1e-6) <= found <= target, (name, more, target, found)
+            again = tff_mf.calibrate_noise_multiplier(mechanism, 20, schema, epsilon=target, delta=_DELTA, **more)
+            assert np.isclose(again, sigma, rtol=1e-9, atol=0), (name, more, sigma, again)
+
+
+def deploy_to_continue(root: pathlib.Path) -> None:
+    """Runs the next round of a deployment."""
+    _round(root, 2)
+
+
+# Those without TensorFlow first.
+WITHOUT_TENSORFLOW = (save_to_load, calibrate_to_account, train_to_check, export_to_files)
+WITH_TENSORFLOW = (export_to_verify, export_model, checkpoint_to_resume, deploy_to_continue)
+
+
+def used(made: pathlib.Path, names: list[str] | None = None) -> dict[str, str]:
+    """Returns the false alarms by the names of what was done; an empty text where there is none.
+
+    Args:
+        made: What `make` made, which is not changed; a run to resume knows its data by this path.
+        names: What to do; everything that what was made allows if `None`.
+    """
+    checks = {each.__name__: each for each in (*WITHOUT_TENSORFLOW, *WITH_TENSORFLOW)}
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "copied"
+        shutil.copytree(made, root)
+        for name in checks if names is None else names:
+            found[name] = _alarm(checks[name], root)
+    return found
+
+
+def _alarm(check: Callable[[pathlib.Path], None], root: pathlib.Path) -> str:
+    try:
+        check(root)
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+def main() -> None:
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    import environments
+
+    names = sys.argv[1:] or list(environments.ENVIRONMENTS)
+    columns = [each.__name__ for each in (*WITHOUT_TENSORFLOW, *WITH_TENSORFLOW)]
+    wrong = 0
+    print("| made in | used in | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns), sep="\n")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in dict.fromkeys(["machine", *names]):
+            environments.call(name, __file__, "make", pathlib.Path(folder) / name)
+        for one, other in [("machine", each) for each in names] + [(each, "machine") for each in names]:
+            found = environments.call(other, __file__, "used", pathlib.Path(folder) / one)
+            wrong += sum(map(bool, found.values()))
+            marks = ["FALSE ALARM" if found[each] else "0" for each in columns]
+            print(f"| {one} | {other} | " + " | ".join(marks) + " |", flush=True)
+            for each in filter(None, found.values()):
+                print(each, file=sys.stderr, flush=True)
+    print(f"{wrong} false alarms")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
