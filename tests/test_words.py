@@ -42,8 +42,6 @@ FORMER_NAMES = (
     "tff_mf/optimize/former_results.py",
     "tests/tff_mf/test_public_names.py",
     "tests/tff_mf/test_former_names.py",
-    "experiments/reports/_wording.py",
-    "tests/experiments/test_earlier_reports.py",
 )
 # The page of a report is compared byte by byte, also with those of earlier releases.
 TEMPLATES = ("docs/report.md", "experiments/reports/_appendix.py", "experiments/reports/_run_text.py")

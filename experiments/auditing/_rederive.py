@@ -4,13 +4,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..output import agreement
 from . import _noise_tests
 from ._audit import ROUNDING
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
 from ._setting import COUNTS, FEWEST_COORDINATES, Setting
-
-# Relative difference of two figures that are computed from the same numbers.
-_TOLERANCE = 1e-9
 
 _Passes = Callable[[float], bool]
 
@@ -58,21 +56,19 @@ def _other_setting(stored: Mapping[str, Any], setting: Setting) -> list[str]:
         "noise_multiplier": setting.noise_multiplier,
         "delta": setting.delta,
         "noise_scale": 1.0,
+        "adjacency": setting.adjacency,
     }
     found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
-    # Audits without an adjacency are from releases that had this one only.
-    if stored.get("adjacency", "zero-out") != setting.adjacency:
-        found.append(f"it has adjacency={stored.get('adjacency')!r}, not {setting.adjacency!r}")
-    claimed = setting.claimed.epsilon(setting.delta)
-    if not _same(stored["claimed_epsilon"], claimed):
-        found.append(f"it claims an ε of {stored['claimed_epsilon']!r}, not {claimed!r}")
+    if not agreement.claim_holds(stored["claimed_epsilon"], setting.claimed.epsilon(setting.delta)):
+        found.append("it claims another ε than the one that follows from the run")
     return found
 
 
 def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> dict[str, _Passes]:
     """Returns whether a measured value passes, for each test of an audit."""
     rounds, sensitivity, claim = setting.rounds, setting.sensitivity, setting.claimed
-    claimed = claim.epsilon(setting.delta)
+    # As the audit compared, on its machine: the stored claim agrees with the recomputed one.
+    claimed = float(stored["claimed_epsilon"])
     shown, halved = (_shown(stored[kind]) for kind in ("canaries", "control"))
     can_fail = claimed < float(stored["control"]["at_most"]) and can_tell_half(
         claim, count=coordinates, delta=setting.delta
@@ -90,8 +86,8 @@ def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> di
         **{COUNTS + name: passes for name, passes in of_noise.items()},
         "fresh steps": lambda value: _noise_tests.fresh_steps_fit(value, coordinates),
         "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),
-        "canaries": lambda value: _same(value, shown) and value <= claimed,
-        "control": lambda value: _same(value, halved) and (value > claimed or not can_fail),
+        "canaries": lambda value: value == shown <= claimed,
+        "control": lambda value: value == halved and (value > claimed or not can_fail),
     }
 
 
@@ -107,13 +103,13 @@ def _canaries(kind: str, stored: Mapping[str, Any], coordinates: int, delta: flo
             confidence=CONFIDENCE,
         )
     )
-    odd = [name for name, value in expected.items() if not _same(stored[name], value)]
-    return [f"its {kind} have {odd[0]}={stored[odd[0]]!r}, not {expected[odd[0]]!r}"] if odd else []
+    odd = [name for name, value in expected.items() if not _follows(stored[name], value)]
+    return [f"its {kind} have {odd[0]}={stored[odd[0]]!r}, which does not follow from their rates"] if odd else []
 
 
 def _shown(stored: Mapping[str, Any]) -> float:
     return max(stored["epsilon"], stored["epsilon_gaussian"])
 
 
-def _same(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-12)
+def _follows(stored: Any, recomputed: float) -> bool:
+    return agreement.close(stored, recomputed) if isinstance(recomputed, float) else agreement.same(stored, recomputed)

@@ -45,12 +45,12 @@ def ask(folder: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"answers={str(path)!r} cannot be written: it is a folder, or its folder is read-only.")
     answers, draft = _earlier(folder), folder / _DRAFT
     _say(
-        f"{len(questions.QUESTIONS)} questions; without all answers no ε is stated. Enter accepts the answer in "
-        f"brackets, or leaves a question open; {_OPEN} withdraws an answer."
+        f"{len(questions.ASKED)} questions; until all but the last are answered, ε is provisional. Enter accepts the "
+        f"answer in brackets, or leaves a question open; {_OPEN} withdraws an answer."
     )
     asked: dict[str, Any] = {}
     try:
-        for number, question in enumerate(questions.QUESTIONS, start=1):
+        for number, question in enumerate(questions.ASKED, start=1):
             click.echo(err=True)
             _say(f"{number}. {question.text}")
             asked[question.name] = _answer(question, answers[question.name])
@@ -62,7 +62,7 @@ def ask(folder: pathlib.Path) -> pathlib.Path:
         raise click.Abort from None
     files.write_atomically(path, questions.as_text(asked))
     draft.unlink(missing_ok=True)
-    missing = [name for name, answer in asked.items() if answer is None]
+    missing = [each.name for each in questions.QUESTIONS if asked[each.name] is None]
     click.echo(f"\nwritten to {path}" + (f"; still open: {', '.join(missing)}" if missing else ""), err=True)
     return path
 
@@ -89,7 +89,7 @@ def write_form(folder: pathlib.Path, out: pathlib.Path) -> None:
         files.write_atomically(out, questions.as_text(given))
     except OSError as error:
         raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
-    for question in questions.QUESTIONS:
+    for question in questions.ASKED:
         _say(f"{question.name}: {question.text}", indent="  ")
     # A link to it, or another spelling of its path, is the same file.
     there = own.exists() and out.samefile(own)
@@ -132,7 +132,7 @@ def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
 
     Answers withdrawn in that session are open. Of a damaged file, every valid answer is kept.
     """
-    found: dict[str, Any] = {question.name: None for question in questions.QUESTIONS}
+    found: dict[str, Any] = {question.name: None for question in questions.ASKED}
     for path in (folder / ANSWERS, folder / _DRAFT):
         if not os.path.lexists(path) or (path.name == _DRAFT and _is_old(path)):
             continue
@@ -144,7 +144,7 @@ def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
                 f"{path} is empty or damaged: its readable answers are kept, the others are asked again.", err=True
             )
             given = _readable(path)
-        fitting = (each for each in questions.QUESTIONS if each.name in given)
+        fitting = (each for each in questions.ASKED if each.name in given)
         found |= {
             each.name: given[each.name] for each in fitting if given[each.name] is None or each.fits(given[each.name])
         }

@@ -169,19 +169,22 @@ class Found:
 
     def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Prints a result; in text, its statements are paragraphs."""
+        refused = unstated(result)
         words: dict[str, Any] = {
             "mechanism": title(self.name, self.mechanism),
             "sensitivity_exact": None,
             "sensitivity_rule": exactness(result),
             **in_words(self.setting),
-            **unstated(result),
+            **refused,
             "statement": None,
             "amplified_statement": None,
         }
         if not self.says_workload:
             words["workload"] = None
         below = [result[name] for name in ("statement", "amplified_statement") if name in result]
-        _options.report(result, as_json=as_json, words=words, below=below)
+        _options.report(
+            {**result, **dict.fromkeys(refused)} if as_json else result, as_json=as_json, words=words, below=below
+        )
 
 
 def found(file: str, flags: Flags) -> Found:

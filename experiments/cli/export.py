@@ -100,15 +100,17 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str, signed_w
 
     manifest, _ = bundles.read_manifest(folder)
     policy = bundles.read_policy(folder)
+    planned = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
     return {
         "out": str(folder),
         "digest": digest,
         "test_only": manifest.test_only,
         "clients_per_round": found.privacy.clients_per_round,
         "noise_multiplier": found.privacy.noise_multiplier,
-        "epsilon": found.privacy.epsilon,
+        "epsilon": planned["claim"]["epsilon"],
         "delta": found.privacy.delta,
-        "headline": json.loads((folder / PLANNED).read_text(encoding="utf-8"))["headline"],
+        "state": planned["claim"]["state"],
+        "headline": planned["headline"],
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,
@@ -124,22 +126,17 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str, signed_w
 
 def _show(result: Mapping[str, Any]) -> None:
     from ..output import digits
-    from ..output.digits import rounded_up
-    from ..privacy.statements import REFUSED, TEST_ONLY, UNANSWERED
+    from ..privacy.statements import PROVISIONAL
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]
     # Rounded down: the bundle has at least this noise.
     sigma = digits.downwards(result["noise_multiplier"])
     often = f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
-    planned = f"{rounded_up(result['epsilon'])} at δ = {result['delta']}, if all assumptions of planned.md hold"
-    # If the guarantee is refused there is no figure; if questions are only open, there is.
-    refused = result["headline"].startswith((REFUSED, TEST_ONLY))
     _options.show(
         [
             ("guarantee", result["headline"]),
-            ("answers", _ANSWERS if result["headline"].startswith(UNANSWERED) else ""),
-            ("planned ε", "not stated" if refused else planned),
+            ("answers", _ANSWERS if result["state"] == PROVISIONAL else ""),
             ("a round", f"{result['clients_per_round']} clients, noise multiplier σ {sigma}"),
             ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
             ("numbers", _numbers(result["grid"])),

@@ -42,9 +42,9 @@ def report(
     """Write, print and check the privacy report of a run, from the files in its folder.
 
     RUN is the run's folder. Some questions only you can answer, in RUN/answers.json: --answer asks them, --questions
-    writes the file for an editor or a script; no ε is stated until all are answered. The digest is printed to stderr:
+    writes the file for an editor or a script; ε is provisional until all are answered. The digest is printed to stderr:
     keep it where no one who can write to RUN can change it, and check with --digest. Exit status 1 with --check if a
-    finding is critical.
+    finding is critical: then no ε is stated, or the report does not follow from the files.
     """
     from .. import reports
     from ..run_folder import names
@@ -119,7 +119,8 @@ def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
     else:
         for line in reports.finding_lines([vars(each) for each in findings], str(folder)):
             click.echo(line)
-        click.echo(f"{len(critical)} critical of {len(findings)} findings")
+        states_none = "; no ε is stated" if critical else ""
+        click.echo(f"{len(critical)} critical of {len(findings)} findings{states_none}")
         if held is None:
             click.echo("not checked without --digest: whether all files were rewritten together", err=True)
     if critical:
@@ -159,4 +160,5 @@ def _write_page(page: pathlib.Path, folder: pathlib.Path, made: Mapping[str, Any
 
     curves = reports.curves(folder, realised=realised)
     text = reports.markdown(made)
-    pages.write_page(page, pages.report_page(made, curves, run=folder.resolve().name, markdown=text))
+    about = reports.about_lines(made)
+    pages.write_page(page, pages.report_page(made, curves, run=folder.resolve().name, markdown=text, about=about))

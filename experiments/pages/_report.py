@@ -20,7 +20,9 @@ _SAFE = "Between computed points the larger value is drawn."
 _IF_ALL_HOLDS = "It supposes that every assumption below holds."
 
 
-def report_page(report: Mapping[str, Any], curves: Mapping[str, Any], *, run: str, markdown: str) -> str:
+def report_page(
+    report: Mapping[str, Any], curves: Mapping[str, Any], *, run: str, markdown: str, about: Sequence[str] = ()
+) -> str:
     """Returns the page of a privacy report.
 
     Args:
@@ -28,12 +30,14 @@ def report_page(report: Mapping[str, Any], curves: Mapping[str, Any], *, run: st
         curves: What its figures show, as `reports.curves` returns it.
         run: Name of the run.
         markdown: The whole report as text, for the end of the page.
+        about: What the report is about, as `reports.about_lines` returns it.
     """
-    refused = report["headline"].startswith(statements.REFUSALS)
+    refused = report["claim"]["state"] == statements.REFUSED
     kind = {"planned": "planned run", "realised": "run"}[report["kind"]]
     return document(
         f"Privacy report of a {kind}: {run}",
         element("div", element("p", report["headline"]), class_="headline refused" if refused else "headline"),
+        bullets(about),
         paragraphs(report["caveats"].replace("assumed above", "assumed below")),
         section("Findings", _findings(report["findings"]), name="findings"),
         section("Figures", _table(report["accountant"]), _charts(report, curves, refused=refused), name="figures"),
@@ -64,7 +68,7 @@ def _table(accountant: Mapping[str, Any]) -> Markup:
     """Returns the figures of the plan and of the run, rounded up."""
     columns = {label: accountant[name] for name, label in _RUNS.items() if accountant[name] is not None}
     if not columns:
-        return element("p", "None: no sensitivity can be computed.")
+        return element("p", "None: no ε can be stated.")
     first = next(iter(columns.values()))
     rows = [(f"ε at δ = {first['delta']}", *(up(each["epsilon"]) for each in columns.values()))]
     for index, row in enumerate(first["epsilon_at"]):
@@ -79,15 +83,14 @@ def _table(accountant: Mapping[str, Any]) -> Markup:
 
 
 def _charts(report: Mapping[str, Any], curves: Mapping[str, Any], *, refused: bool) -> Markup:
-    warned = "The report states no ε: see its first line. " if refused else ""
     steps = functools.partial(_by_run, drawn="steps")
     delta = report["accountant"]["planned"] or {}
     chosen = f"The report is at δ = {delta['delta']}. " if delta else ""
-    charts = (
+    of_epsilon = (
         Chart(
             name="epsilon-over-delta",
             title="ε over δ",
-            note=f"{warned}{chosen}{_IF_ALL_HOLDS} {_SAFE}",
+            note=f"{chosen}{_IF_ALL_HOLDS} {_SAFE}",
             x=Axis(label="δ", log=True),
             y=Axis(label="ε", from_zero=True),
             curves=steps(curves["epsilon_over_delta"]),
@@ -96,12 +99,15 @@ def _charts(report: Mapping[str, Any], curves: Mapping[str, Any], *, refused: bo
         Chart(
             name="epsilon-over-rounds",
             title="ε over rounds",
-            note=f"{warned}Of the first rounds alone, if their number was fixed in advance. {_IF_ALL_HOLDS} {_SAFE}",
+            note=f"Of the first rounds alone, if their number was fixed in advance. {_IF_ALL_HOLDS} {_SAFE}",
             x=Axis(label="round", from_zero=True),
             y=Axis(label="ε", from_zero=True),
             curves=steps(curves["epsilon_over_rounds"]),
             value=rounded_up,
         ),
+    )
+    charts = (
+        *(() if refused else of_epsilon),
         Chart(
             name="error-over-rounds",
             title="Error of each round",

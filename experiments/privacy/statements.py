@@ -1,23 +1,32 @@
-"""The one-line statement of a guarantee, and all rules by which no ε may be stated.
+"""The state of a claim, its facts, and the one line that states them: the one rule by which an ε is shown.
 
+A claim is *stated*, *provisional* (questions are open: ε is shown with that word) or *refused* (no ε is shown at all).
 A line is copied without the file that gives its assumptions. So one function writes it, and every command that prints a
 guarantee calls that: train, report, plan, account, calibrate, compare, export, export-model and demo.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tff_mf
-from tff_mf import gaussian
 
-from ..output.digits import rounded_up, upwards
+from ..output.digits import rounded_up
+from ..output.text import up
 
-REFUSED = "NO ε CAN BE STATED"
+STATED, PROVISIONAL, REFUSED = STATES = ("stated", "provisional", "refused")
+NO_EPSILON = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
-# The beginning of a line that states no ε.
-UNANSWERED = "NO ε IS STATED"
-REFUSALS = (REFUSED, TEST_ONLY, UNANSWERED)
+# The beginning of a line of a claim that is refused.
+REFUSALS = (NO_EPSILON, TEST_ONLY)
+
+# Of each tier, whose number is its place: the largest ε, and its name.
+_TIERS = ((1.0, "strong formal protection (ε ≤ 1)"), (10.0, "reasonable protection (ε ≤ 10)"))
+_LAST_TIER = "weak to no formal protection (ε > 10)"
+TIERS_SOURCE = "the three tiers of Ponomareva et al. (2023), How to DP-fy ML, section 5"
+# What is null where a claim is refused.
+_FIGURES = ("epsilon", "epsilon_of_a_person", "epsilon_as_run", "zcdp_rho", "mu", "tail")
 
 CHOICE_OF_SETTINGS = (
     "ε is of one run: choosing learning rates, or any other setting, by repeated training on private clients is not "
@@ -43,7 +52,7 @@ class Claim:
         test_only: Whether the noise is repeatable.
         violations: What voids the guarantee: a field and a text, with a colon between them.
         unanswered: Questions of the report that are not answered yet.
-        answers_file: The file for their answers.
+        clients_of_one_person: The most clients that one person can have, if known.
         amplified: ε with amplification by sampling, which has no μ, in place of the guarantee's.
     """
 
@@ -58,7 +67,7 @@ class Claim:
     test_only: bool = False
     violations: Sequence[str] = ()
     unanswered: Sequence[str] = ()
-    answers_file: str = ""
+    clients_of_one_person: int | None = None
     amplified: float | None = None
 
     @property
@@ -127,35 +136,33 @@ def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> str:
     Example:
         >>> unbounded(tff_mf.Guarantee(mu=float("inf")), 1e-10)
         'there is no noise, or none that counts'
-        >>> unbounded(tff_mf.Guarantee(mu=6.0, tail=1e-24), 1e-10)[:51]
-        'too little for a grid: of real numbers, ε would be '
+        >>> unbounded(tff_mf.Guarantee(mu=6.0, tail=1e-24), 1e-10)[:25]
+        'too little for a grid: of'
     """
     if guarantee is None:
         return "there is no noise, or too little for this δ"
-    plain = dataclasses.replace(guarantee, tail=0.0).epsilon(delta)
-    if not guarantee.tail or math.isinf(plain):
+    if not guarantee.tail or math.isinf(dataclasses.replace(guarantee, tail=0.0).epsilon(delta)):
         return "there is no noise, or none that counts"
-    largest = max(0.0, gaussian.largest_epsilon_with_tail(delta, guarantee.tail))
     return (
-        f"too little for a grid: of real numbers, ε would be {rounded_up(plain)}, but the noise of a grid has a tail, "
-        f"of probability {upwards(guarantee.tail, 2)}, beyond which nothing is bounded; above about {largest:.1f}, "
-        f"no ε follows at δ = {delta}. Take more noise or a larger δ"
+        "too little for a grid: of real numbers there would be an ε, but the noise of a grid has a tail, beyond which "
+        f"nothing is bounded, and no ε follows at δ = {delta}. Take more noise or a larger δ"
     )
 
 
 def customary_delta(delta: float, population: int | None) -> str:
     """Returns that δ is larger than customary for a population, or an empty text."""
-    if population is None or delta < population**-1.1:
+    # Powers differ in their last bits between machines, and a finding must not.
+    if population is None or delta < population**-1.1 * (1 + 1e-9):
         return ""
     bound = f"{population**-1.1:.2g} = N^-1.1"
     return f"δ = {delta} is above {bound}, the customary bound for a population of N = {population}"
 
 
 def refusal(claim: Claim) -> str:
-    """Returns why no ε is stated, in one line, or an empty text if one is.
+    """Returns why no ε may be stated, in one line, or an empty text if one may.
 
     Formal guarantee: an empty text means that the noise is random, ε finite, δ below 1 / population if that is known,
-    and that neither a violation nor an open question was handed over.
+    and that no violation was handed over.
     """
     if claim.test_only:
         return f"{TEST_ONLY}: the noise has a fixed seed."
@@ -166,67 +173,108 @@ def refusal(claim: Claim) -> str:
     known = claim.guarantee if claim.amplified is None else None
     own = violations(0.0 if wrong else claim.epsilon, claim.delta, claim.population, known)
     wrong = list(dict.fromkeys([*wrong, *(f"{field}: {text}" for field, text in own)]))
-    if wrong:
-        return f"{REFUSED}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
-    if claim.unanswered:
-        where = f" in {claim.answers_file}" if claim.answers_file else ""
-        return f"{UNANSWERED} until these are answered{where}: {', '.join(claim.unanswered)}."
-    return ""
+    if not wrong:
+        return ""
+    return f"{NO_EPSILON}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
+
+
+def state(claim: Claim) -> str:
+    """Returns the state of a claim: "stated", "provisional" or "refused"."""
+    if refusal(claim):
+        return REFUSED
+    return PROVISIONAL if claim.unanswered else STATED
+
+
+def facts(claim: Claim) -> dict[str, Any]:
+    """Returns all that a statement says, as JSON: `line` and `tier` write it in words.
+
+    Formal guarantee: if the claim is refused, no figure of the guarantee is among them. Otherwise a figure that is
+    `None` is not bounded, or there is none: amplification has no μ, and a person no ε as long as the number of their
+    clients is unknown.
+    """
+    known, several = claim.guarantee, claim.clients_of_one_person
+    found = {
+        "state": state(claim),
+        "reason": refusal(claim) or None,
+        "open_questions": list(claim.unanswered),
+        **{name: getattr(claim, name) for name in ("delta", "rounds", "participation", "population", "cohort")},
+        **{name: getattr(claim, name) for name in ("clients_per_round", "simulation", "clients_of_one_person")},
+        "adjacency": "zero-out" if known is None else known.adjacency,
+        **dict.fromkeys(_FIGURES),
+    }
+    if found["reason"] is not None:
+        return found
+    found["epsilon"] = claim.epsilon
+    if known is not None:
+        found |= {name: getattr(known, name) for name in ("zcdp_rho", "mu", "tail")}
+        found["epsilon_as_run"] = _finite(claim.epsilon_as_run)
+        found["epsilon_of_a_person"] = None if several is None else _finite(claim.epsilon_of(several))
+    return found
 
 
 def one_line(claim: Claim) -> str:
     """Returns the guarantee in one line, or the reason why no ε is stated.
 
     Formal guarantee: no figure is smaller than the true one; a line with a figure names adjacency, δ, rounds and
-    participation, and, where a round stands for more clients than train in it, ε of those that do.
+    participation, and, where a round stands for more clients than train in it, ε of those that do. If a person can
+    have several clients, their ε comes first.
 
     Example:
         >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="k≤1")
         >>> one_line(claim)[:72]
         'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
+        >>> one_line(dataclasses.replace(claim, unanswered=["unit"]))[:53]
+        'PROVISIONAL, 1 question open: client-level zero-out D'
         >>> one_line(dataclasses.replace(claim, population=3, delta=0.5))[:38]
         'NO ε CAN BE STATED: delta: δ = 0.5 is '
     """
-    refused = refusal(claim)
-    if refused:
-        return refused
-    adjacency = "zero-out" if claim.guarantee is None else claim.guarantee.adjacency
-    text = f"{'Simulated: ' if claim.simulation else ''}client-level {adjacency} DP, central: "
-    if claim.guarantee is not None:
-        text += f"ρ={rounded_up(claim.guarantee.zcdp_rho)} zCDP (μ={rounded_up(claim.guarantee.mu)}), "
-    text += f"ε≤{rounded_up(claim.epsilon)} at δ={claim.delta}; n={claim.rounds} rounds, {claim.participation}"
-    if claim.is_simulated:
-        text += f", for cohorts of {claim.cohort}, simulated by {claim.clients_per_round}"
-        if claim.guarantee is not None:
-            text += f" (of the clients that really train: ε≤{rounded_up(claim.epsilon_as_run)})"
-    condition = "" if claim.population is not None else "; if δ is below 1 / population"
+    return line(facts(claim))
+
+
+def line(found: Mapping[str, Any]) -> str:
+    """Returns the `facts` of a claim in one line; they may be those of a file, with figures of another machine."""
+    if found["state"] == REFUSED:
+        return found["reason"]
+    number, several = len(found["open_questions"]), found["clients_of_one_person"]
+    text = f"PROVISIONAL, {number} question{'' if number == 1 else 's'} open: " if number else ""
+    if (several or 1) > 1:
+        text += f"ε≤{up(found['epsilon_of_a_person'])} of a person with {several} clients; "
+    text += f"{'Simulated: ' if found['simulation'] else ''}client-level {found['adjacency']} DP, central: "
+    if found["mu"] is not None:
+        text += f"ρ={rounded_up(found['zcdp_rho'])} zCDP (μ={rounded_up(found['mu'])}), "
+    text += f"ε≤{rounded_up(found['epsilon'])} at δ={found['delta']}; n={found['rounds']} rounds, "
+    text += found["participation"]
+    if found["cohort"] != found["clients_per_round"]:
+        text += f", for cohorts of {found['cohort']}, simulated by {found['clients_per_round']}"
+        if found["mu"] is not None:
+            text += f" (of the clients that really train: ε≤{up(found['epsilon_as_run'])})"
+    condition = "" if found["population"] is not None else "; if δ is below 1 / population"
     return f"{text}{condition}; all models covered; tuning not covered."
 
 
-def tier(claim: Claim, *, clients_of_one_person: int = 1) -> str:
-    """Returns how strong the protection by each ε of a claim is, in words, and of whom: none if no ε can be stated.
+def tier(found: Mapping[str, Any]) -> str | None:
+    """Returns how strong the protection by each ε in the `facts` of a claim is, and of whom; `None` if it is refused.
 
-    Source: Ponomareva et al. (2023), section 5.
+    Source: Ponomareva et al. (2023), section 5: `TIERS_SOURCE`.
 
     Example:
         >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="k≤1",
         ...               cohort=100, clients_per_round=10)
-        >>> tier(claim)[:67]
-        'reasonable protection (ε ≤ 10) of a client of the simulated cohorts'
-        >>> tier(claim)[69:]
-        'weak to no formal protection (ε > 10) of the clients that really train'
+        >>> tier(facts(claim))[:75]
+        'tier 2, reasonable protection (ε ≤ 10) of a client of the simulated cohorts'
+        >>> tier(facts(claim))[77:]
+        'tier 3, weak to no formal protection (ε > 10) of the clients that really train'
     """
-    if refusal(dataclasses.replace(claim, unanswered=())):
-        return "no formal protection can be stated"
-    whose = " of a client of the simulated cohorts" if claim.is_simulated else ""
-    found = [f"{_worth(claim.epsilon)}{whose}"]
-    if clients_of_one_person > 1:
-        found.append(
-            f"{_worth(claim.epsilon_of(clients_of_one_person))} of a person with {clients_of_one_person} clients"
-        )
-    if claim.is_simulated:
-        found.append(f"{_worth(claim.epsilon_as_run)} of the clients that really train")
-    return "; ".join(found)
+    if found["state"] == REFUSED:
+        return None
+    several, simulated = found["clients_of_one_person"], found["cohort"] != found["clients_per_round"]
+    said = []
+    if (several or 1) > 1:
+        said.append(f"{_worth(found['epsilon_of_a_person'])} of a person with {several} clients")
+    said.append(_worth(found["epsilon"]) + (" of a client of the simulated cohorts" if simulated else ""))
+    if simulated:
+        said.append(f"{_worth(found['epsilon_as_run'])} of the clients that really train")
+    return "; ".join(said)
 
 
 def bound_to(participation: tff_mf.Participation) -> str:
@@ -310,7 +358,12 @@ def by_level(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
     return [(f"{privacy}, {'; '.join(found)}", statement) for (privacy, statement), found in names.items()]
 
 
-def _worth(epsilon: float) -> str:
-    if epsilon <= 1:
-        return "strong formal protection (ε ≤ 1)"
-    return "reasonable protection (ε ≤ 10)" if epsilon <= 10 else "weak to no formal protection (ε > 10)"
+def _worth(epsilon: float | None) -> str:
+    for number, (largest, name) in enumerate(_TIERS, start=1):
+        if epsilon is not None and epsilon <= largest:
+            return f"tier {number}, {name}"
+    return f"tier {len(_TIERS) + 1}, {_LAST_TIER}"
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value

@@ -1,5 +1,6 @@
 """The privacy part of a run's `summary.json`, from its plan and its log alone, so that a check can recompute it."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ def privacy_claims(
     *,
     population: int | None = None,
     violations: Sequence[str] = (),
+    unanswered: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the fields of a summary that state a guarantee or its assumptions.
 
-    Formal guarantee: no field holds an ε or a ρ if `statements.refusal` has a reason against it.
+    Formal guarantee: no field holds an ε or a ρ if the claim is refused. The statement has the figures of `claim`.
 
     Args:
         privacy: The mechanism and its noise.
@@ -26,18 +28,21 @@ def privacy_claims(
         in_secret: The amplified guarantee of a deployment with secret cohorts, or `None`.
         population: Number of clients that can take part, in proportion to the cohort, if known.
         violations: What the report of the run finds critical, each with its field.
+        unanswered: Questions of the report that are open.
     """
     holds = observed.within(privacy.participation)
-    claim = privacy.run_claim(observed, population=population, violations=violations)
+    run = privacy.run_claim(observed, population=population, violations=violations)
+    claim = statements.facts(dataclasses.replace(run, unanswered=unanswered))
     claims = {
         **privacy.as_dict(),
         "observed_min_sep": observed.min_sep,
         "observed_max_participations": observed.max_participations,
         "participation_within_assumed": holds,
-        "statement": statements.one_line(claim),
+        "claim": claim,
+        "statement": statements.line(claim),
         "amplified_epsilon": in_secret and in_secret.epsilon,
         "amplified_statement": in_secret and in_secret.statement,
     }
-    if statements.refusal(claim):
+    if claim["state"] == statements.REFUSED:
         claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon", "amplified_statement"))
     return claims

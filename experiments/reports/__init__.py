@@ -4,6 +4,7 @@
 from ..run_folder.run_record import RunRecord as Configuration  # noqa: F401
 from ..run_folder.run_record import check_fields as check_fields
 from ..run_folder.run_record import read_record as read_configuration  # noqa: F401
+from ._agreement import differences as differences
 from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._build import digest as digest
@@ -14,8 +15,6 @@ from ._check import is_current as is_current
 from ._check import write_anew as write_anew
 from ._curves import curves as curves
 from ._device_reports import published as published
-from ._earlier import differences as differences
-from ._earlier import other_version as other_version
 from ._figures import planned_epsilon as planned_epsilon
 from ._files import as_text as as_text
 from ._files import write as write
@@ -25,7 +24,9 @@ from ._markdown import finding_lines as finding_lines
 from ._markdown import markdown as markdown
 from ._run_record import plan_of as plan_of
 from ._run_record import write_configuration as write_configuration
+from ._run_text import about as about_lines  # noqa: F401
 from ._schema import SCHEMA as SCHEMA
 from ._schema import problems as problems
 from ._so_far import claim_so_far as claim_so_far
+from ._violations import open_questions as open_questions
 from ._violations import violations as violations

@@ -20,7 +20,6 @@ def sections(report: Mapping[str, Any]) -> list[str]:
         ),
         section("Appendix: random numbers and arithmetic", bullets(_randomness(report))),
         section("Appendix: settings", bullets(_pairs(report["settings"])) or ["None are known."]),
-        section("Appendix: versions", bullets(f"{name} {words(each)}" for name, each in report["versions"].items())),
         section("Appendix: command", _command(report["command"])),
         section("Appendix: files, by SHA-256", _files(report)),
     ]

@@ -11,7 +11,7 @@ from ._case import Case
 from ._figures import Figures, finite
 from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
 
-# The name of the assumption, and that of the section of a report on a grid, which reports of earlier releases lack.
+# The name of the assumption, and the name of the section that reports have on a grid.
 ARITHMETIC, GRID = "arithmetic", "grid"
 
 

@@ -10,9 +10,6 @@ from ._case import Case
 from ._findings import ASSUMED, VIOLATED, Assumption, Judged
 from .questions import QUESTIONS
 
-# What the reports of releases up to 0.1.0.dev424 do not name.
-CHOICE_OF_SETTINGS = "choice of settings"
-
 _JUDGES: Mapping[str, Callable[[Case], Judged]] = {
     "participation": logs.participation,
     "sampler": logs.sampler,
@@ -26,7 +23,7 @@ _JUDGES: Mapping[str, Callable[[Case], Judged]] = {
     "clipping": settings.clipping,
     "restarts": logs.restarts,
     _arithmetic.ARITHMETIC: _arithmetic.judged,
-    CHOICE_OF_SETTINGS: settings.choice_of_settings,
+    "choice of settings": settings.choice_of_settings,
 }
 # Assumed unless the answer to the question of this name voids them.
 _NOT_CHECKED = {

@@ -22,15 +22,16 @@ from ..run_folder.names import (
     VOCABULARY,
 )
 from ..run_folder.run_record import read_record
-from . import _arithmetic, _randomness, _sections, _verdict
+from . import _about, _arithmetic, _randomness, _sections
 from ._case import Case
 from ._device_reports import DEVICE_REPORTS, device_reports, published
 from ._evidence import gather
 from ._judgement import judge
 from ._texts import CAVEATS
+from ._words import words
 from .questions import QUESTIONS, read_answers
 
-VERSION = 1
+VERSION = 2
 
 _PLANNED_FILES = (RUN_JSON, MECHANISM, ANSWERS)
 _FINAL_FILES = (*_PLANNED_FILES, LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, AUDIT, SETTINGS_TOML, VOCABULARY)
@@ -39,10 +40,11 @@ _FINAL_FILES = (*_PLANNED_FILES, LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL,
 def build(
     folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None, audited: bool = True
 ) -> dict[str, Any]:
-    """Returns the report of a run, computed from the files in its folder alone.
+    """Returns the report of a run, computed from the files in its folder alone: its facts, and the words for them.
 
-    Formal guarantee: the headline contains a finite ε only if each assumption of the report holds or cannot be checked,
-    each question is answered, and no finding is critical; the ε is rounded up.
+    Formal guarantee: the report contains a finite ε only if each assumption of the report holds or cannot be checked,
+    and no finding is critical; the ε is rounded up in texts. Unless each question is answered, the headline says that
+    it is provisional.
 
     Args:
         folder: The run's folder.
@@ -58,11 +60,16 @@ def build(
     answers = read_answers(folder) if answers is None else answers
     case = Case(record=record, evidence=evidence, answers=answers, realised=realised)
     found = judge(folder, case, audited=audited, summarised=True)
+    claim = statements.facts(found.claim)
     report = {
         "report": VERSION,
         "kind": "realised" if realised else "planned",
-        "headline": _headline(found.claim, realised),
-        "statement": _verdict.statement(record, found.claim, realised),
+        "headline": "",
+        "claim": claim,
+        "about": _about.about(folder, case),
+        "statement": "",
+        "tier": None,
+        "tier_source": statements.TIERS_SOURCE,
         "setting": _sections.setting(case),
         "covered": _sections.covered(case),
         "unit": {"client": answers["unit"], "clients_of_one_person": answers["clients_of_one_person"]},
@@ -79,7 +86,7 @@ def build(
         "arithmetic": _arithmetic.arithmetic(record),
         "rounds": _sections.rounds(case),
         "utility": _sections.utility(folder) if realised else None,
-        "audit": found.audit,
+        "audit": _sections.audit(found.audit, refused=claim["state"] == statements.REFUSED),
         "caveats": CAVEATS,
         "settings": record.settings,
         "versions": record.versions,
@@ -91,6 +98,7 @@ def build(
     report |= {} if counts is None else {DEVICE_REPORTS: counts}
     on_grid = _arithmetic.section(record, found.figures)
     report |= {} if on_grid is None else {_arithmetic.GRID: on_grid}
+    report |= words(report)
     report["digest"] = digest(report)
     return report
 
@@ -103,11 +111,6 @@ def digest(report: Mapping[str, Any]) -> str:
     """
     rest = {name: value for name, value in published(report).items() if name != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _headline(claim: statements.Claim, realised: bool) -> str:
-    line = statements.one_line(claim)
-    return line if realised or line.startswith(statements.REFUSALS) else f"Planned: {line}"
 
 
 def _hashes(folder: pathlib.Path, names: tuple[str, ...]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from tff_mf import validation
@@ -20,8 +21,8 @@ from ..run_folder.names import (
     STATE,
     SUMMARY,
 )
-from ._build import build, digest
-from ._earlier import differences, of_its_time, other_than_held, other_version, perhaps_reworded
+from ._agreement import differences, of_its_time, other_than_held
+from ._build import VERSION, build, digest
 from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
 from ._markdown import markdown
@@ -78,6 +79,8 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
     if damage:
         text = f"{as_json} is missing or damaged: {damage}; write it with tff-mf report"
         return [_critical(text), *found]
+    if other := _of_another_version(stored, as_json):
+        return [_critical(other), *found]
     found += _inconsistent(folder, stored, realised=realised)
     if held is not None:
         found += other_than_held(folder, stored, recomputed, held)
@@ -126,7 +129,7 @@ def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool
     if earlier is None:
         return [_critical(f"{as_json} is not a report of this release: {anew}")]
     if earlier.differing:
-        return [_critical(_differs(name, as_json, stored)) for name in earlier.differing]
+        return [_critical(_differs(name, as_json)) for name in earlier.differing]
     if earlier.answered_otherwise:
         other = ", ".join(earlier.answered_otherwise)
         return [_critical(f"{as_json} and {ANSWERS} answer {other} differently: {anew}")]
@@ -143,8 +146,9 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     if not (folder / as_json).exists() and not (folder / as_markdown).exists():
         return []
     stored, damage = _stored(folder / as_json)
+    damage = f"{as_json} is missing or damaged: {damage}" if damage else _of_another_version(stored, as_json)
     if damage:
-        return [_critical(f"{as_json} is missing or damaged: {damage}")]
+        return [_critical(damage)]
     found = _inconsistent(folder, stored, realised=False)
     if found or not isinstance(stored, dict):
         return found
@@ -154,12 +158,21 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     if earlier.answered_otherwise:
         other = earlier.answered_otherwise[0]
         return [_critical(f"{as_json} and {ANSWERS} answer {other} differently: rewrite it (--planned)")]
-    return [_critical(_differs(name, as_json, stored)) for name in earlier.differing]
+    return [_critical(_differs(name, as_json)) for name in earlier.differing]
 
 
-def _differs(name: str, as_json: str, stored: Any) -> str:
-    text = f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
-    return text + perhaps_reworded(stored)
+def _differs(name: str, as_json: str) -> str:
+    return (
+        f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
+    )
+
+
+def _of_another_version(stored: Any, as_json: str) -> str:
+    """Returns that a report is of another version of the format, or an empty text."""
+    version = stored.get("report") if isinstance(stored, Mapping) else VERSION
+    if type(version) is int and version != VERSION:
+        return f"{as_json} has version {version}, and this release checks {VERSION}: write it again with tff-mf report"
+    return ""
 
 
 def _stored(path: pathlib.Path) -> tuple[Any, str]:
@@ -189,13 +202,7 @@ def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[
     except (OSError, ValueError) as error:
         return [*found, _critical(f"{as_markdown} is damaged: {error}")]
     if not _fits(stored) or shown != markdown(stored):
-        other = other_version(stored)
-        text = (
-            f"was written by {other}, in words that this release cannot check: tff-mf report rewrites it"
-            if other
-            else f"does not match {as_json}: it was edited"
-        )
-        found.append(_critical(f"{as_markdown} {text}"))
+        found.append(_critical(f"{as_markdown} does not match {as_json}: it was edited"))
     return found
 
 

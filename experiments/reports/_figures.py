@@ -89,18 +89,17 @@ def observed_sensitivity(
     rounds = evidence.rounds
     every = min(record.restart_every or rounds, rounds)
     run, reached = mechanism.cast_to_float32(), 0.0
-    found = min(
-        (
-            tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
-            for each in (observed_schema(evidence), *_fixed_epochs(record, evidence))
-        ),
-        key=lambda each: each.value,
-    )
+    bounds = [
+        tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
+        for each in (observed_schema(evidence), *_fixed_epochs(record, evidence))
+    ]
     if rounds <= _MOST_ROUNDS_BY_PATTERN:
         exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
         reached = exact.value if exact.exact else 0.0
-        found = min(exact, found, key=lambda each: each.value)
-    return found, reached
+        bounds.insert(0, exact)
+    # The first of those that are equal but for rounding, so that every machine takes the same.
+    smallest = min(each.value for each in bounds)
+    return next(each for each in bounds if each.value <= smallest * (1 + _ROUNDING)), reached
 
 
 def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
@@ -131,7 +130,10 @@ def stated(
         return planned
     if seen is None or planned is None or evidence.last_round >= record.rounds:
         return seen
-    return max(planned, seen, key=lambda each: each.guarantee.mu)
+    if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
+        return seen
+    # Where both are equal but for rounding, every machine names the same sensitivity.
+    return dataclasses.replace(planned, guarantee=max(planned.guarantee, seen.guarantee, key=lambda each: each.mu))
 
 
 def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None) -> str:
@@ -142,10 +144,9 @@ def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None
     if planned is None or seen is None:
         return ""
     within = evidence.rounds <= record.rounds and all(map(record.schema.allows, evidence.patterns))
-    claimed = planned.sensitivity.value
-    if not within or seen.reached <= claimed * (1 + _ROUNDING):
+    if not within or seen.reached <= planned.sensitivity.value * (1 + _ROUNDING):
         return ""
-    return f"clients that follow the schema attain a sensitivity of {seen.reached!r}, more than the planned {claimed!r}"
+    return "clients that follow the schema attain a larger sensitivity than the planned one"
 
 
 def measures(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:

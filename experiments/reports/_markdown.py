@@ -16,6 +16,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     sections = [
         f"# Privacy report ({report['kind']})",
         paragraph(f"**{report['headline']}**"),
+        "\n".join(bullets(_run_text.about(report))),
         # Unlike in the JSON object, assumptions follow further down.
         paragraph(report["caveats"].replace("assumed above", "assumed below")),
         section("Findings", finding_lines(report["findings"]) or ["None: nothing contradicts what is stated."]),
@@ -49,7 +50,9 @@ def finding_lines(findings: list[dict[str, str]], run: str = "RUN") -> list[str]
         lines += [f"{severity.capitalize()}, {spaced(each['field'])}: {each['text']}" for each in several]
         if severity == "critical" and unanswered:
             names = ", ".join(spaced(each["field"]) for each in unanswered)
-            lines.append(f"Not answered yet, and no ε without it: {names}. `tff-mf report {run} --answer` asks for it.")
+            lines.append(
+                f"Not answered yet, and ε is provisional: {names}. `tff-mf report {run} --answer` asks for it."
+            )
     return bullets(lines)
 
 
@@ -58,10 +61,8 @@ def _figures(report: Mapping[str, Any]) -> list[str]:
     shown = {"planned": "planned", "realised": "as it ran"}
     columns = {name: accountant[name] for name in shown if accountant[name] is not None}
     if not columns:
-        return ["None: no sensitivity can be computed."]
+        return ["None: no ε can be stated."]
     first = next(iter(columns.values()))
-    if all(each["epsilon"] is None for each in columns.values()):
-        return ["None: ε is not bounded at any δ."]
     rows = [["", *(shown[name] for name in columns)]]
     rows.append([f"ε at δ = {first['delta']}", *(up(each["epsilon"]) for each in columns.values())])
     for index, row in enumerate(first["epsilon_at"]):
@@ -78,25 +79,25 @@ def _at(rows: list[Mapping[str, Any]], index: int) -> str:
 
 
 def _about_figures(report: Mapping[str, Any], columns: Mapping[str, Any]) -> list[str]:
-    accountant, setting = report["accountant"], report["setting"]
+    claim = report["claim"]
     lines = ["Every figure is rounded up in its last digit, so that none is smaller than it is."]
     if len(columns) > 1:
         lines.append(
             "Planned is for any client that keeps to the participation schema, as it ran for those in the log, by the "
             f"rounds that each took part in. {_headline_is_of(report['findings'])}"
         )
-    if accountant["tier"] is not None:
-        lines.append(f"In words: {accountant['tier']}.")
-    if setting["cohort"] != setting["clients_per_round"]:
+    if report["tier"] is not None:
+        lines.append(f"In words: {report['tier']}, by {report['tier_source']}.")
+    if claim["cohort"] != claim["clients_per_round"]:
         lines.append(
-            f"These are the figures of cohorts of {setting['cohort']}. ε of the {setting['clients_per_round']} clients "
-            f"a round that really trained, at the same δ: {up(accountant['epsilon_as_run'])}."
+            f"These are the figures of cohorts of {claim['cohort']}. ε of the {claim['clients_per_round']} clients a "
+            f"round that really trained, at the same δ: {up(claim['epsilon_as_run'])}."
         )
-    several = report["unit"]["clients_of_one_person"]
+    several = claim["clients_of_one_person"]
     if several is None:
         lines.append("ε of a person can be stated once it is answered how many clients one person can have.")
     elif several > 1:
-        person = up(accountant["epsilon_of_a_person"])
+        person = up(claim["epsilon_of_a_person"])
         lines.append(f"ε of one person with {several} clients, who are all taken away at once: {person}.")
     return lines
 

@@ -1,10 +1,8 @@
-"""What a report says about the random numbers of the noise. A change of a text needs an entry in `_wording`."""
+"""What a report says about the random numbers of the noise."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from ..run_folder.run_record import RunRecord
-from ._arithmetic import GRID
 
 # The engine of `tff_mf.experiments.flower`, in the settings of its runs.
 _FLOWER = "flwr"
@@ -53,12 +51,6 @@ def section(record: RunRecord) -> dict[str, Any]:
         "insecure_seed": record.insecure_seed,
         "severities": [_SECRETS, _PHILOX] if generator in _STATISTICAL else [_SECRETS],
     }
-
-
-def as_randomness_was(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a report that was recomputed, with what earlier releases said of every run, on Flower too."""
-    now = report["randomness"]
-    return {**report, "randomness": _of_tensorflow(on_grid=GRID in report, insecure_seed=now["insecure_seed"])}
 
 
 def _of_tensorflow(*, on_grid: bool, insecure_seed: int | None) -> dict[str, Any]:

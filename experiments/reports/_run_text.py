@@ -15,6 +15,26 @@ _OPTIMIZED_FOR = re.compile(
 _LESS, _MORE = decimal.ROUND_FLOOR, decimal.ROUND_CEILING
 
 
+def about(report: Mapping[str, Any]) -> list[str]:
+    """Returns what a report is about, as far as it is known: data set, time, who answered, and versions."""
+    found, answered = report["about"], any(each["answer"] is not None for each in report["questions"])
+    data = found["data_set"]
+    of_data = [data["name"], *(f"{data[name]} {name}" for name in ("clients", "examples") if data[name] is not None)]
+    of_data.append(None if data["sha256"] is None else f"SHA-256 {data['sha256']}")
+    took = "" if found["seconds"] is None else f", {found['seconds']} seconds"
+    packages = ", ".join(f"{name} {words(each)}" for name, each in report["versions"].items())
+    rows = {
+        "Data set": ", ".join(each for each in of_data if each is not None),
+        "Time": None
+        if found["started"] is None
+        else f"{found['started']} to {found['ended'] or 'no recorded end'}{took}",
+        "Questions answered by": found["answered_by"] or ("a person who is not named" if answered else "nobody yet"),
+        "Report by": report["accountant"]["version"],
+        "Run with": packages,
+    }
+    return [f"{label}: {text or 'not known'}." for label, text in rows.items()]
+
+
 def run(report: Mapping[str, Any]) -> list[str]:
     """Returns the participation in a run, as planned and as observed."""
     rounds, setting, claimed = report["rounds"], report["setting"], report["participation"]
@@ -70,10 +90,12 @@ def audit(found: Any) -> list[str]:
         return [f"Failed: {', '.join(failed) or 'it does not say of what'}.", source]
     shown, claimed = (_number(found.get(name)) for name in ("shown_epsilon", "claimed_epsilon"))
     at_least = f"{math.floor(shown * 1000) / 1000:.3f}" if shown is not None else "none"
+    canaries = f"Canaries show an ε of {at_least} or more (rounded down); {up(claimed)} is claimed of the plan."
     return [
         f"Passed: {len(tests)} tests of the noise of {words(found.get('rounds'))} rounds, in "
         f"{words(found.get('coordinates'))} coordinates.",
-        f"Canaries show an ε of {at_least} or more (rounded down); {up(claimed)} is claimed of the plan.",
+        # Not shown where the claim is refused.
+        *([] if claimed is None else [canaries]),
         source,
     ]
 

@@ -4,8 +4,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..privacy.statements import STATES
 from ..run_folder.report_counts import REASONS
 from ._arithmetic import GRID
+from ._build import VERSION
 from ._device_reports import DEVICE_REPORTS
 
 _COUNTS = ("came", "counted", "clipped", "zeroed")
@@ -36,13 +38,34 @@ _MEASURES = {
 }
 
 SCHEMA: dict[str, Any] = {
-    "title": "tff-mf privacy report, version 1",
+    "title": f"tff-mf privacy report, version {VERSION}",
     "$comment": "JSON Schema, draft 2020-12",
     **_object(
-        report={"enum": [1]},
+        report={"enum": [VERSION]},
         kind={"enum": ["planned", "realised"]},
         headline={"type": "string"},
+        claim=_object(
+            state={"enum": list(STATES)},
+            reason=_TEXT,
+            open_questions={"type": "array", "items": {"type": "string"}},
+            delta={"type": "number"},
+            participation={"type": "string"},
+            simulation={"type": "boolean"},
+            adjacency={"enum": ["zero-out", "replace-one"]},
+            **{name: {"type": "integer"} for name in ("rounds", "cohort", "clients_per_round")},
+            **dict.fromkeys(("population", "clients_of_one_person"), _WHOLE),
+            **dict.fromkeys(("epsilon", "epsilon_of_a_person", "epsilon_as_run", "zcdp_rho", "mu", "tail"), _NUMBER),
+        ),
+        about=_object(
+            data_set=_object(name=_TEXT, sha256=_TEXT, clients=_WHOLE, examples=_WHOLE),
+            started=_TEXT,
+            ended=_TEXT,
+            seconds=_WHOLE,
+            answered_by=_TEXT,
+        ),
         statement={"type": "string"},
+        tier=_TEXT,
+        tier_source={"type": "string"},
         setting=_object(
             model={"enum": ["central"]},
             trusted=_TEXT,
@@ -88,9 +111,6 @@ SCHEMA: dict[str, Any] = {
             conditional={"type": "string"},
             planned=_MEASURES,
             realised=_MEASURES,
-            tier=_TEXT,
-            epsilon_as_run=_NUMBER,
-            epsilon_of_a_person=_NUMBER,
         ),
         assumptions=_list(
             name={"type": "string"}, state={"enum": ["holds", "assumed", "violated"]}, text={"type": "string"}

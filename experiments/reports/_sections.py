@@ -1,7 +1,6 @@
 """Sections of a report that follow from the files of the run and the judgement on them."""
 
 import json
-import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -19,20 +18,22 @@ from ._texts import IN_SECRET, NOT_COVERED, NOT_IN_SECRET
 
 
 def accountant(case: Case, found: Judgement) -> dict[str, Any]:
-    """Returns the figures of the plan and of the run, in each privacy measure."""
-    record, answers = case.record, case.answers
-    claim, several = found.claim, answers["clients_of_one_person"]
-    bounded = claim.guarantee is not None and not math.isinf(claim.guarantee.mu)
+    """Returns the figures of the plan and of the run, in each privacy measure; none if the claim is refused."""
+    refused = statements.state(found.claim) == statements.REFUSED
+    planned, realised = (None, None) if refused else (found.planned, found.seen)
     return {
         "name": "one Gaussian release, closed form (Balle and Wang 2018, theorem 8)",
         "version": f"tff-mf {tff_mf.__version__}",
         "conditional": "these figures suppose that every assumption holds",
-        "planned": None if found.planned is None else _figures.measures(found.planned.guarantee, record.delta),
-        "realised": None if found.seen is None else _figures.measures(found.seen.guarantee, record.delta),
-        "tier": statements.tier(claim, clients_of_one_person=several or 1),
-        "epsilon_as_run": _figures.finite(claim.epsilon_as_run) if bounded else None,
-        "epsilon_of_a_person": _figures.finite(claim.epsilon_of(several)) if bounded and several is not None else None,
+        "planned": None if planned is None else _figures.measures(planned.guarantee, case.record.delta),
+        "realised": None if realised is None else _figures.measures(realised.guarantee, case.record.delta),
     }
+
+
+def audit(found: Any, *, refused: bool) -> Any:
+    """Returns what a report says about the audit, without any ε if the claim is refused."""
+    hidden = dict.fromkeys(("claimed_epsilon", "shown_epsilon"))
+    return {**found, **hidden} if refused and isinstance(found, Mapping) else found
 
 
 def setting(case: Case) -> dict[str, Any]:

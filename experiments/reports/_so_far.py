@@ -16,7 +16,7 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
 
     Formal guarantee: the guarantee is that of the headline, for the observed rounds of each client, and at least that
     of the plan, since the run would stop early: see `_figures.stated`. Open questions are taken to be answered with
-    what voids nothing; until they are answered, a report states no ε.
+    what voids nothing; until they are answered, the claim is provisional.
 
     Args:
         folder: The run's folder, whose ledger has the last round as released.
@@ -33,6 +33,5 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
         # As if the run ended here: only then can a report know that no round is missing.
         evidence = dataclasses.replace(evidence, ledger=dataclasses.replace(evidence.ledger, ended=True))
     case = Case(record=record, evidence=evidence, answers=read_answers(folder), realised=True)
-    found = judge(folder, case, audited=False, summarised=False)
-    claim = dataclasses.replace(found.claim, unanswered=())
-    return None if statements.refusal(claim) else claim
+    claim = judge(folder, case, audited=False, summarised=False).claim
+    return None if statements.state(claim) == statements.REFUSED else claim

@@ -1,7 +1,7 @@
 """Whether a run's `summary.json` follows from its other files, and names the hash of its model."""
 
+import dataclasses
 import hashlib
-import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from tff_mf.errors import InputError
 
-from ..output import strict_json
+from ..output import agreement, strict_json
 from ..privacy import amplification, statements, summary
 from ..run_folder.metrics import ACCURACY, LOSS, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
@@ -18,6 +18,7 @@ from ..sampling.settings import SamplingSettings
 from ._evidence import Evidence
 from ._findings import CRITICAL, Finding
 from ._run_record import plan_of
+from .questions import QUESTIONS
 
 _COUNT, _NUMBER = (int,), (int, float)
 _EVALUATED = {"accuracy": ACCURACY, "loss": LOSS}
@@ -39,7 +40,6 @@ VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+(u
 # The privacy of the run if its cohorts were secret.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
 _MADE_BY = "tff_mf_version"
-_TOLERANCE = 1e-6
 
 
 def summary_findings(
@@ -71,9 +71,9 @@ def summary_findings(
     except (InputError, TypeError, KeyError) as error:
         return [_finding(f"cannot be compared with {record.participation} and the settings: {error}")]
     found = [
-        _finding(f"has {name}={value!r}, and {expected[name]!r} follows from the other files")
+        _finding(f"has {name}={value!r}, which does not follow from the other files")
         for name, value in stored.items()
-        if name in expected and not _same(value, expected[name])
+        if name in expected and not _agrees(name, value, expected[name])
     ]
     unknown = [name for name in stored if name not in {*expected, *_CLAIMED, *_AMPLIFIED, "model_sha256", _MADE_BY}]
     found += [
@@ -98,19 +98,33 @@ def _claims(
     in_secret = None
     if stored.get("amplified_epsilon") is not None and clients is not None:
         kind = SamplingSettings(**record.settings["sampling"])
-        in_secret = amplification.amplified(privacy, kind, clients)
-    refused = str(stored.get("statement")).startswith(statements.REFUSED)
+        in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, kind, clients))
+    claim = stored.get("claim")
+    said: Mapping[str, Any] = claim if isinstance(claim, Mapping) else {}
     claims = summary.privacy_claims(
         privacy,
         evidence.observed,
         in_secret,
         population=record.population,
-        violations=violations if refused else (),
+        violations=violations if said.get("state") == statements.REFUSED else (),
+        # Those that were open when the run ended.
+        unanswered=[each.name for each in QUESTIONS if each.name in (said.get("open_questions") or ())],
     )
+    # The line shows the stored figures, as far as they agree.
+    claims["claim"] = agreement.adopted(said, claims["claim"])
+    claims["statement"] = statements.line(claims["claim"])
     if clients is None:
         # The amplified ε of a deployment does not follow from these files.
         claims |= dict.fromkeys(_AMPLIFIED)
     return claims
+
+
+def _adopted(epsilon: Any, in_secret: amplification.Amplified | None) -> amplification.Amplified | None:
+    """Returns an amplified guarantee that was recomputed, with the stored ε if it agrees."""
+    if in_secret is None:
+        return None
+    kept = agreement.adopted(epsilon, in_secret.epsilon, "amplified_epsilon")
+    return dataclasses.replace(in_secret, epsilon=kept, claim=dataclasses.replace(in_secret.claim, amplified=kept))
 
 
 def _of_settings(record: RunRecord) -> dict[str, Any]:
@@ -173,11 +187,11 @@ def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Fin
     ]
 
 
-def _same(one: Any, other: Any) -> bool:
-    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (one, other))
-    if numbers and math.isfinite(one) and math.isfinite(other):
-        return math.isclose(one, other, rel_tol=_TOLERANCE)
-    return type(one) is type(other) and one == other
+def _agrees(name: str, value: Any, expected: Any) -> bool:
+    if name in (*_EVALUATED, _VALIDATED, _SMOOTHED):
+        numbers = all(isinstance(each, float) for each in (value, expected))
+        return agreement.close(value, expected) if numbers else agreement.same(value, expected)
+    return agreement.agrees(name, value, expected)
 
 
 def _finding(text: str) -> Finding:

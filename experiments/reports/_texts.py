@@ -1,4 +1,4 @@
-"""Texts that are the same in each report. A change needs an entry in `_wording`."""
+"""Texts that are the same in each report."""
 
 NOT_COVERED = [
     "the choice of settings, and any tuning",

@@ -1,6 +1,5 @@
 """Findings that follow from the assumptions and figures of a run, and the claim of its headline."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,6 @@ import tff_mf
 from ..output.digits import rounded_up
 from ..privacy import statements
 from ..privacy.populations import deployed_population
-from ..run_folder.names import ANSWERS
 from ..run_folder.run_record import RunRecord
 from ._case import Case
 from ._evidence import Evidence
@@ -45,9 +43,8 @@ def _of_accountant(record: RunRecord, figures: Figures | None, contradiction: st
         return [_critical("accountant", contradiction)]
     if math.isinf(figures.guarantee.epsilon(record.delta)):
         return []
-    apart = _apart(figures, record.delta)
-    text = f"the closed form of ε and privacy loss distributions are {apart:.2g} apart"
-    return [_critical("accountant", text)] if abs(apart) > _TOLERANCE else []
+    text = f"the closed form of ε and privacy loss distributions are more than {_TOLERANCE} apart"
+    return [_critical("accountant", text)] if abs(_apart(figures, record.delta)) > _TOLERANCE else []
 
 
 def _of_audit(audit: Any) -> list[Finding]:
@@ -73,7 +70,7 @@ def _of_questions(answers: Mapping[str, Any]) -> list[Finding]:
         if answers[question.name] is None
     ]
     if (answers["clients_of_one_person"] or 1) > 1:
-        text = f"one person can be {answers['clients_of_one_person']} clients: see the ε of a person"
+        text = f"one person can be {answers['clients_of_one_person']} clients: the ε of a person comes first"
         found.append(Finding(severity=WARNING, field="unit", text=text))
     return found
 
@@ -125,26 +122,25 @@ def claim(case: Case, figures: Figures | None, found: list[Finding]) -> statemen
         test_only=record.insecure_seed is not None,
         violations=critical(found),
         unanswered=[question.name for question in QUESTIONS if case.answers[question.name] is None],
-        answers_file=ANSWERS,
+        clients_of_one_person=case.answers["clients_of_one_person"],
     )
 
 
-def statement(record: RunRecord, claim: statements.Claim, realised: bool) -> str:
-    """Returns the formal statement under all assumptions, or why none can be made."""
-    refused = statements.refusal(dataclasses.replace(claim, unanswered=()))
-    if refused or claim.guarantee is None:
-        return f"No formal statement can be made. {refused}"
+def statement(claim: Mapping[str, Any], *, realised: bool) -> str:
+    """Returns the formal statement of `statements.facts` under all assumptions, or why none can be made."""
+    if claim["state"] == statements.REFUSED:
+        return f"No formal statement can be made. {claim['reason']}"
     adjacent = (
         "one is the other with all updates of one client set to zero"
-        if record.adjacency == "zero-out"
+        if claim["adjacency"] == "zero-out"
         else "they differ in all updates of one client, which may be any within the clip norm"
     )
     who = "each client in the log" if realised else "each client whose rounds keep the participation schema"
     return (
         f"Two data sets are neighbours if {adjacent}. For {who}, if all assumptions below hold, the release of all "
-        f"{claim.rounds} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ at "
-        f"most {rounded_up(claim.guarantee.mu)}: no test can tell neighbours apart better than it can tell N(0, 1) "
-        f"from N(μ, 1). ρ-zCDP and (ε, δ)-DP follow.{_with_tail(claim.guarantee.tail)}"
+        f"{claim['rounds']} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ "
+        f"at most {rounded_up(claim['mu'])}: no test can tell neighbours apart better than it can tell N(0, 1) from "
+        f"N(μ, 1). ρ-zCDP and (ε, δ)-DP follow.{_with_tail(claim['tail'])}"
     )
 
 

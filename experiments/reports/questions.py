@@ -1,4 +1,4 @@
-"""Questions to the operator of a run: no finite ε is stated before all are answered."""
+"""Questions to the operator of a run: ε is provisional before all are answered."""
 
 import dataclasses
 import difflib
@@ -105,6 +105,10 @@ QUESTIONS = (
     ),
 )
 
+# Optional: no guarantee depends on it.
+ANSWERED_BY = _asks_text("answered_by", "Who answers these questions? A name or a role; it may stay open.")
+ASKED = (*QUESTIONS, ANSWERED_BY)
+
 
 def read_answers(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the answers in a run's folder, `None` for open questions.
@@ -135,7 +139,7 @@ def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]
     """
     if not isinstance(given, Mapping):
         raise InputValueError(f"answers={source!r} must hold one JSON object with an answer for each question: {mend}.")
-    by_name = {question.name: question for question in QUESTIONS}
+    by_name = {question.name: question for question in ASKED}
     for name, answer in given.items():
         if name not in by_name:
             nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.0)[0]
@@ -152,7 +156,7 @@ def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]
 def as_text(answers: Mapping[str, Any]) -> str:
     """Returns the text of `answers.json` for answers: every question, with `null` for the open ones."""
     return (
-        json.dumps({question.name: answers.get(question.name) for question in QUESTIONS}, indent=1, ensure_ascii=False)
+        json.dumps({question.name: answers.get(question.name) for question in ASKED}, indent=1, ensure_ascii=False)
         + "\n"
     )
 

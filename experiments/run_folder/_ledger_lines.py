@@ -1,6 +1,7 @@
 """The lines of a ledger: their format, their chain of hashes, and the record that they add up to."""
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import pathlib
@@ -29,8 +30,8 @@ _KINDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "restarted": {"round": int},
     "ended": {"rounds": int},
 }
-# Optional fields of an entry: only a server with devices counts reports, and earlier releases did not.
-_OPTIONAL = {"released": {"reports"}}
+# Optional fields of an entry: only a server with devices counts reports, and a ledger can be without a clock.
+_OPTIONAL = {"released": {"reports"}, "opened": {"time"}, "ended": {"time"}}
 
 
 def cohort_digest(clients: Sequence[str]) -> str:
@@ -77,6 +78,8 @@ class LedgerRecord:
         restarts: Rounds in which the noise started anew.
         reports: For rounds whose device reports were counted, the counts; for the operator only.
         ended: Whether the last entry says that the run ended.
+        started: When the ledger was opened, by the clock of the machine; `None` if it does not say so.
+        finished: When the run ended; likewise.
         run: Random identifier of the run; empty if the first line is missing.
         configuration: Hash of `run.json` when the run began; `None` if the ledger does not name it.
         head: Hash of all lines.
@@ -95,6 +98,8 @@ class LedgerRecord:
     restarts: list[int]
     reports: dict[int, ReportCounts]
     ended: bool
+    started: str | None
+    finished: str | None
     run: str
     configuration: str | None
     head: str
@@ -141,6 +146,8 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         restarts=_restarts(entries),
         reports={entry["round"]: read_counts(entry["reports"]) for entry in entries if "reports" in entry},
         ended=bool(entries) and entries[-1]["kind"] == "ended",
+        started=entries[0].get("time") if entries else None,
+        finished=entries[-1].get("time") if entries and entries[-1]["kind"] == "ended" else None,
         run=entries[0]["run"] if entries else "",
         configuration=entries[0].get("configuration") if entries else None,
         head=head,
@@ -202,7 +209,9 @@ def _is_known(entry: dict[str, Any], *, first: bool) -> bool:
 
 
 def _in_range(entry: dict[str, Any]) -> bool:
-    """Returns whether the numbers of an entry are in the range that a run can have."""
+    """Returns whether the numbers and times of an entry are in the range that a run can have."""
+    if "time" in entry and not _is_time(entry["time"]):
+        return False
     if "reports" in entry:
         try:
             read_counts(entry["reports"])
@@ -210,6 +219,19 @@ def _in_range(entry: dict[str, Any]) -> bool:
             return False
     counted = all(entry.get(name, 1) >= 1 for name in ("round", "attempt")) and entry.get("clients", 0) >= 0
     return counted and all(abs(entry.get(name, 1)) <= sys.float_info.max for name in ("divisor", "clip_norm"))
+
+
+def now() -> str:
+    """Returns the time of the machine's clock, as entries have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        found = datetime.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return found.utcoffset() == datetime.timedelta() and found.isoformat(timespec="seconds") == value
 
 
 def chained(head: str, entry: dict[str, Any]) -> tuple[str, str]:

@@ -124,7 +124,7 @@ class Ledger:
 
     def ended(self) -> None:
         """Appends that the run has ended."""
-        self._append("ended", rounds=self._sequence.position)
+        self._append("ended", rounds=self._sequence.position, time=_ledger_lines.now())
 
     def _append(self, kind: str, **about: Any) -> None:
         entry = {"kind": kind, **about}
@@ -186,7 +186,13 @@ def open_ledger(
         return
     with path.open("a", encoding="utf-8") as file:
         ledger = Ledger(file, run or secrets.token_hex(16))
-        ledger._append("opened", version=_ledger_lines.VERSION, run=ledger.run, configuration=about)
+        ledger._append(
+            "opened",
+            version=_ledger_lines.VERSION,
+            run=ledger.run,
+            configuration=about,
+            time=_ledger_lines.now(),
+        )
         files.sync_folder(path.parent)
         yield ledger
 

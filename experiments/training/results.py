@@ -54,6 +54,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         prepared.in_secret,
         population=prepared.population,
         violations=reports.violations(out),
+        unanswered=reports.open_questions(out),
     )
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
     summary = summarize(

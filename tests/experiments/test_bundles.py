@@ -44,7 +44,7 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     assert run.noise_multiplier == 8.0
     assert not run.simulation
     planned = json.loads((bundle.folder / "planned.json").read_text())
-    assert planned["accountant"]["epsilon_as_run"] == pytest.approx(
+    assert planned["claim"]["epsilon_as_run"] == pytest.approx(
         tff_mf.epsilon(tff_mf.Tree(200, variant="full"), 200, run.schema, noise_multiplier=8.0, delta=1e-6), rel=1e-9
     )
     policy = bundles.read_policy(bundle.folder)

@@ -87,7 +87,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
         ).epsilon(1e-6)
         for more in ({"grid": GRID, "dimension": dimension}, {})
     )
-    assert planned["accountant"]["epsilon_as_run"] == pytest.approx(charged, rel=1e-12)
+    assert planned["claim"]["epsilon_as_run"] == pytest.approx(charged, rel=1e-12)
     assert charged > plain * (1 + 1e-9)
     policy = json.loads((on_grid.folder / "device-policy.json").read_text())
     assert policy["guarantee"]["by_devices_alone"]["epsilon"] == pytest.approx(charged, rel=1e-12)

@@ -103,23 +103,24 @@ def test_a_planned_report_needs_no_log(tmp_path):
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_an_open_question_blocks_epsilon(tmp_path, question):
+def test_an_open_question_makes_epsilon_provisional(tmp_path, question):
     for answers in ({**ANSWERS, question.name: None}, {k: v for k, v in ANSWERS.items() if k != question.name}):
         report = finished(tmp_path / f"run{len(answers)}", answers=answers)
-        assert report["headline"].startswith("NO ε")
-        assert question.name in report["headline"]
-        assert "ε≤" not in report["headline"]
+        assert report["headline"].startswith("PROVISIONAL, 1 question open: ")
+        assert report["claim"]["state"] == "provisional"
+        assert report["claim"]["open_questions"] == [question.name]
+        assert critical(report) == set()
 
 
 @settings(max_examples=20)
 @given(st.sets(st.sampled_from([question.name for question in QUESTIONS]), min_size=1))
-def test_no_set_of_open_questions_leaves_an_epsilon(good, tmp_path_factory, names):
+def test_no_set_of_open_questions_leaves_a_bare_epsilon(good, tmp_path_factory, names):
     folder = copied(good, tmp_path_factory.mktemp("open") / "run")
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, **dict.fromkeys(names)}))
     for realised in (False, True):
-        headline = reports.build(folder, realised=realised)["headline"]
-        assert headline.startswith("NO ε")
-        assert "ε≤" not in headline
+        report = reports.build(folder, realised=realised)
+        assert report["headline"].removeprefix("Planned: ").startswith("PROVISIONAL, ")
+        assert set(report["claim"]["open_questions"]) == names
 
 
 @pytest.mark.parametrize(
@@ -178,16 +179,17 @@ def test_a_simulated_cohort_is_stated_as_one(tmp_path):
     report = finished(tmp_path / "run", privacy=plan(cohort=200), simulation=True, answers=answers)
     assert "Simulated" in report["headline"]
     assert "cohorts of 200, simulated by 2" in report["headline"]
-    accountant = report["accountant"]
-    assert accountant["epsilon_as_run"] > accountant["realised"]["epsilon"]
+    accountant, claim = report["accountant"], report["claim"]
+    assert claim["epsilon_as_run"] > claim["epsilon"] == accountant["realised"]["epsilon"]
     as_float32 = tff_mf.Guarantee(mu=100 * accountant["realised"]["mu"]).epsilon(1e-6)
-    assert accountant["epsilon_as_run"] == pytest.approx(as_float32, rel=1e-9)
+    assert claim["epsilon_as_run"] == pytest.approx(as_float32, rel=1e-9)
 
 
 def test_a_person_with_several_clients_has_an_epsilon_of_their_own(good, tmp_path):
     report = finished(tmp_path / "run", answers={**ANSWERS, "clients_of_one_person": 3})
     person = tff_mf.Guarantee(mu=3 * good[1]["accountant"]["realised"]["mu"]).epsilon(1e-6)
-    assert report["accountant"]["epsilon_of_a_person"] == pytest.approx(person, rel=1e-9)
+    assert report["claim"]["epsilon_of_a_person"] == pytest.approx(person, rel=1e-9)
+    assert report["headline"].startswith(f"ε≤{rounded_up(report['claim']['epsilon_of_a_person'])} of a person with 3")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,66 @@ def test_a_large_delta_is_flagged(tmp_path, population, severity):
 def test_no_noise_states_nothing(tmp_path):
     report = finished(tmp_path / "run", privacy=plan(noise_multiplier=0.0))
     assert "noise" in critical(report)
-    assert report["accountant"]["realised"]["epsilon"] is None
+    assert report["accountant"]["realised"] is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"twice": [4]}, {"privacy": plan(delta=0.5)}, {"privacy": plan(insecure_seed=3)}, {"ended": False}]
+)
+def test_a_refused_claim_shows_no_epsilon_anywhere(tmp_path, changes):
+    folder = tmp_path / "run"
+    report = finished(folder, answers={**ANSWERS, "clients_of_one_person": 3}, **changes)
+    assert report["claim"]["state"] == "refused"
+    assert leaves(report, re.compile("epsilon|zcdp_rho")) == []
+    done = invoke(folder, "--html", tmp_path / "page.html")
+    for text in (done.stdout, (tmp_path / "page.html").read_text(), json.dumps(report, ensure_ascii=False)):
+        # Names of tiers and assumptions on an ε have no figure.
+        assert re.findall(r"ε\s*(?:≤|=|at δ)", text) == []
+    assert "ε over" not in (tmp_path / "page.html").read_text()
+    assert invoke(folder, "--check").exit_code == 1
+
+
+def leaves(value, name, key=""):
+    """Returns the values of JSON other than null whose name matches."""
+    if isinstance(value, dict):
+        return [each for own, inner in value.items() for each in leaves(inner, name, own)]
+    if isinstance(value, list):
+        return [each for inner in value for each in leaves(inner, name, key)]
+    return [(key, value)] if name.match(key) and value is not None else []
+
+
+def test_a_provisional_claim_passes_the_check_with_its_open_questions(tmp_path):
+    finished(tmp_path / "run", answers={**ANSWERS, "unit": None})
+    done = invoke(tmp_path / "run", "--check", "--json")
+    assert done.exit_code == 0
+    assert [(each["severity"], each["field"]) for each in json.loads(done.stdout)["findings"]] == [("warning", "unit")]
+
+
+def test_a_report_says_what_it_is_about(tmp_path):
+    folder, settings = tmp_path / "run", {"dataset": "sqlite:data", "training_clients": 8, "training_examples": 99}
+    start(folder, answers={**ANSWERS, "answered_by": "the privacy office"}, settings=settings)
+    run(folder)
+    entries = run_folders.read_entries(folder)
+    entries[0]["time"], entries[-1]["time"] = "2026-01-02T03:04:05+00:00", "2026-01-02T03:05:06+00:00"
+    run_folders.write_ledger(folder, entries)
+    report = reports.write(folder, realised=True)
+    assert report["about"] == {
+        "data_set": {"name": "sqlite:data", "sha256": None, "clients": 8, "examples": 99},
+        "started": "2026-01-02T03:04:05+00:00",
+        "ended": "2026-01-02T03:05:06+00:00",
+        "seconds": 61,
+        "answered_by": "the privacy office",
+    }
+    assert critical(report) == set()
+    top = " ".join(reports.markdown(report).split("## Findings")[0].split())
+    for each in ("sqlite:data, 8 clients, 99 examples", "2026-01-02T03:04:05+00:00 to 2026-01-02T03:05:06+00:00"):
+        assert each in top
+    for each in ("the privacy office", f"tff-mf {tff_mf.__version__}"):
+        assert each in top
+    for wrong in ("yesterday", "2026-01-02", "2026-01-02T03:04:05+01:00", 3, None):
+        entries[0]["time"] = wrong
+        run_folders.write_ledger(folder, entries)
+        assert "log" in critical(reports.build(folder, realised=True))
 
 
 def test_reports_are_as_their_schema_says(good):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.cli import _answers, cli, export
+from tff_mf.experiments.cli import _answers, cli
 from tff_mf.experiments.output import digits
 from tff_mf.experiments.planning import options, signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
@@ -121,10 +121,10 @@ def test_a_session_that_was_broken_off_is_no_default_over_a_later_answer(tmp_pat
     (tmp_path / "answers.json").write_text(json.dumps({**ANSWERS, "clients_of_one_person": 5}))
     for name, seconds in (("answers.draft.json", 100), ("answers.json", 200)):
         os.utime(tmp_path / name, (seconds, seconds))
-    assert _answers._earlier(tmp_path) == {**ANSWERS, "clients_of_one_person": 5}
+    assert _answers._earlier(tmp_path) == {**ANSWERS, "clients_of_one_person": 5, "answered_by": None}
     os.utime(tmp_path / "answers.draft.json", (300, 300))
     # What was taken back before the session was broken off is asked anew.
-    assert _answers._earlier(tmp_path) == earlier
+    assert _answers._earlier(tmp_path) == {**earlier, "answered_by": None}
 
 
 @pytest.mark.parametrize(
@@ -136,28 +136,6 @@ def test_no_noise_is_calibrated_to_a_participation_that_is_assumed(tmp_path, sea
     assert found.exit_code == 2
     assert "--min-sep and --max-participations missing" in found.output
     assert not (tmp_path / "file").exists()
-
-
-@pytest.mark.parametrize(
-    ("headline", "shown"),
-    [
-        ("NO ε CAN BE STATED: delta: δ = 0.1 is no smaller than 1 / 5", "not stated"),
-        ("TEST ONLY, NO PRIVACY: the noise has a fixed seed.", "not stated"),
-        ("NO ε IS STATED until these are answered in answers.json: unit.", "2.000 at δ = 1e-06, if all assumptions of"),
-    ],
-)
-def test_export_states_no_epsilon_where_its_report_says_that_there_is_none(capsys, headline, shown):
-    names = ("out", "test_only", "lite", "lite_reason", "digest", "clients_per_round", "min_sep", "largest_graph_bytes")
-    figures = {
-        "grid": None,
-        "noise_multiplier": 8.0,
-        "epsilon": 2.0,
-        "delta": 1e-6,
-        "timer_hours": 2.5,
-        "max_participations": 2,
-    }
-    export._show({**dict.fromkeys(names, 0), **figures, "headline": headline})
-    assert f"planned ε        {shown}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("value", [4967452568080.4795, 7343422638690.604, 1e300, 2.0001, 0.1 + 0.2])

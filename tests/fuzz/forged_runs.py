@@ -134,7 +134,7 @@ def stated(folder: pathlib.Path) -> dict[str, float]:
         if name.endswith("json"):
             report = _json(path)
             for field in ("epsilon_of_a_person", "epsilon_as_run"):
-                found[f"{name} {field}"] = _number(report.get("accountant", {}), field)
+                found[f"{name} {field}"] = _number(report.get("claim", {}), field)
             for kind in ("planned", "realised"):
                 found[f"{name} {kind}"] = _number((report.get("accountant") or {}).get(kind) or {}, "epsilon")
     summary, audit = _json(folder / "summary.json"), _json(folder / "audit.json")

@@ -256,6 +256,7 @@ def audit(folder: pathlib.Path) -> None:
         "noise_multiplier": setting.noise_multiplier,
         "claimed_epsilon": found.claimed_epsilon,
         "delta": setting.delta,
+        "adjacency": setting.adjacency,
         "canaries": dataclasses.asdict(found.canaries),
         "control": dataclasses.asdict(found.control),
         "tests": [dataclasses.asdict(test) for test in found.tests],

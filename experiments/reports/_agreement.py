@@ -1,28 +1,26 @@
-"""Reports that are older than an answer, an audit or this release: whether they follow from the files of their time."""
+"""Whether a stored report agrees with the one that follows from the files, also with those of its time."""
 
 import dataclasses
 import hmac
-import json
 import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputError
 
+from ..output import agreement
 from ..run_folder.names import ANSWERS, AUDIT
-from ._arithmetic import ARITHMETIC
-from ._assumptions import CHOICE_OF_SETTINGS
 from ._audited import NO_AUDIT
 from ._build import build, digest
-from ._findings import ASSUMED, CRITICAL, Finding
-from ._randomness import as_randomness_was
+from ._findings import CRITICAL, Finding
 from ._summarised import VERSION
-from ._wording import as_arithmetic_was, in_earlier_words
-from .questions import checked, read_answers
+from ._words import words
+from .questions import ANSWERED_BY, checked, read_answers
 
+# Sections with figures that another machine recomputes with other last bits. All others repeat files.
+_COMPUTED = ("claim", "noise", "accountant", "grid")
 _VERSION = re.compile(rf"tff-mf {VERSION}")
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -55,8 +53,8 @@ def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bo
     """
     try:
         given = {each["name"]: each["answer"] for each in stored["questions"]}
-        answers, now = checked(given, "report"), read_answers(folder)
-        audited = stored["audit"] != NO_AUDIT
+        answers = checked({**given, ANSWERED_BY.name: stored["about"][ANSWERED_BY.name]}, "report")
+        now, audited = read_answers(folder), stored["audit"] != NO_AUDIT
         recomputed = build(folder, realised=realised, answers=answers, audited=audited)
         # A report from before the audit does not have its hash.
         found = [_without_later(stored, audited=True), _without_later(recomputed, audited=audited)]
@@ -73,39 +71,23 @@ def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bo
 
 
 def differences(stored: Mapping[str, Any], recomputed: Mapping[str, Any]) -> list[str]:
-    """Returns the fields in which two reports differ, except for the digest, the release, and the words of the release.
+    """Returns the fields in which two reports do not agree, except for the digest.
 
-    Formal guarantee: that of `in_earlier_words`: a field that does not differ has the figures of the recomputed report.
+    Formal guarantee: if there are none, each figure of the stored report agrees with the recomputed one by the rule of
+    its name in `agreement`, its texts show those stored figures, and all else is equal but for the release that wrote
+    it. So no ε that it states is smaller than the recomputed one by more than 1e-9 of it.
 
     Args:
         stored: The report to check.
-        recomputed: The report that follows from the files, by this release.
+        recomputed: The report that follows from the files, on this machine.
     """
-    kept = json.loads(json.dumps(recomputed))
-    forms = [each for form in _forms(kept, stored) for each in (form, in_earlier_words(form))]
-    said = _of_release(stored, kept)
-    names = [*kept, *(name for name in said if name not in kept)]
+    expected = _in_figures_of(stored, recomputed)
+    names = [name for name in dict.fromkeys([*expected, *stored]) if name != "digest"]
     return [
         name
         for name in names
-        if name != "digest" and _exact(said.get(name)) not in [_exact(form.get(name)) for form in forms]
+        if (name in stored) != (name in expected) or not agreement.same(stored.get(name), expected.get(name))
     ]
-
-
-def other_version(stored: Mapping[str, Any]) -> str:
-    """Returns the release that wrote a report, according to the report; an empty text if it is this one."""
-    accountant = stored.get("accountant")
-    version = accountant.get("version") if isinstance(accountant, Mapping) else None
-    there = isinstance(version, str) and _VERSION.fullmatch(version)
-    return str(version) if there and version != f"tff-mf {tff_mf.__version__}" else ""
-
-
-def perhaps_reworded(stored: Any) -> str:
-    """Returns a remark for a report by another release, which can differ in its wording only; else an empty text."""
-    other = other_version(stored) if isinstance(stored, Mapping) else ""
-    return (
-        f". According to it, {other} wrote it: if only the wording differs, tff-mf report rewrites it" if other else ""
-    )
 
 
 def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, Any], held: str) -> list[Finding]:
@@ -133,45 +115,30 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
                 f"the digest that was kept is that of the report before {AUDIT} was written, and nothing else changed: "
                 "keep the digest that tff-mf audit printed"
             )
-            return [Finding(severity=CRITICAL, field="digest", text=text)]
-    return [Finding(severity=CRITICAL, field="digest", text=text + perhaps_reworded(stored))]
+    return [Finding(severity=CRITICAL, field="digest", text=text)]
 
 
 def _has_digest(recomputed: Mapping[str, Any], stored: Any, held: str) -> bool:
-    """Returns whether a recomputed report has a digest, in the words of this release or of earlier ones."""
-    found = _of_release(recomputed, stored)
-    forms = [each for form in _forms(found, stored) for each in (form, in_earlier_words(form))]
-    return any(_is_held(digest(each), held) for each in forms)
+    """Returns whether a recomputed report has a digest, in the figures of the stored one as far as they agree."""
+    return _is_held(digest(_in_figures_of(stored, recomputed)), held)
 
 
-def _forms(recomputed: Mapping[str, Any], stored: Any) -> list[Mapping[str, Any]]:
-    """Returns a report that was recomputed and, for one that another release wrote, without what came later.
-
-    Formal guarantee: only an assumption that is always stated as assumed is left out, and the generator of the noise is
-    described as it was; no figure changes.
-    """
-    if not (isinstance(stored, Mapping) and other_version(stored)):
-        return [recomputed]
-    forms = [recomputed]
-    for later in (ARITHMETIC, CHOICE_OF_SETTINGS):
-        named = [each for each in forms[-1]["assumptions"] if each["name"] != later or each["state"] != ASSUMED]
-        forms.append({**as_arithmetic_was(forms[-1]), "assumptions": named})
-    return [each for form in forms for each in (form, as_randomness_was(form))]
+def _in_figures_of(stored: Any, recomputed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a recomputed report with the stored figures that agree, texts that show them, and the stored release."""
+    if not isinstance(stored, Mapping):
+        return dict(recomputed)
+    found = {
+        name: agreement.adopted(stored.get(name), value, name) if name in _COMPUTED else value
+        for name, value in recomputed.items()
+    }
+    accountant = stored.get("accountant")
+    if isinstance(accountant, Mapping) and _VERSION.fullmatch(str(accountant.get("version"))):
+        found["accountant"] = {**found["accountant"], "version": accountant["version"]}
+    return {**found, **words(found)}
 
 
 def _is_held(found: Any, held: str) -> bool:
     return isinstance(found, str) and hmac.compare_digest(found.encode(), held.encode())
-
-
-def _of_release(report: Mapping[str, Any], like: Any) -> dict[str, Any]:
-    """Returns a report with the release that wrote another one, which is not part of the claim."""
-    found = dict(report)
-    own, other = (each.get("accountant") if isinstance(each, Mapping) else None for each in (report, like))
-    if isinstance(own, Mapping) and isinstance(other, Mapping) and "version" in own:
-        named = [str(each.get("version")) for each in (own, other)]
-        if all(map(_VERSION.fullmatch, named)):
-            found["accountant"] = {**own, "version": other["version"]}
-    return found
 
 
 def _without_later(report: Mapping[str, Any], *, audited: bool) -> dict[str, Any]:
@@ -183,8 +150,3 @@ def _without_later(report: Mapping[str, Any], *, audited: bool) -> dict[str, Any
 
 def _is_hash(value: Any) -> bool:
     return isinstance(value, str) and bool(_HASH.fullmatch(value))
-
-
-def _exact(value: Any) -> str:
-    """Returns a value as text, which is different for 1, 1.0 and true."""
-    return json.dumps(value, sort_keys=True)
