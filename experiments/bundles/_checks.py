@@ -14,7 +14,7 @@ from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
-from ..output import strict_json
+from ..output import agreement, strict_json
 from ..output.files import file_hash
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from ._device_file import device_policy_problem
@@ -27,8 +27,8 @@ from ._source import deployed_again, read_source
 from .names import DEVICE_POLICY, MANIFEST, POLICY, SIGNATURE
 
 _MOST_SIGNATURE_BYTES = 2**16
-# Relative difference of numbers computed from the same settings, perhaps on different machines.
-_SAME_NUMBER = 1e-9
+# Settings that, unless they are given, are computed from the others.
+_COMPUTED = ("noise_multiplier", "server_learning_rate")
 # Settings of runs that no deployment can have.
 _NEVER = ("restart_every", "adaptive_count_stddev")
 # Files that follow from run.json and the artifact, and are compared with them here.
@@ -178,17 +178,13 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         return [Refusal(file=file.name, reason=str(error))]
     if file.read_bytes() != written.encode():
         return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
+    computed = {name for name in _COMPUTED if not isinstance(given.configuration.values.get(name), float)}
     for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
         for name in (each.name for each in dataclasses.fields(stated)):
-            if not _same(getattr(stated, name), getattr(asked, name)):
+            one, other = getattr(stated, name), getattr(asked, name)
+            if one != other and not (name in computed and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
                 return [Refusal(file=file.name, reason=f"{name} differs from that of {RUN_JSON}")]
     return []
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_SAME_NUMBER)
-    return one == other
 
 
 def _report(folder: pathlib.Path) -> list[Refusal]:

@@ -120,8 +120,9 @@ def _write_inputs(
         command=(),
         versions=dict(versions),
     )
-    reports.write(folder, realised=False)
+    # The report reads them.
     toml_file.write(source.configuration, folder)
+    reports.write(folder, realised=False)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
     (folder / RUNNER).write_bytes(runner_file().encode())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
-@click.option("--resume", is_flag=True, help="Resume the run in --out, with the options that it was started with.")
+@click.option("--resume", is_flag=True, help="Resume the run in --out, with all settings that it began with.")
 @click.option(
     "--workers",
     metavar="HOST:PORT[,…]",

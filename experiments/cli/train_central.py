@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
 @_central_options.flags
-@click.option("--resume", is_flag=True, help="Resume the run in --out, with the options that it was started with.")
+@click.option("--resume", is_flag=True, help="Resume the run in --out, with all settings that it began with.")
 @click.option(
     "--out",
     metavar="FOLDER",

@@ -5,6 +5,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
+from .. import guard
 from ..configuration.grid import AUTO, grid_of
 from ..privacy.plan import PrivacyPlan, checked_cohort, plan_privacy
 from ..run_folder.names import RUN_JSON
@@ -23,7 +24,8 @@ def plan_run(
 ) -> PrivacyPlan:
     """Returns the plan of a run: `plan_privacy(...)` with the grid that fits its model, as `tff-mf train` takes it.
 
-    A run that was begun in floating point stays in floating point, whatever `grid` is.
+    A run that was begun in floating point stays in floating point, whatever `grid` is, and σ is that of `run.json` if
+    calibrating it again gives the same but for last bits.
 
     Formal guarantee: that of `plan_privacy` with the plan's grid.
 
@@ -55,10 +57,11 @@ def plan_run(
     begun = pathlib.Path(folder) / RUN_JSON
     if begun.is_file() and read_record(begun.parent).grid is None:
         chosen = None
-    return plan_privacy(
+    plan = plan_privacy(
         clients_per_round=clients_per_round,
         cohort=cohort,
         grid=chosen,
         dimension=None if chosen is None else dimension,
         **more,
     )
+    return guard.begun_plan(folder, plan)

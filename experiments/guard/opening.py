@@ -1,6 +1,8 @@
 """Opens the guard of a run: checks the folder and the aggregator, and writes or reads the files of the run."""
 
 import contextlib
+import dataclasses
+import math
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -8,15 +10,36 @@ from typing import TYPE_CHECKING, Any
 from tff_mf import validation
 
 from .. import reports
-from ..output import locks
+from ..output import agreement, locks
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import run_log, versions
-from ..run_folder.names import LEDGER
+from ..run_folder.names import LEDGER, RUN_JSON
 from . import _checks
 from .run_guard import RunGuard
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
+
+
+def begun_plan(folder: pathlib.Path | str, plan: PrivacyPlan) -> PrivacyPlan:
+    """Returns the plan of a run that is resumed, with the σ that it began with; call it before building the aggregator.
+
+    A σ that is calibrated again, on another machine, can differ in last bits, and its noise would continue no run. A
+    plan whose σ differs by more is returned as it is, and refused by `open_guard`.
+
+    Args:
+        folder: The run's folder, which may not exist.
+        plan: The plan as it is computed here.
+
+    Raises:
+        InputValueError: If `run.json` is damaged.
+    """
+    folder = pathlib.Path(folder)
+    if not (folder / RUN_JSON).is_file():
+        return plan
+    begun = reports.read_configuration(folder).noise_multiplier
+    same = math.isclose(plan.noise_multiplier, begun, rel_tol=agreement.TOO_SMALL)
+    return dataclasses.replace(plan, noise_multiplier=begun) if same else plan
 
 
 @contextlib.contextmanager

@@ -65,6 +65,21 @@ def test_a_client_is_refused_exactly_where_its_rounds_would_be_no_pattern(schema
             assert bool(refused) == (together not in patterns), (pattern, number, refused)
 
 
+def test_a_run_goes_on_with_noise_that_another_machine_calibrated_in_other_last_bits(tmp_path):
+    with opened(tmp_path):
+        pass
+    last_bit = plan(noise_multiplier=np.nextafter(5.0, 6.0))
+    assert opening.begun_plan(tmp_path / "none", last_bit) == last_bit
+    assert opening.begun_plan(tmp_path, last_bit) == plan()
+    other = opening.begun_plan(tmp_path, plan(noise_multiplier=5.0 * (1 - 1e-8)))
+    for wrong in (other, last_bit):
+        with (
+            pytest.raises(tff_mf.InputError, match="noise_multiplier"),
+            opening.open_guard(tmp_path, wrong, clip_norm=1.0, sampler="by hand"),
+        ):
+            pass
+
+
 def test_a_guarded_run_has_a_report_that_passes(tmp_path):
     with opened(tmp_path / "run", mechanism=tff_mf.Identity()) as guarded:
         (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))

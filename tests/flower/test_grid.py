@@ -47,6 +47,14 @@ def opened(folder, plan=None, replies="integers", **more):
         yield strategy
 
 
+def test_a_run_is_planned_with_the_noise_that_it_began_with(tmp_path):
+    """Calibrated again on another machine, σ can differ in its last bits."""
+    with opened(tmp_path):
+        pass
+    assert plan_of(tmp_path, np.nextafter(4.0, 5.0)).noise_multiplier == 4.0
+    assert plan_of(tmp_path, 4.0001).noise_multiplier == 4.0001
+
+
 def in_integers(name, arrays, config):
     """An honest node that needs no mod."""
     assert (config[mods.BITS], config[mods.TYPE]) == (BITS, "int32")

@@ -135,9 +135,10 @@ def asked(name: str, value: object) -> Change:
     """Edits a line of the settings."""
 
     def edit(folder: pathlib.Path, material: Material) -> None:
-        lines = (folder / "configuration.toml").read_text().splitlines()
-        lines = [line for line in lines if not line.startswith(f"{name} =")]
-        (folder / "configuration.toml").write_text("\n".join([*lines, f"{name} = {json.dumps(value)}"]) + "\n")
+        lines, new = (folder / "configuration.toml").read_text().splitlines(), f"{name} = {json.dumps(value)}"
+        place = next((index for index, line in enumerate(lines) if line.startswith(f"{name} =")), len(lines))
+        lines[place : place + 1] = [new]
+        (folder / "configuration.toml").write_text("\n".join(lines) + "\n")
 
     return edit
 
@@ -248,10 +249,25 @@ def deep(folder: pathlib.Path) -> None:
     os.close(here)
 
 
-def smaller_epsilon(report: dict) -> None:
-    report["accountant"]["planned"]["epsilon"] /= 2
-    report["claim"]["epsilon_as_run"] /= 2
-    report["digest"] = reports.digest(report)
+def smaller_epsilon(by: float) -> Callable[[dict], None]:
+    """Returns what makes the ε of a planned report smaller by a part of it, and the digest fit."""
+
+    def edit(report: dict) -> None:
+        report["accountant"]["planned"]["epsilon"] *= 1 - by
+        report["claim"]["epsilon_as_run"] *= 1 - by
+        report["digest"] = reports.digest(report)
+
+    return edit
+
+
+def smaller_claims(by: float) -> Callable[[dict], None]:
+    """Returns what makes each ε of a device policy smaller by a part of it."""
+
+    def edit(policy: dict) -> None:
+        for each in filter(lambda claim: isinstance(claim, dict), policy["guarantee"].values()):
+            each["epsilon"] *= 1 - by
+
+    return edit
 
 
 def with_page(folder: pathlib.Path, material: Material) -> None:

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tampering import Change, Material, Way
+from tampering import WEIGHTS, Change, Material, Way
 
 _SIGNATURE = "serving_default"
 _KEYS, _ROWS, _MODEL = "noise__keys", "noise__rows", "__global_model_weights__"
@@ -37,6 +37,55 @@ def instead(stage: str, do: Do, fed: Callable[[Any, Tensors], Tensors] = lambda 
         (new / "fingerprint.pb").unlink()
         shutil.rmtree(folder / stage)
         new.rename(folder / stage)
+
+    return edit
+
+
+def last_bit(file: str, least: float = 0.0) -> Change:
+    """Moves each floating constant of a graph, or form, of magnitude `least` or more to the next float."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        import numpy as np
+        import tensorflow as tf
+        import tensorflow_federated as tff
+
+        path, changed = folder / file, 0
+        if file.endswith("saved_model.pb"):
+            from tensorflow.core.protobuf import saved_model_pb2
+
+            message: Any = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+            graphs = [each.graph_def for each in message.meta_graphs]
+        else:
+            kind = type(tff.framework.serialize_computation(tff.tensorflow.computation(lambda: 0)))
+            message = kind.FromString(path.read_bytes())
+            graphs = [tf.compat.v1.GraphDef()]
+            message.tensorflow.graph_def.Unpack(graphs[0])
+        for graph in graphs:
+            for node in (*graph.node, *(node for each in graph.library.function for node in each.node_def)):
+                value = tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else np.zeros(())
+                if value.dtype.kind == "f" and np.abs(value).max(initial=0.0) > least:
+                    moved = np.nextafter(value, np.full_like(value, np.inf))
+                    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(moved))
+                    changed += 1
+        if not file.endswith("saved_model.pb"):
+            message.tensorflow.graph_def.Pack(graphs[0])
+        assert changed, file
+        path.write_bytes(message.SerializeToString(deterministic=True))
+
+    return edit
+
+
+def moved_model(part: float) -> Change:
+    """Changes each number of the initial model by a part of it."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        import numpy as np
+        import safetensors.numpy
+
+        path = folder / WEIGHTS
+        tensors = safetensors.numpy.load(path.read_bytes())
+        moved = {name: (value * np.float32(1 + part)).astype(value.dtype) for name, value in tensors.items()}
+        path.write_bytes(safetensors.numpy.save(moved))
 
     return edit
 
@@ -182,6 +231,11 @@ def _same(tf: Any, given: Tensors, result: dict[str, Any]) -> dict[str, Any]:
 
 
 WRITTEN = "tampered-graph-ran"
+_CONSTANTS = (
+    *("server/update/saved_model.pb", "server/accumulate/saved_model.pb", "server/replay/saved_model.pb"),
+    *("device/work/saved_model.pb", "forms/map_reduce/update.pb", "forms/map_reduce/accumulate.pb"),
+    *("forms/map_reduce/work.pb",),
+)
 WAYS = (
     Way(name="update that records a constant key", change=instead("server/update", _constant_key)),
     Way(name="update that records the clock as its key", change=instead("server/update", _key_of_the_clock)),
@@ -236,4 +290,12 @@ WAYS = (
     Way(name="replay that is a round behind", change=instead("server/replay", _zeroed("noise__round"))),
     Way(name="replay that writes the keys to a file", change=instead("server/replay", _writes(_KEYS, WRITTEN))),
     Way(name="replay in another graph that does the same", change=instead("server/replay", _same)),
+    *(Way(name=f"constants of {file} in their last bit", change=last_bit(file)) for file in _CONSTANTS),
+    Way(name="an initial model that is another in its sixth digit", change=moved_model(1e-5)),
+    Way(name="an initial model with numbers that are none", change=moved_model(float("nan"))),
+    Way(
+        name="an initial model that is another in its last bits",
+        change=moved_model(2e-7),
+        digest_only="another machine computes other last bits of the public model, which ε does not depend on",
+    ),
 )

@@ -13,6 +13,7 @@ from tampering import (
     renamed,
     run_field,
     settings_field,
+    smaller_claims,
     smaller_epsilon,
     together,
     with_page,
@@ -24,6 +25,16 @@ ANOTHER_RUN = "it is another run, which its report describes as it is"
 
 def _way(name: str, change: Change, **more) -> Way:
     return Way(name=name, change=change, **more)
+
+
+def _times(name: str, factor: float):
+    """Multiplies a number in run.json, and in its settings."""
+
+    def edit(run: dict) -> None:
+        for each in (run, run["settings"]):
+            each.update({name: each[name] * factor} if name in each else {})
+
+    return edit
 
 
 STATEMENTS = (
@@ -60,7 +71,14 @@ STATEMENTS = (
     ),
     _way("a separation that only the report has", together(run_field(min_sep=16), asked("min_sep", 16)), reported=True),
     _way("rounds", together(run_field(rounds=150), asked("rounds", 150)), reported=True),
-    _way("half of ε", together(edited("planned.json", smaller_epsilon), with_page)),
+    _way("half of ε", together(edited("planned.json", smaller_epsilon(0.5)), with_page)),
+    _way("an ε that is less in its ninth digit", together(edited("planned.json", smaller_epsilon(2e-9)), with_page)),
+    _way("an ε of devices that is less in its ninth digit", edited("device-policy.json", smaller_claims(2e-9))),
+    *(
+        _way(f"{name} that is another in its {digit} digit", edited("run.json", _times(name, 1 + by)), reported=True)
+        for name in ("noise_multiplier", "clip_norm", "delta")
+        for digit, by in (("seventh", 1e-7), ("eighth", -1e-8), ("ninth", 1e-9))
+    ),
     _way("a page that says ε = 0", written("planned.md", lambda old: "ε = 0\n".encode() + old)),
     _way("a text for a number", run_field(noise_multiplier="8"), listed=True),
     _way(
