@@ -7,12 +7,14 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import _device_file, _manifest, _rounds
+from tff_mf.experiments.bundles import _device_file, _initial, _manifest, _rounds
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
 from tff_mf.experiments.run_folder import folders
@@ -294,3 +296,30 @@ def test_control_characters_in_the_manifest_do_not_reach_the_terminal(copy):
     # Checked when it is written as it is when it is read.
     with pytest.raises(tff_mf.InputError, match=r"stages\.merge\.inputs"):
         _manifest.write_manifest(copy, dataclasses.replace(manifest, stages={**manifest.stages, "merge": other}))
+
+
+def written_tensors(folder, name, **tensors):
+    (folder / name).write_bytes(safetensors.numpy.save(tensors))
+    return folder / name
+
+
+def test_an_initial_model_may_have_other_last_bits_and_matrices_of_noise_may_not(tmp_path):
+    model, matrix = np.array([[1.0, -2.0], [1e-5, 0.0]], np.float32), np.array([0.1, 0.7])
+    again = written_tensors(tmp_path, "again", model__trainable__0=model, constant__0=matrix)
+    for change in (0.0, 1e-6, -1.9e-6):
+        found = written_tensors(tmp_path, "found", model__trainable__0=model + np.float32(change), constant__0=matrix)
+        assert _initial.same_initial(found, again)
+    others = [
+        {"model__trainable__0": model + np.float32(3e-6), "constant__0": matrix},
+        {"model__trainable__0": model * np.float32("nan"), "constant__0": matrix},
+        {"model__trainable__0": model.astype(np.float64), "constant__0": matrix},
+        {"model__trainable__0": model[:1], "constant__0": matrix},
+        {"model__trainable__0": model, "constant__0": np.nextafter(matrix, 1.0)},
+        {"model__trainable__0": model, "constant__0": matrix, "model__trainable__1": model},
+        {"model__trainable__0": model},
+    ]
+    for tensors in others:
+        assert not _initial.same_initial(written_tensors(tmp_path, "found", **tensors), again)
+    for content in (again.read_bytes() + b" ", b"", again.read_bytes()[:-1]):
+        (tmp_path / "found").write_bytes(content)
+        assert not _initial.same_initial(tmp_path / "found", again)
