@@ -31,7 +31,9 @@ from tff_mf.experiments.run_folder import ledger, participation_log
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
 from tff_mf.experiments.training import evaluation, preparation, task
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "fuzz", "experiments"))
+import checked_elsewhere
+import environments
 import run_folders
 from run_folders import ANSWERS
 
@@ -172,6 +174,26 @@ def warnings(folder):
     return {
         each.text for each in reports.check(folder) if each.severity == "warning" and "not answered" not in each.text
     }
+
+
+@pytest.mark.sampled(most=4)
+@pytest.mark.parametrize("environment", ["haswell", "skylakex", "oldest"])
+@pytest.mark.parametrize("run", KINDS, indirect=True)
+def test_a_run_that_was_trained_here_is_believed_on_other_machines(run, environment):
+    assert environments.call(environment, checked_elsewhere.__file__, "checked", str(run.parent)) == {"run": []}
+
+
+# Long: CI checks runs of this machine on others, and what training computes itself is its calibrated noise.
+@pytest.mark.long
+@pytest.mark.parametrize("environment", ["haswell", "oldest"])
+def test_a_run_that_was_trained_on_another_machine_is_believed_here(small_data, tmp_path, environment):
+    program = "from tff_mf.experiments.cli import main; main()"
+    flags = ["--mechanism", "dense", "--epsilon", "8"]
+    command = [sys.executable, "-c", program, *arguments(tmp_path / "run", small_data, flags)]
+    done = environments.start(environment, list(map(str, command)), timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "PROVISIONAL, 10 questions open: Simulated: " in " ".join(done.stdout.decode().split())
+    assert (alarms(tmp_path / "run"), warnings(tmp_path / "run")) == ([], set())
 
 
 @pytest.mark.sampled(most=4)
