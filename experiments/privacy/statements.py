@@ -220,7 +220,12 @@ def without_epsilon(value: Any) -> Any:
         {'mu': 1.0, 'amplified_epsilon': None, 'at': [{'epsilon': None}]}
     """
     if isinstance(value, Mapping):
-        return {name: None if "epsilon" in name else without_epsilon(each) for name, each in value.items()}
+        return {
+            name: (dict.fromkeys(each) if isinstance(each, Mapping) else None)
+            if "epsilon" in name
+            else without_epsilon(each)
+            for name, each in value.items()
+        }
     return [without_epsilon(each) for each in value] if isinstance(value, list | tuple) else value
 
 

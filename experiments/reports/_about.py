@@ -29,7 +29,7 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
         "started": started,
         "ended": ended,
         "seconds": None if started is None or ended is None else _seconds(started, ended),
-        ANSWERED_BY.name: case.answers[ANSWERED_BY.name],
+        ANSWERED_BY.name: case.answers.get(ANSWERED_BY.name),
     }
 
 
