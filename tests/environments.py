@@ -132,8 +132,8 @@ def _features() -> frozenset[str]:
 
 def _answer(asked: pathlib.Path, answered: pathlib.Path) -> None:
     path, function, arguments = pickle.loads(asked.read_bytes())
-    # Modules beside it can be imported, as they can from a test.
-    sys.path.insert(0, str(pathlib.Path(path).parent))
+    # Modules beside it can be imported, as they can from a test. In place of this folder, whose tff_mf holds tests.
+    sys.path[0] = str(pathlib.Path(path).parent)
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

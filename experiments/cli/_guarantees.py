@@ -182,9 +182,8 @@ class Found:
         if not self.says_workload:
             words["workload"] = None
         below = [result[name] for name in ("statement", "amplified_statement") if name in result]
-        _options.report(
-            {**result, **dict.fromkeys(refused)} if as_json else result, as_json=as_json, words=words, below=below
-        )
+        shown = statements.without_epsilon(result) if as_json and refused else result
+        _options.report(shown, as_json=as_json, words=words, below=below)
 
 
 def found(file: str, flags: Flags) -> Found:

@@ -12,6 +12,7 @@ from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.deployment import Deployment
 from ..planning.options import Option
+from ..privacy import statements
 from . import _guarantees, _screens
 from ._plan_bins_screen import BinsScreen
 
@@ -83,7 +84,7 @@ class PlanScreen:
             result |= {"sampling": self.sampling, "amplified": [_amplified(each) for each in self.sampled]}
         if self.in_bins is not None:
             result |= self.in_bins.as_dict()
-        return result
+        return statements.without_epsilon(result) if self.refused else result
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the text."""

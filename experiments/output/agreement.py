@@ -6,7 +6,8 @@ value is compared by the rule of its name, and every name that is not listed her
 - A *claim* is what a guarantee gets worse in: ε, μ, ρ, a sensitivity, an error. The stored one may not be smaller than
   the recomputed one by more than 1e-9 of it, nor larger by more than 1e-6 of it.
 - A *strength* is what a guarantee gets better in: the same rule, with the sides exchanged.
-- Any other *recomputed* float agrees within 1e-6 of it.
+- Any other *recomputed* float agrees within 1e-6 of it; a bound on rounding errors also within 1e-12, since its own
+  last bits are as large as what it bounds. What it is added to is a claim of its own.
 - All else is equal, types included: hashes, whole numbers, states, names, texts, and inputs such as σ, δ or clip norm.
 
 Tolerances add up where a stored value is compared with one that was computed from another stored value. Therefore
@@ -27,9 +28,11 @@ CLAIMS = frozenset(
 )
 STRENGTHS = frozenset({"effective_noise_multiplier"})
 RECOMPUTED = frozenset({"limit"})
+ROUNDING = frozenset({"added_sensitivity"})
 
 # Relative: what a claim may be too small by, and what any recomputed float may differ by otherwise.
 TOO_SMALL, APART = 1e-9, 1e-6
+_ROUNDING_APART = 1e-12
 
 
 def claim_holds(stored: float, recomputed: float) -> bool:
@@ -120,6 +123,8 @@ def _floats_agree(name: str, stored: float, recomputed: float) -> bool:
         return claim_holds(stored, recomputed)
     if name in STRENGTHS:
         return claim_holds(-stored, -recomputed)
+    if name in ROUNDING:
+        return close(stored, recomputed) or abs(stored - recomputed) <= _ROUNDING_APART
     return close(stored, recomputed) if name in RECOMPUTED else stored == recomputed
 
 

@@ -212,6 +212,23 @@ def facts(claim: Claim) -> dict[str, Any]:
     return found
 
 
+def without_epsilon(value: Any) -> Any:
+    """Returns JSON with `None` in place of each ε, by its name: where a claim is refused, none is shown.
+
+    Example:
+        >>> without_epsilon({"mu": 1.0, "amplified_epsilon": 2.0, "at": [{"epsilon": 3.0}]})
+        {'mu': 1.0, 'amplified_epsilon': None, 'at': [{'epsilon': None}]}
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: (dict.fromkeys(each) if isinstance(each, Mapping) else None)
+            if "epsilon" in name
+            else without_epsilon(each)
+            for name, each in value.items()
+        }
+    return [without_epsilon(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def one_line(claim: Claim) -> str:
     """Returns the guarantee in one line, or the reason why no ε is stated.
 

@@ -16,10 +16,12 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
     None of it can be checked, and no figure depends on it.
     """
     settings, ledger = case.record.settings, case.evidence.ledger
+    # A planned report can be older than the settings that a run was given.
+    given = _of_configuration(folder) if case.realised else None
     started, ended = (None, None) if ledger is None else (ledger.started, ledger.finished)
     return {
         "data_set": {
-            "name": _known(settings.get("dataset", _of_configuration(folder)), str),
+            "name": _known(settings.get("dataset", given), str),
             "sha256": _known(settings.get("dataset_sha256"), str),
             "clients": _known(settings.get("training_clients"), int),
             "examples": _known(settings.get("training_examples"), int),
@@ -27,7 +29,7 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
         "started": started,
         "ended": ended,
         "seconds": None if started is None or ended is None else _seconds(started, ended),
-        ANSWERED_BY.name: case.answers[ANSWERED_BY.name],
+        ANSWERED_BY.name: case.answers.get(ANSWERED_BY.name),
     }
 
 

@@ -53,7 +53,7 @@ def section(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None
         "error": None if charge is None else finite(charge.error),
         "log_ratio": None if charge is None else finite(charge.log_ratio),
         "mu": None if charge is None else finite(charge.mu),
-        "sensitivity": None if charge is None else finite(charge.sensitivity),
+        "added_sensitivity": None if charge is None else finite(charge.sensitivity),
         "tail": None if charge is None else finite(charge.tail),
     }
 

@@ -162,9 +162,7 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
 
 
 def _differs(name: str, as_json: str) -> str:
-    return (
-        f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
-    )
+    return f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
 
 
 def _of_another_version(stored: Any, as_json: str) -> str:

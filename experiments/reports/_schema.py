@@ -168,7 +168,7 @@ SCHEMA["properties"][DEVICE_REPORTS] = {
 SCHEMA["properties"][GRID] = {
     **_object(
         **{name: {"type": "integer"} for name in ("bits", "max_clients", "bits_per_coordinate", "dimension")},
-        **dict.fromkeys(("limit", "error", "log_ratio", "mu", "sensitivity", "tail"), _NUMBER),
+        **dict.fromkeys(("limit", "error", "log_ratio", "mu", "added_sensitivity", "tail"), _NUMBER),
         integers={"enum": ["int32", "int64"]},
         sampler={"type": "string"},
     ),

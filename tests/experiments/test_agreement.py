@@ -25,6 +25,13 @@ def test_each_float_is_compared_by_the_rule_of_its_name(name, factor, agrees, va
     assert (agreement.differing({name: value * factor}, {name: value}) == []) is agrees
 
 
+def test_a_bound_on_rounding_errors_has_a_tolerance_of_its_own():
+    for stored in (2.5e-9 + 5e-13, 2.5e-9 - 5e-13, 2.5e-9):
+        assert agreement.agrees("added_sensitivity", stored, 2.5e-9)
+    assert not agreement.agrees("added_sensitivity", 2.4e-9, 2.5e-9)
+    assert not agreement.agrees("sensitivity", 2.5e-9 - 5e-13, 2.5e-9)
+
+
 @pytest.mark.parametrize(("stored", "recomputed"), [(1, 1.0), (1.0, 1), (True, 1), (None, 0.0), ("1", 1.0), ([], 1.0)])
 def test_types_are_compared_too(stored, recomputed):
     for name in (CLAIM, STRENGTH, OTHER, INPUT):

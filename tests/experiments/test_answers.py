@@ -19,13 +19,13 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.guard import opening
-from tff_mf.experiments.reports.questions import QUESTIONS
+from tff_mf.experiments.reports.questions import ASKED
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
-from run_folders import ANSWERS
 
 ENVIRONMENT = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+ANSWERS = {**run_folders.ANSWERS, "answered_by": "the operator"}
 TYPED = {"participation_depends_on_data": "no", "state_is_secret": "yes"}
 NONE = dict.fromkeys(ANSWERS)
 
@@ -108,7 +108,7 @@ class Terminal:
 
 
 def answer_all(terminal, answers):
-    for question in QUESTIONS:
+    for question in ASKED:
         terminal.until(f"{question.name}")
         answer = answers[question.name]
         terminal.type(f"{TYPED.get(question.name, answer)}\n")

@@ -12,9 +12,11 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output.digits import rounded_up
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "fuzz", "experiments"))
 import broken_files as files
 import broken_logs as logs
+import checked_elsewhere
+import environments
 import run_folders
 from broken_logs import copied, finished
 from run_folders import change_json, cohorts, consistent, plan, run, start
@@ -107,6 +109,11 @@ def test_a_broken_run_is_found_out(good, tmp_path, break_it, field, text):
         headline = json.loads((folder / "report.json").read_text())["headline"]
         assert "ε≤" not in headline
         assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
+
+
+@pytest.mark.parametrize("environment", ["haswell", "skylakex", "oldest"])
+def test_a_run_with_its_audit_is_believed_on_other_machines(good, environment):
+    assert environments.call(environment, checked_elsewhere.__file__, "checked", str(good[0].parent)) == {"good": []}
 
 
 def test_what_is_written_anew_as_a_whole_is_found_by_the_digest_that_was_held(good, tmp_path):

@@ -208,7 +208,7 @@ def test_summary_and_statement_say_what_ran(finished):
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
     assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in result.statement
-    assert result.statement.startswith("Simulated: client-level zero-out DP, central: ")
+    assert result.statement.startswith("PROVISIONAL, 10 questions open: Simulated: client-level zero-out DP, central: ")
     assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in result.statement
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
@@ -222,7 +222,10 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert [finding.field for finding in reports.check(out) if finding.severity == "critical"] == []
     assert {each["state"] for each in realised["assumptions"]} == {"holds", "assumed"}
     # What only the user knows, nobody has answered here.
-    assert realised["headline"].startswith("NO ε IS STATED")
+    assert realised["headline"].startswith("PROVISIONAL, 10 questions open: ")
+    assert realised["claim"]["state"] == result.summary["claim"]["state"] == "provisional"
+    assert realised["about"]["started"] <= realised["about"]["ended"]
+    assert realised["about"]["data_set"]["clients"] > 0
     assert realised["rounds"]["released"] == 5
     assert realised["setting"]["simulation"]
 
@@ -348,7 +351,7 @@ def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
     done = CliRunner().invoke(cli, ["audit", str(folder), "--coordinates", "8192"], catch_exceptions=False)
     assert done.exit_code == 0
     published = publishing.export_model(folder, tmp_path / "model")
-    assert published["headline"].startswith("NO ε IS STATED until these are answered")
+    assert published["headline"].startswith("PROVISIONAL, 10 questions open: ")
     report = json.loads((tmp_path / "model" / "report.json").read_text())
     assert report["audit"]["passed"]
     assert (tmp_path / "model" / "report.json").read_bytes() == (folder / "report.json").read_bytes()

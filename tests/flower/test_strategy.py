@@ -409,27 +409,6 @@ def test_the_report_names_the_generator_that_ran(tmp_path, generator, algorithm)
     assert any("Philox" in each["what"] for each in found["severities"]) == (generator != "aes")
     assert "TensorFlow" not in str(found)
     assert reports.check(tmp_path) == []
-    # Earlier releases named TensorFlow's generator in every report.
-    report = json.loads((tmp_path / "report.json").read_text())
-    report["accountant"]["version"] = "tff-mf 0.1.0.dev420"
-    report["randomness"] = {
-        "algorithm": "Philox 4x32-10 (TensorFlow stateless random), Box-Muller, float32",
-        "entropy": "128 bits of /dev/urandom for every round, drawn in the graph when the round runs",
-        "secure_mode": False,
-        "insecure_seed": None,
-        "severities": [
-            found["severities"][0],
-            {
-                "severity": "theoretical",
-                "what": "Philox is not a cryptographic generator: no proof rules out that its output can be predicted",
-            },
-            {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"},
-        ],
-    }
-    report["digest"] = reports.digest(report)
-    (tmp_path / "report.json").write_text(reports.as_text(report))
-    (tmp_path / "report.md").write_text(reports.markdown(report))
-    assert reports.check(tmp_path) == []
 
 
 def test_a_run_with_a_seed_is_in_no_secure_mode(tmp_path):
