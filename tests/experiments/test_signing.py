@@ -60,7 +60,7 @@ def agent(tmp_path, monkeypatch, no_agent):
     """An agent of this test's own, without keys."""
     socket = tmp_path / "agent"
     serving = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while not socket.exists():
         assert serving.poll() is None
         assert time.monotonic() < until
