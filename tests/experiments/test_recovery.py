@@ -282,15 +282,32 @@ FLAGS = shlex.split(
 COMMAND = "from tff_mf.experiments.cli import main; main()"
 
 
+# Stops after a round, so that it is killed there however busy the machine is.
+STOPPING = f"""
+import os, signal
+from tff_mf.experiments.training import program
+run = program.run
+def stopping(*given, on_round, **more):
+    def stop(number, metrics):
+        on_round(number, metrics)
+        if number == 5:
+            os.kill(os.getpid(), signal.SIGSTOP)
+    return run(*given, on_round=stop, **more)
+program.run = stopping
+{COMMAND}
+"""
+
+
 def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):
     out = tmp_path / "run"
     command = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(out)]
     with (tmp_path / "log").open("w") as log:
-        process = forks.start(COMMAND, command, stdout=log.fileno(), stderr=log.fileno())
-    metrics = out / names.METRICS
-    deadline = time.monotonic() + 120
-    while (not metrics.exists() or len(rows(metrics)) < 5) and time.monotonic() < deadline:
+        process = forks.start(STOPPING, command, stdout=log.fileno(), stderr=log.fileno())
+    deadline = time.monotonic() + 300
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
         time.sleep(0.02)
+    assert len(rows(out / names.METRICS)) == 5
     workers = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=100)
