@@ -29,7 +29,7 @@ result = program.run(
         mechanism=tff_mf.BLT.production("b400"), rounds=30, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
         participation=tff_mf.MinSep(min_sep=5, max_participations=6), delta=1e-6,
     ),
-    data=named_data.data_file("pydoc"), out=out, execution=execution,
+    data=named_data.data_file("pydoc"), out=out, execution=execution, without_epsilon=True,
 )
 digest = hashlib.sha256(b"".join(weight.tobytes() for weight in result.weights)).hexdigest()
 (out / "digest").write_text(digest)

@@ -76,6 +76,7 @@ def trained(rounds: int, evaluate_every: int) -> tuple[float, float, program.Tra
             out=pathlib.Path(folder),
             on_round=on_round,
             execution=ExecutionSettings(checkpoint_every=0),
+            without_epsilon=True,
         )
     wall, cpu = np.subtract(times[rounds], times[FIRST])
     return float(wall), float(cpu), result

@@ -45,8 +45,8 @@ PAGES = (
 )
 # Their lines are what a reader starts with.
 IN_NEW_PROCESSES = ("README.md", "docs/install.md")
-LINE_SECONDS = 240
-STARTS_IN_SECONDS = 60
+LINE_SECONDS = 600
+STARTS_IN_SECONDS = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

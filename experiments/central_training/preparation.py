@@ -1,11 +1,14 @@
 """The parts of a central training, made from its settings: order, σ, model, and the training itself."""
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
 from tff_mf import amplification
+from tff_mf.errors import InputValueError
 
+from ..privacy import statements
 from . import networks
 from .settings import CentralConfiguration
 
@@ -24,8 +27,8 @@ class PreparedTraining:
         mechanism: The mechanism.
         order: Which examples are in which batch.
         noise_multiplier: σ.
-        epsilon: ε of the whole training, infinite without noise.
-        statement: The guarantee in one line.
+        epsilon: ε of the whole training, infinite if none can be stated.
+        statement: The guarantee in one line, or why there is none.
     """
 
     configuration: CentralConfiguration
@@ -36,7 +39,9 @@ class PreparedTraining:
     statement: str
 
 
-def prepare(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> PreparedTraining:
+def prepare(
+    configuration: CentralConfiguration, mechanism: tff_mf.Mechanism, *, without_epsilon: bool = False
+) -> PreparedTraining:
     """Returns the parts of a training.
 
     Formal guarantee: `epsilon` and `statement` are those of the order (`tff_mf.central.Order`), for the σ that is
@@ -45,9 +50,10 @@ def prepare(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) ->
     Args:
         configuration: Settings that were checked.
         mechanism: The mechanism: that of the settings, or of a run that is resumed.
+        without_epsilon: Whether to train although no ε can be stated.
 
     Raises:
-        InputError: If the mechanism does not fit the order.
+        InputError: If the mechanism does not fit the order, or no ε can be stated.
     """
     order = _order(configuration, mechanism)
     sigma = configuration.noise_multiplier
@@ -55,13 +61,21 @@ def prepare(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) ->
         sigma = order.calibrate_noise_multiplier(mechanism, epsilon=configuration.epsilon, delta=configuration.delta)
     assert sigma is not None
     level = {"noise_multiplier": sigma, "delta": configuration.delta}
+    if not without_epsilon:
+        configuration.check_statable()
+    epsilon = order.epsilon(mechanism, **level)
+    wrong = statements.violations(epsilon, configuration.delta, configuration.examples)
+    if wrong and not without_epsilon:
+        raise InputValueError(
+            f"noise_multiplier={sigma!r}: {wrong[0][1]}. Give a larger σ, or train with without_epsilon."
+        )
     return PreparedTraining(
         configuration=configuration,
         mechanism=mechanism,
         order=order,
         noise_multiplier=sigma,
-        epsilon=order.epsilon(mechanism, **level),
-        statement=order.statement(mechanism, **level),
+        epsilon=math.inf if wrong else epsilon,
+        statement=f"{statements.REFUSED}: {wrong[0][1]}" if wrong else order.statement(mechanism, **level),
     )
 
 

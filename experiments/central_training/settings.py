@@ -125,14 +125,23 @@ class CentralConfiguration:
         validation.listable(self.rounds, "epochs")
         self.schedule.check(self.rounds)
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+        self._check_mechanism()
+
+    def check_statable(self) -> None:
+        """Refuses what no ε could be stated for, as far as the settings alone show it.
+
+        Raises:
+            InputValueError: If there is no noise, or δ is too large for the number of examples.
+        """
         if self.noise_multiplier == 0:
-            raise InputValueError("noise_multiplier=0 has no guarantee: give a σ above 0, or an epsilon.")
+            raise InputValueError(
+                "noise_multiplier=0 has no guarantee: give a σ above 0, or an epsilon, or train with without_epsilon."
+            )
         if self.delta * self.examples >= 1:
             raise InputValueError(
                 f"delta={self.delta!r} is not below 1/{self.examples}, one over the number of examples: it would allow "
-                "one example to be published. Take a smaller delta."
+                "one example to be published. Take a smaller delta, or train with without_epsilon."
             )
-        self._check_mechanism()
 
     def _check_numbers(self) -> None:
         for name in ("epochs", "batch_size"):

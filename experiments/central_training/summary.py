@@ -22,7 +22,8 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
 
     Formal guarantee: `epsilon` is that of `prepared`; `sensitivity` is that of `mechanism.cast_to_float32()`, the C
     that the noise has. With sampling, `epsilon` is amplified and has no ρ; figures that end in
-    `_without_amplification` hold for batches that are known. What is infinite is `None`.
+    `_without_amplification` hold for batches that are known. What is infinite is `None`, and so is every ε if none can
+    be stated.
     """
     configuration, order, mechanism = prepared.configuration, prepared.order, prepared.mechanism
     plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
@@ -44,7 +45,7 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
         "sensitivity": tff_mf.sensitivity(mechanism.cast_to_float32(), order.rounds, schema),
         "noise_multiplier": prepared.noise_multiplier,
         "clip_norm": configuration.clip_norm,
-        "epsilon_without_amplification": strict_json.finite(plain.epsilon(configuration.delta)),
+        "epsilon_without_amplification": strict_json.finite(max(prepared.epsilon, plain.epsilon(configuration.delta))),
         "zcdp_rho_without_amplification": strict_json.finite(plain.zcdp_rho),
         "not_covered": [*([_SECRET_BATCHES] if amplified else []), *_NOT_COVERED],
     }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @_train_options.flags
 @click.option("--tensorboard", is_flag=True, help="Write metrics for TensorBoard too.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a run with it has no privacy.")
+@click.option("--without-epsilon", is_flag=True, help="Train although no ε can be stated.")
 @click.option(
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
@@ -65,6 +66,7 @@ def train(
     show: bool,
     tensorboard: bool,
     insecure_seed: int | None,
+    without_epsilon: bool,
     checkpoint_every: int,
     resume: bool,
     workers: str,
@@ -98,7 +100,6 @@ def train(
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..configuration import settings
-    from ..datasets import named_data
     from ..output import progress
     from ..planning import signal_to_noise
 
@@ -110,18 +111,19 @@ def train(
         threads=threads,
         restarts=restarts,
     )
-    privacy, chosen_settings = _checked(configuration, path, insecure_seed, tensorboard=tensorboard, resume=resume)
+    how = {"tensorboard": tensorboard, "resume": resume, "without_epsilon": without_epsilon}
+    privacy, chosen_settings = _checked(configuration, path, insecure_seed, **how)
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-    _warn(chosen_settings)
-    data = named_data.data_file(configuration.dataset)
+    data = _data(configuration.dataset, None if without_epsilon else privacy)
     _begin(layer, path, privacy, resume=resume)
     signal = signal_to_noise.of_run(privacy, chosen_settings)
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
 
     with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
-        result = _trained(chosen_settings, privacy, data=data, out=path, on_round=on_round, execution=execution)
+        more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
+        result = _trained(chosen_settings, privacy, data=data, out=path, **more)
     _report(result, signal.as_dict(), path, as_json=as_json)
     if not result.holds:
         raise SystemExit(1)
@@ -150,13 +152,17 @@ def _checked(
     *,
     tensorboard: bool,
     resume: bool,
+    without_epsilon: bool,
 ) -> tuple["PrivacyPlan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..configuration import begun
+    from ..configuration import begun, statable
     from ..datasets import named_data
     from ..output import files
     from ..run_folder import folders
 
+    named_data.check_dataset(configuration.dataset)
+    if not without_epsilon:
+        statable.check_asked(noise_multiplier=configuration.noise_multiplier, insecure_seed=insecure_seed)
     begun_with = None
     if resume:
         configuration = begun.as_begun(configuration, folder)
@@ -164,32 +170,37 @@ def _checked(
         configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()
+        if folder.is_dir():
+            # Before a search of hours.
+            folders.check_new(files.made_folder(folder))
     # A mechanism that differed in its last digit could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
     settings = configuration.training_settings(
         configuration.chosen_rate(privacy), tensorboard=tensorboard, begun_with=begun_with
     )
-    named_data.check_dataset(configuration.dataset)
+    if not without_epsilon:
+        statable.check(privacy, settings.initial_model)
     if not resume:
         folders.check_new(files.made_folder(folder))
     return privacy, settings
 
 
-def _warn(settings: "TrainingSettings") -> None:
-    """Says beforehand that no ε will be stated, where that is known."""
-    given = settings.initial_model
-    if given and given.same_data:
-        click.echo(
-            f"train: --initial-model {given.file} is of a run on the same data set: the two guarantees compose, and no "
-            "ε of this run alone will be stated",
-            err=True,
-        )
+def _data(dataset: str, stated: "PrivacyPlan | None") -> pathlib.Path:
+    """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
+    from ..configuration import statable
+    from ..datasets import named_data, text_file
+    from ..privacy.populations import population
+
+    data = named_data.data_file(dataset)
+    if stated is not None:
+        statable.check(stated, population=population(stated, len(text_file.load(data).train.client_ids)))
+    return data
 
 
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
-        _options.report({**result.summary, "signal": signal}, as_json=True)
+        _options.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
         return
     accuracy, amplified = _accuracy(result.summary), result.summary["amplified_statement"]
     _options.paragraphs(accuracy, result.statement, amplified, f"files: {folder}")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
 @_central_options.flags
+@click.option("--without-epsilon", is_flag=True, help="Train although no ε can be stated.")
 @click.option("--resume", is_flag=True, help="Resume the run in --out, with all settings that it began with.")
 @click.option(
     "--out",
@@ -44,6 +45,7 @@ def train_central(
     preset: str | None,
     config: str | None,
     show: bool,
+    without_epsilon: bool,
     resume: bool,
     out: str,
     as_json: bool,
@@ -67,6 +69,8 @@ def train_central(
         layer = toml_file.begun(layer, program.resumable(folder), CentralConfiguration)
     configuration = layers.configuration_of(layer, CentralConfiguration)
     configuration.check()
+    if not without_epsilon:
+        configuration.check_statable()
     from tff_mf import required_packages
 
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
@@ -79,7 +83,8 @@ def train_central(
     # A mechanism that differed in its last digit could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     with _unless_refused(folder):
-        prepared = preparation.prepare(configuration, mechanism or configuration.build_mechanism())
+        mechanism = mechanism or configuration.build_mechanism()
+        prepared = preparation.prepare(configuration, mechanism, without_epsilon=without_epsilon)
         data = configuration.source.split(configuration.validation_examples)
     _begin(layer, folder, prepared, resume=resume)
     if chosen and chosen.notes:

@@ -79,7 +79,9 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, places:
     files.write_atomically(settings, toml_file.as_toml(layers.laid([run.layer, own]).values))
     # Not -m alone, which would look for the package in the current folder first.
     parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
-    return [*map(str, parts), "train", "--config", str(settings), "--out", str(places.run(run.name)), "--json"]
+    # A spec that names σ asks for no ε.
+    flags = ["--json", *(["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else [])]
+    return [*map(str, parts), "train", "--config", str(settings), "--out", str(places.run(run.name)), *flags]
 
 
 def _last_line(log: pathlib.Path) -> str:

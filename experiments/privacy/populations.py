@@ -2,14 +2,13 @@
 
 import tff_mf
 
-from ..sampling import CohortPlan
 from .plan import PrivacyPlan
 
 
-def population(privacy: PrivacyPlan, cohorts: CohortPlan) -> int:
-    """Returns the number of clients of the deployment that a run stands for: see `deployed_population`."""
+def population(privacy: PrivacyPlan, clients: int) -> int:
+    """Returns the number of clients of the deployment that a run of a plan stands for: see `deployed_population`."""
     return deployed_population(
-        len(cohorts.client_ids),
+        clients,
         cohort=privacy.cohort,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,

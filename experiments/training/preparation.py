@@ -71,7 +71,13 @@ class PreparedRun:
     @property
     def population(self) -> int:
         """Number of clients of the deployment that the run stands for."""
-        return population(self.privacy, self.cohorts)
+        return population(self.privacy, len(self.cohorts.client_ids))
+
+    @property
+    def reported_population(self) -> int:
+        """Number of clients that the report compares δ with: those in the log may stand for more than all clients."""
+        logged = {client for t in range(self.cohorts.rounds) for client in self.cohorts.cohort(t)}
+        return max(self.population, population(self.privacy, len(logged)))
 
     @property
     def dropped_participations(self) -> int:

@@ -2,6 +2,7 @@
 
 import pathlib
 
+from ..configuration import statable
 from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import locks
 from ..privacy.plan import PrivacyPlan
@@ -23,6 +24,7 @@ def run(
     out: pathlib.Path,
     on_round: OnRound = lambda round_number, metrics: None,
     execution: ExecutionSettings = _ON_THIS_MACHINE,
+    without_epsilon: bool = False,
 ) -> TrainingResult:
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
@@ -39,16 +41,22 @@ def run(
         out: An existing folder.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
         execution: Where it computes, when it saves checkpoints, and whether it resumes a run that was stopped.
+        without_epsilon: Whether to train although no ε can be stated: without noise, with noise that is repeatable,
+            with a δ that is too large, or with cohorts that exceed the participation schema.
 
     Raises:
-        InputValueError: If the training clients cannot fill the cohorts, there is no such run to resume or its files
-            are damaged, or another process is at work in the folder.
+        InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, there is no such run to
+            resume or its files are damaged, or another process is at work in the folder.
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     with locks.alone(out):
         named = settings.initial_model
         given = initial_model.read(named, out, settings.model.vocab_size) if named else None
         prepared = prepare(settings, privacy, data, given)
+        if not without_epsilon:
+            statable.check(
+                privacy, named, population=prepared.reported_population, observed=prepared.cohorts.observed()
+            )
         if given:
             initial_model.keep(given, out)
         planned_report.write_plan(prepared, out)

@@ -27,7 +27,7 @@ class TrainingResult:
     Attributes:
         summary: The content of `summary.json`: metrics of the final model, the privacy plan's numbers and the observed
             participation.
-        statement: The guarantee in one line.
+        statement: The guarantee in one line: the headline of the report.
         history: Metrics of each evaluated round.
         holds: Whether the observed participation is within the assumed one.
         weights: The trained model's parameters.
@@ -67,11 +67,11 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     files.write_atomically(out / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
     files.write_atomically(out / MODEL, model)
     files.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
-    reports.write(out, realised=True)
+    report = reports.write(out, realised=True)
     trained.saved.finish()
     return TrainingResult(
         summary=summary,
-        statement=claims["statement"],
+        statement=report["headline"],
         history=trained.history,
         holds=claims["participation_within_assumed"],
         weights=trained.weights,

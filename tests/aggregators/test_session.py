@@ -130,7 +130,7 @@ def test_an_ended_run_leaves_no_worker(name, tmp_path: pathlib.Path, forks, proc
     assert processes_left() != set()
     process.send_signal(end)
     process.wait(timeout=60)
-    wait_for(lambda: processes_left() == set(), 10)
+    wait_for(lambda: processes_left() == set(), 100)
     assert processes_left() == set()
 
 

@@ -339,6 +339,7 @@ REFUSED = [
     (["--dataset", "synthetic-cifar10:0"], "must be synthetic-cifar10 or synthetic-cifar10:N"),
     (["--network", "kairouz-small"], "needs images of at least 13 by 13 pixels"),
     (["--noise-multiplier", 0], "noise_multiplier=0 has no guarantee"),
+    (["--noise-multiplier", 1e-160, "--mechanism", "identity"], "noise_multiplier=1e-160: "),
     (["--validation-examples", 1500], "leaves none of the 1500 training examples"),
     (["--seed", 2**31], "must be below 2³¹"),
     (["--preset", "digit"], "did you mean 'digits'"),
@@ -353,6 +354,28 @@ def test_settings_that_do_not_fit_are_refused_in_one_line_with_nothing_written(f
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "flags", [{"noise_multiplier": 0.0}, {"noise_multiplier": 1e-160}, {"noise_multiplier": 3.0, "delta": 1e-3}]
+)
+def test_what_has_no_epsilon_states_none(flags):
+    found = CentralConfiguration(**{**DIGITS, "epsilon": None, "epochs": 2, "mechanism": "identity", **flags})
+    found.check()
+    with pytest.raises(tff_mf.InputError, match="without_epsilon"):
+        preparation.prepare(found, tff_mf.Identity())
+    prepared = preparation.prepare(found, tff_mf.Identity(), without_epsilon=True)
+    assert prepared.statement.startswith("NO ε CAN BE STATED: ")
+    figures = summary.guarantee_of(prepared)
+    assert {value for name, value in figures.items() if name.startswith("epsilon")} == {None}
+
+
+def test_a_training_without_noise_has_to_be_asked_for(tmp_path):
+    flags = ["--epochs", 1, "--mechanism", "identity", "--noise-multiplier", 0, "--without-epsilon"]
+    done = invoke("--preset", "digits", "--out", tmp_path / "run", *flags, "--json")
+    found = json.loads(done.stdout)
+    assert (found["epsilon"], found["zcdp_rho"]) == (None, None)
+    assert found["statement"].startswith("NO ε CAN BE STATED: ")
 
 
 def test_show_names_the_source_of_each_value():

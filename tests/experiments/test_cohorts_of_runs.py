@@ -73,7 +73,8 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
 def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
     """Without zeroing a model without noise learns: test_training.py."""
     settings = dataclasses.replace(SMALL, zeroing=1e-9)
-    result = program.run(settings, privacy(4, 1, 4, noise_multiplier=0.0), data=small_data, out=tmp_path)
+    plan = privacy(4, 1, 4, noise_multiplier=0.0)
+    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     first, second = (row["loss"] for row in result.history)
     assert first == second
 
@@ -81,7 +82,10 @@ def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
     sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
     settings = dataclasses.replace(SMALL, sampling=sampling)
-    result = program.run(settings, privacy(4, 4, 1, clients_per_round=30), data=small_data, out=tmp_path)
+    plan = privacy(4, 4, 1, clients_per_round=30)
+    with pytest.raises(tff_mf.InputError, match="max_participations=1"):
+        program.run(settings, plan, data=small_data, out=tmp_path)
+    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert not result.holds
     assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
     assert "ε≤" not in result.statement

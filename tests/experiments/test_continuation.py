@@ -261,10 +261,10 @@ def test_a_second_interrupt_ends_at_once_without_a_traceback():
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "unwinding\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 1
+        assert process.wait(50) == 1
         assert process.stderr.read() == "tff-mf: interrupted\n"
     # It was killed, and takes a moment to be gone; nobody here may be its parent, to reap it.
-    _, alive = psutil.wait_procs([child], timeout=10)
+    _, alive = psutil.wait_procs([child], timeout=50)
     assert not alive or child.status() == psutil.STATUS_ZOMBIE
 
 

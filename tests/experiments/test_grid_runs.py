@@ -41,6 +41,7 @@ FLAGS = [
     *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20", "--test-examples", "20"),
     *("--restart-every", "4", "--adaptive-clipping", "0.5", "--adaptive-count-stddev", "2", "--clip-norm", "0.25"),
     *("--noise-multiplier", "0.5", "--checkpoint-every", "2", "--insecure-seed", "3", "--grid", "16"),
+    "--without-epsilon",
 ]
 
 

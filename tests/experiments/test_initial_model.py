@@ -244,8 +244,11 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     """The two guarantees compose, and the ε of the second alone is too small: nothing prints it."""
     run, _, folder, data = train
     path = written(tmp_path / "private", run=f'[run]\ndataset = "sqlite:{data}"\n')
-    done = run(path, "--mechanism identity")
-    assert "is of a run on the same data set: the two guarantees compose" in done.stderr
+    refused = stand_in.invoke(*stand_in.arguments(folder, data, ["--mechanism", "identity", "--initial-model", path]))
+    assert isinstance(refused.exception, tff_mf.InputError)
+    assert "initial_model=" in str(refused.exception)
+    assert not folder.exists()
+    done = run(path, "--mechanism identity --without-epsilon")
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
     (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))

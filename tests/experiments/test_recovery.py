@@ -59,6 +59,7 @@ def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
         out=out,
         on_round=on_round,
         execution=ExecutionSettings(**{"checkpoint_every": 2, **execution}),
+        without_epsilon=True,
     )
 
 
@@ -274,28 +275,45 @@ FLAGS = shlex.split(
     """train --mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3
     --delta 1e-6 --noise-multiplier 0.01 --insecure-seed 7 --model conv --vocab-size 100 --embedding-size 4 --units 4
     --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2
-    --grid none"""
+    --grid none --without-epsilon"""
 )
 
 
 COMMAND = "from tff_mf.experiments.cli import main; main()"
 
 
+# Stops after a round, so that it is killed there however busy the machine is.
+STOPPING = f"""
+import os, signal
+from tff_mf.experiments.training import program
+run = program.run
+def stopping(*given, on_round, **more):
+    def stop(number, metrics):
+        on_round(number, metrics)
+        if number == 5:
+            os.kill(os.getpid(), signal.SIGSTOP)
+    return run(*given, on_round=stop, **more)
+program.run = stopping
+{COMMAND}
+"""
+
+
 def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):
     out = tmp_path / "run"
     command = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(out)]
     with (tmp_path / "log").open("w") as log:
-        process = forks.start(COMMAND, command, stdout=log.fileno(), stderr=log.fileno())
-    metrics = out / names.METRICS
-    deadline = time.monotonic() + 120
-    while (not metrics.exists() or len(rows(metrics)) < 5) and time.monotonic() < deadline:
+        process = forks.start(STOPPING, command, stdout=log.fileno(), stderr=log.fileno())
+    deadline = time.monotonic() + 300
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
         time.sleep(0.02)
+    assert len(rows(out / names.METRICS)) == 5
     workers = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=30)
+    process.wait(timeout=100)
     assert json.loads((out / "checkpoints" / "run.json").read_text())["rounds"] == ROUNDS
     assert not (out / names.SUMMARY).exists()
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=100)
     assert alive == []
     finished = click.testing.CliRunner().invoke(cli, [*command, "--resume"])
     assert finished.exit_code == 0, finished.output
@@ -314,8 +332,8 @@ def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, wh
             result = run(small_data, tmp_path / "run", workers=(f"localhost:{port}", other.address))
         workers = psutil.Process(by_command.pid).children(recursive=True)
         by_command.send_signal(signal.SIGTERM)
-        by_command.wait(timeout=30)
+        by_command.wait(timeout=100)
     assert (tmp_path / "log").read_text() == f"worker at 127.0.0.1:{port}, for your own processes on this machine\n"
-    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    assert psutil.wait_procs(workers, timeout=100)[1] == []
     for one, other in zip(result.weights, whole[0].weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -78,6 +78,8 @@ def typed(tmp_path, monkeypatch, capfd):
     """A function that runs a command line in this process, and returns its status, output and errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    # `python -m pytest` is another program name than `pytest`.
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def run(*arguments):

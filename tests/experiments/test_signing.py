@@ -60,7 +60,7 @@ def agent(tmp_path, monkeypatch, no_agent):
     """An agent of this test's own, without keys."""
     socket = tmp_path / "agent"
     serving = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while not socket.exists():
         assert serving.poll() is None
         assert time.monotonic() < until
@@ -90,10 +90,8 @@ def typed(keyboard, screen, text):
     shown = b""
     while b"passphrase" not in shown:
         shown += os.read(keyboard, 1000)
-    # What is typed before echo is off is thrown away.
-    while termios.tcgetattr(screen)[3] & termios.ECHO:
-        time.sleep(0.01)
-    time.sleep(0.1)
+    # Echo is off before the prompt is written: what was typed earlier would be thrown away.
+    assert not termios.tcgetattr(screen)[3] & termios.ECHO
     os.write(keyboard, f"{text}\n".encode())
 
 

@@ -222,6 +222,7 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert [finding.field for finding in reports.check(out) if finding.severity == "critical"] == []
     assert {each["state"] for each in realised["assumptions"]} == {"holds", "assumed"}
     # What only the user knows, nobody has answered here.
+    assert realised["headline"] == result.statement
     assert realised["headline"].startswith("PROVISIONAL, 10 questions open: ")
     assert realised["claim"]["state"] == result.summary["claim"]["state"] == "provisional"
     assert realised["about"]["started"] <= realised["about"]["ended"]
@@ -232,7 +233,7 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
 
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
     (tmp_path / "again").mkdir()
-    again = program.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again")
+    again = program.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again", without_epsilon=True)
     assert rows(tmp_path / "again" / names.PARTICIPATION) == rows(finished[1] / names.PARTICIPATION)
     assert again.summary["loss"] != finished[0].summary["loss"]
     # What the report refuses, since δ is above 1 / population, nothing else states.
@@ -249,7 +250,7 @@ def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
         plan = privacy(insecure_seed=1, mechanism=tff_mf.Identity(), rounds=4)
         # One sentence a client and no shuffling, so that nothing else is random.
         settings = TrainingSettings(model=SMALL.model, max_examples=1, batch_size=1, evaluation_examples=40)
-        result = program.run(settings, plan, data=small_data, out=tmp_path / name)
+        result = program.run(settings, plan, data=small_data, out=tmp_path / name, without_epsilon=True)
         losses.append(result.summary["loss"])
         assert result.summary["epsilon"] is None
         assert result.summary["test_only"]
@@ -272,7 +273,7 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
         evaluation_examples=200,
     )
     plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
-    result = program.run(settings, plan, data=small_data, out=tmp_path)
+    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary["loss"] < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
 
@@ -334,10 +335,12 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
     with open(reading) as pipe:
         last = " ".join(pipe.read().split())
     assert last.startswith("accuracy ")
-    assert "ε≤6.000 at δ=1e-05" in last
-    assert "of the clients that really train: ε≤" in last
-    assert "cohorts of 40" in last
-    assert "observed" in last
+    # What is printed is what the report says.
+    headline = json.loads((tmp_path / "run" / "report.json").read_text())["headline"]
+    assert f" {headline} files: " in last
+    stored = json.loads((tmp_path / "run" / "summary.json").read_text())["statement"]
+    for text in ("ε≤6.000 at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
+        assert text in stored
     shown = (tmp_path / "stderr").read_text()
     assert "Traceback" not in shown
     # Before it trains, and on stderr: what noise leaves to learn from.

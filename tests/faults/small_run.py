@@ -35,9 +35,8 @@ ANSWERS = {
 
 def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | None) -> list[str]:
     """Returns the arguments of a run: one sentence a client, since the order of more is random."""
-    noise = (
-        ["--noise-multiplier", "5"] if seed is None else ["--noise-multiplier", "0.01", "--insecure-seed", str(seed)]
-    )
+    repeatable = ["--noise-multiplier", "0.01", "--insecure-seed", str(seed), "--without-epsilon"]
+    noise = ["--noise-multiplier", "5"] if seed is None else repeatable
     return [
         *("train", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
         *("--rounds", str(ROUNDS), "--clients-per-round", "4", "--min-sep", "2", "--max-participations", "5"),

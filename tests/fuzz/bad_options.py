@@ -111,7 +111,7 @@ def _become(case: Case, folder: pathlib.Path, out: pathlib.Path, err: pathlib.Pa
         cache = {} if "XDG_CACHE_HOME" in case.environment else {"TFF_MF_CACHE": str(folder.parent / "cache")}
         os.environ |= {"HOME": str(folder.parent), **cache, **case.environment}
         resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_SECONDS, LONGEST_SECONDS))
-        signal.alarm(3 * LONGEST_SECONDS)
+        signal.alarm(15 * LONGEST_SECONDS)
         sys.meta_path.insert(0, _NoTensorFlow())
         subprocess.Popen = _no_process  # type: ignore[misc, assignment]
         sys.argv = ["tff-mf", *case.arguments]

@@ -21,7 +21,7 @@ from api import CALLS, JUNK, named
 from tff_mf.errors import InputError
 
 _TIMES = int(os.environ.get("TFF_MF_FUZZ", "1"))
-_HANG_SECONDS = 20.0
+_HANG_SECONDS = 120.0
 COUNTS: collections.Counter[str] = collections.Counter()
 
 

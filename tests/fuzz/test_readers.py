@@ -17,6 +17,7 @@ from tff_mf.errors import InputError
 
 INPUTS = 150
 _MOST_BYTES = 200 * 2**20
+_HANG_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -50,4 +51,4 @@ def test_what_was_once_taken_badly(readers, name):
             assert tracemalloc.get_traced_memory()[1] < _MOST_BYTES
         finally:
             tracemalloc.stop()
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < _HANG_SECONDS

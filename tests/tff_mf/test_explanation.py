@@ -7,8 +7,11 @@ import runpy
 
 import pytest
 
+import tff_mf
+
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 PAGES = [path for path in sorted((DOCS / "explanation").glob("*.md")) if "```pycon" in path.read_text()]
+FIGURES_OF = ("explanation/guarantee.md", "faq.md", "explanation/correlated-noise.md")
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 # tests/test_tutorials.py and tests/flower run the others.
 WITHOUT_TENSORFLOW = [
@@ -41,6 +44,26 @@ def test_a_notebook_prints_its_stored_output(path, tmp_path, monkeypatch):
     cells = list(NOTEBOOKS["printed"](NOTEBOOKS["read"](path)))
     assert [text for _, text in cells] == [NOTEBOOKS["stored"](cell) for cell, _ in cells]
     assert sum(bool(text) for _, text in cells) >= 5
+
+
+def test_pages_repeat_the_figures_of_pages_that_compute_them():
+    guarantee, faq, noise = ((DOCS / name).read_text() for name in FIGURES_OF)
+    assert "1.46 to 1.68" in guarantee
+    assert "1.46 to 1.68" in faq
+    trained = (DOCS / "tutorials" / "ten-minutes.ipynb").read_text()
+    for kind, falling, constant in (("independent", "0.062", "0.195"), ("BLT        ", "0.037", "0.303")):
+        assert all(f"{kind}  ε = 2.00   error {error}" in trained for error in (falling, constant))
+        assert all(error in noise for error in (falling, constant))
+
+
+@pytest.mark.once
+def test_the_noise_of_the_first_screen():
+    schema = tff_mf.MinSep(min_sep=342, max_participations=6)
+    shown = (DOCS.parent / "README.md").read_text()
+    for rounds in (2052, 2000):
+        blt = tff_mf.optimize_blt(rounds=rounds, participation=schema, buffers=3, objective="rms")
+        for mechanism in (blt, tff_mf.Tree(rounds, variant="online")):
+            assert f"{tff_mf.rms_loss(mechanism, rounds, schema):.2f}" in shown
 
 
 def test_a_cell_that_prints_something_else_is_found():

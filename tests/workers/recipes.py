@@ -31,7 +31,7 @@ FOLDER = "/run/tff-mf"
 NEEDED = ("ip", "sshd", "ssh", "ssh-keygen", "stunnel", "openssl", "nft", "setpriv")
 RUN = """--mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3
     --delta 1e-6 --noise-multiplier 0.01 --insecure-seed 7 --model conv --vocab-size 100 --embedding-size 4 --units 4
-    --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20"""
+    --without-epsilon --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20"""
 WRITES_DATA = """
 import sys
 from tff_mf.experiments.datasets.pydoc import write_pydoc

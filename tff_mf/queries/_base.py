@@ -48,8 +48,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     included in `guarantee` and `dp_event`. See docs/floating-point.md.
 
     The event of a single round, returned by `get_noised_result`, is `NoOpDpEvent`. Rounds must not be composed: their
-    noise is correlated on purpose, and later rounds subtract noise that earlier rounds added. A single round has no
-    guarantee of its own, and a sum of such guarantees is void.
+    noise is correlated on purpose, and later rounds subtract noise that earlier rounds added. One released round alone
+    is differentially private, but guarantees of single rounds, added up or composed, say nothing about the run.
 
     Args:
         mechanism: The mechanism.

@@ -1,0 +1,73 @@
+"""Refuses to train what no ε could be stated for, as far as that is known before training."""
+
+from typing import TYPE_CHECKING
+
+from tff_mf.errors import InputValueError
+
+from ..privacy import statements
+
+if TYPE_CHECKING:
+    from ..privacy.plan import PrivacyPlan
+    from ..run_folder.initial_model import InitialModel
+    from ..sampling import ObservedParticipation
+
+
+def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:
+    """Raises if there is no noise, or repeatable noise: this is known before a mechanism is optimized.
+
+    Args:
+        noise_multiplier: σ; `None` is one that is calibrated.
+        insecure_seed: The seed of the noise, or `None`.
+
+    Raises:
+        InputValueError: If no ε can be stated.
+    """
+    if insecure_seed is not None:
+        raise _refused(f"insecure_seed={insecure_seed}", f"{statements.TEST_ONLY}: leave it out")
+    if noise_multiplier == 0:
+        raise _refused(
+            f"noise_multiplier={noise_multiplier!r}", f"{statements.REFUSED}, there is no noise: give a σ above 0"
+        )
+
+
+def check(
+    privacy: "PrivacyPlan",
+    initial_model: "InitialModel | None" = None,
+    *,
+    population: int | None = None,
+    observed: "ObservedParticipation | None" = None,
+) -> None:
+    """Raises if no ε can be stated for a run, whatever happens while it trains.
+
+    Formal guarantee: it raises wherever `statements.refusal` has a reason against the claim of the plan, open questions
+    aside.
+
+    Args:
+        privacy: The mechanism and its noise.
+        initial_model: The model that training starts from.
+        population: Number of clients that the report will compare δ with, once the data are known.
+        observed: Participation in the cohorts that were planned, once they are.
+
+    Raises:
+        InputValueError: If no ε can be stated.
+    """
+    check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
+    if initial_model and initial_model.same_data:
+        raise _refused(
+            f"initial_model={initial_model.file!r}",
+            f"{statements.REFUSED} of this run alone: it is the model of a run on the same data set, and the two "
+            "guarantees compose; start from a model of other data",
+        )
+    if observed is not None and not observed.within(privacy.participation):
+        text = statements.refusal(privacy.run_claim(observed, population=population))
+        raise _refused(f"max_participations={privacy.participation.max_participations}", f"{text}; allow what is drawn")
+    text = statements.refusal(privacy.claim(population=population))
+    if not text:
+        return
+    if population is not None and privacy.delta >= 1 / population:
+        raise _refused(f"delta={privacy.delta!r}", f"{text}; take a delta below 1/{population}")
+    raise _refused(f"noise_multiplier={privacy.noise_multiplier!r}", f"{text.rstrip('.')}; give a larger σ")
+
+
+def _refused(field: str, text: str) -> InputValueError:
+    return InputValueError(f"{field}: {text}, or train with without_epsilon.")
