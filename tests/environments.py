@@ -1,6 +1,6 @@
 """Other machines, as environments of a child process: other BLAS kernels, SIMD loops, threads, locales and umasks.
 
-Floats that are recomputed differ between them in last bits (DESIGN.md, fact 9). A test runs a module's function in each:
+Floats that are recomputed differ between them in last bits. A test runs a function of a file in each:
 
     environments.call("skylakex", "tests/tff_mf/streamed.py", "integers", "blt")
 

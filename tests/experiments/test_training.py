@@ -207,9 +207,10 @@ def test_summary_and_statement_say_what_ran(finished):
     observed = read_observed(out / names.PARTICIPATION)
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
-    assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in result.statement
-    assert result.statement.startswith("PROVISIONAL, 10 questions open: Simulated: client-level zero-out DP, central: ")
-    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in result.statement
+    said = summary["statement"]
+    assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in said
+    assert said.startswith("PROVISIONAL, 10 questions open: Simulated: client-level zero-out DP, central: ")
+    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in said
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 
