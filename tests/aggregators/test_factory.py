@@ -271,12 +271,14 @@ def test_debug_measurements_can_wrap_the_aggregator():
     assert output.measurements["dp_query_metrics"]["round"] == 1
 
 
-def test_the_event_of_a_round_is_empty_and_that_of_the_run_is_one_gaussian():
+def test_accountants_refuse_the_event_of_a_round_and_that_of_the_run_is_one_gaussian():
     factory = build(noise_multiplier=7.379)
     process = factory.create(VALUE_TYPES["scalar"])
     state = process.next(process.initialize(), [1.0]).state
     event = tff.aggregators.differential_privacy.extract_dp_event_from_state(state)
-    assert event == dp_accounting.NoOpDpEvent()
+    for accountant in (dp_accounting.rdp.RdpAccountant(), dp_accounting.pld.PLDAccountant()):
+        with pytest.raises(dp_accounting.UnsupportedEventError):
+            accountant.compose(dp_accounting.ComposedDpEvent([event] * 3))
     run = factory.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
     assert 1 / (2 * run.noise_multiplier**2) == pytest.approx(0.195, rel=5e-3)
 
