@@ -19,6 +19,7 @@ from tff_mf.errors import InputTypeError, InputValueError
 from ..computations import transfers
 from ..workers.processes import end_with_program
 from . import _dividing, record_sums
+from .metrics import withhold_measurements
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
@@ -49,8 +50,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips each value again,
             whatever a client sends (with `adaptive_clipping`, TFF's plain sum, which does not). Otherwise
-            `tff.aggregators.SumFactory()`, the plain sum, or `tff.aggregators.SecureSumFactory` with constant
-            thresholds. Other sums may enlarge a clipped value.
+            `tff.aggregators.SumFactory()`, the plain sum, or, with a grid, `tff.aggregators.SecureSumFactory(2**bits)`.
+            Other sums may enlarge a clipped value.
         rounds: Number of rounds of the run: the graph fails in any later round, whatever the mechanism. `None` for as
             many as the mechanism, with its restarts, is defined for.
         grid: The integers that values are rounded to, summed in and noised in (`tff_mf.Grid`), or "auto" for the one
@@ -79,7 +80,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def __post_init__(self) -> None:
         if self.record_aggregation_factory is not None:
-            record_sums.check(self.record_aggregation_factory)
+            record_sums.check(self.record_aggregation_factory, on_grid=self.grid is not None)
         divisor = validation.positive("clients_per_round", self.clients_per_round)
         object.__setattr__(self, "clients_per_round", divisor)
         if self.grid is not None and self.grid != _AUTO:
@@ -208,7 +209,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         Raises:
             InputTypeError: If a tensor of `value_type` is not of a float type, a weight is given, or a TFF factory that
                 divides by the number or weight of clients is being built around this one.
-            InputValueError: If the shape of a tensor is not fixed, or `record_aggregation_factory` has a state.
+            InputValueError: If the shape of a tensor is not fixed, or a secure sum has other thresholds than ±2^bits of
+                the grid.
         """
         if weight_type is not None:
             raise InputTypeError(
@@ -229,7 +231,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         if self.record_aggregation_factory is not None:
             if query.grid is not None:
                 record_sums.check_integers(self.record_aggregation_factory, query.grid)
-            return record_sums.UnmeasuredSum(self.record_aggregation_factory)
+            return withhold_measurements(self.record_aggregation_factory)
         if self.adaptive_clipping is not None and query.grid is None:
             # The adaptive clip norm is in the state, to which a sum has no access. On a grid, the bound is constant.
             return tff.aggregators.SumFactory()

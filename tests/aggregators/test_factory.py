@@ -250,17 +250,18 @@ def test_the_clip_norm_adapts_only_at_restarts():
 def test_a_secure_sum_replaces_the_sum():
     value_type = VALUE_TYPES["vector"]
     values = [np.full(7, 0.3, np.float32), np.full(7, -30.0, np.float32)]
+    grid = tff_mf.Grid(bits=16, max_clients=4)
     secure = build(
-        insecure_seed=4, record_aggregation_factory=tff.aggregators.SecureSumFactory(upper_bound_threshold=2.0)
+        insecure_seed=4, grid=grid, record_aggregation_factory=tff.aggregators.SecureSumFactory(2**16)
     ).create(value_type)
     assert compiles(secure)
-    plain = build(insecure_seed=4).create(value_type)
+    plain = build(insecure_seed=4, grid=grid).create(value_type)
     expected = plain.next(plain.initialize(), values).result
     # Only TFF's test context runs secure sums.
     context = tff.backends.test.create_sync_test_cpp_execution_context()
     with tff.framework.get_context_stack().install(context):
         found = secure.next(secure.initialize(), values).result
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_debug_measurements_can_wrap_the_aggregator():
