@@ -214,6 +214,16 @@ def test_a_file_is_private_while_it_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path):
+    left = tmp_path / ".0.tff-mf.tmp"
+    left.write_bytes(b"keys")
+    checkpoints = aggregators.CheckpointManager(tmp_path)
+    assert not left.exists()
+    left.write_bytes(b"keys")
+    asyncio.run(checkpoints.remove_all())
+    assert not left.exists()
+
+
 def test_a_folder_that_others_can_read_is_closed_with_a_warning(tmp_path, caplog):
     folder = tmp_path / "checkpoints"
     folder.mkdir()

@@ -297,8 +297,12 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     assert not (out / names.SUMMARY).exists()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
+    left = [out / name / ".0.tff-mf.tmp" for name in (".", "checkpoints")]
+    for path in left:
+        path.write_bytes(b"keys")
     finished = click.testing.CliRunner().invoke(cli, [*command, "--resume"])
     assert finished.exit_code == 0, finished.output
+    assert not any(path.exists() for path in left)
     assert_same_files(out, whole[1])
 
 

@@ -48,6 +48,16 @@ def good(tmp_path_factory):
     return folder, finished(folder)
 
 
+def test_the_check_finds_what_a_killed_process_left_unfinished(good, tmp_path):
+    folder = shutil.copytree(good[0], tmp_path / "run")
+    before = reports.check(folder)
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    (folder / "checkpoints" / ".0.tff-mf.tmp").write_bytes(b"keys")
+    (found,) = [each for each in reports.check(folder) if each not in before]
+    assert (found.severity, found.field) == ("warning", "files")
+    assert "checkpoints/.0.tff-mf.tmp" in found.text
+
+
 def test_a_good_run_states_its_epsilon(good):
     _, report = good
     assert [each for each in report["findings"] if each["severity"] == "critical"] == []
