@@ -52,8 +52,9 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             whatever a client sends (with `adaptive_clipping`, TFF's plain sum, which does not). Otherwise
             `tff.aggregators.SumFactory()`, the plain sum, or, with a grid, `tff.aggregators.SecureSumFactory(2**bits)`.
             Other sums may enlarge a clipped value.
-        rounds: Number of rounds of the run: the graph fails in any later round, whatever the mechanism. `None` for as
-            many as the mechanism, with its restarts, is defined for.
+        rounds: Number of rounds of the run, which `noise_multiplier` was calibrated for: the graph fails in any later
+            round, whatever the mechanism. If `None`, it is `mechanism.optimized_for.rounds`; where the mechanism was
+            not optimized, or there are restarts, as many rounds as it is defined for: any number, for many mechanisms.
         grid: The integers that values are rounded to, summed in and noised in (`tff_mf.Grid`), or "auto" for the one
             that `grid_for` returns: the guarantee then covers the numbers that are released, and sums do not depend on
             the order of clients or on how they are split over workers. `None` for floating point, which an adversary
@@ -246,7 +247,9 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             query = query.repeating(self._repeated_keys)
         if self.restart_every is not None:
             return queries.RestartedQuery(query, restart_every=self.restart_every, rounds=self.rounds)
-        return query if self.rounds is None else query.limited_to(self.rounds)
+        optimized_for = self.mechanism.optimized_for
+        rounds = optimized_for.rounds if self.rounds is None and optimized_for is not None else self.rounds
+        return query if rounds is None else query.limited_to(rounds)
 
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {

@@ -129,6 +129,16 @@ def test_the_round_after_the_last_of_a_run_is_refused(changes):
         build(tff_mf.Tree(4), rounds=5)
 
 
+def test_the_round_after_the_last_that_a_mechanism_was_optimized_for_is_refused():
+    blt = tff_mf.optimize_blt(rounds=3, participation=tff_mf.SingleParticipation(), buffers=1)
+    value = zeros(VALUE_TYPES["vector"])
+    process = build(blt).create(VALUE_TYPES["vector"])
+    _, state = stream(process, value, 3)
+    with pytest.raises(Exception, match="is defined for 3 rounds, and all of them have run"):
+        process.next(state, [value])
+    stream(build(blt, rounds=4).create(VALUE_TYPES["vector"]), value, 4)
+
+
 @MECHANISMS
 def test_covariance_through_tff(mechanism):
     """The independent coordinates of one model are 2,000 streams of six rounds."""
