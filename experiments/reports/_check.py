@@ -24,7 +24,7 @@ from ._build import build, digest
 from ._earlier import differences, of_its_time, other_than_held, other_version, perhaps_reworded
 from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
-from ._left_behind import left_behind
+from ._folder import on_folder
 from ._markdown import markdown
 from ._schema import problems
 
@@ -68,7 +68,7 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         validation.digest("digest", held)
     realised = has_begun(folder)
     recomputed = build(folder, realised=realised)
-    found = [*left_behind(folder), *(Finding(**each) for each in recomputed["findings"])]
+    found = [*on_folder(folder), *(Finding(**each) for each in recomputed["findings"])]
     as_json, _ = names(realised=realised)
     if not realised:
         found.insert(0, Finding(severity=WARNING, field="rounds", text=_NOTHING_RAN))

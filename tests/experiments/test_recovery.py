@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import time
 import types
@@ -255,6 +256,13 @@ def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whol
     for folder, reason in ((tmp_path / "none", "no run to resume"), (whole[1], "has ended")):
         with pytest.raises(tff_mf.InputError, match=reason):
             folders.resumable_folder(folder)
+
+
+def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole):
+    folder = shutil.copytree(whole[1], tmp_path / "run")
+    (folder / names.REPORT).unlink()
+    with pytest.raises(tff_mf.InputError, match="has ended"):
+        folders.resumable_folder(folder)
 
 
 def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
