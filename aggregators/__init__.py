@@ -10,6 +10,7 @@ required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", 
 
 from .checkpoints.manager import CheckpointManager as CheckpointManager  # noqa: E402
 from .checkpoints.write_ahead import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
+from .checkpoints.write_ahead import without_noise as without_noise  # noqa: E402
 from .computations.clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
 from .computations.transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
 from .export.lite import LiteModel as LiteModel  # noqa: E402

@@ -79,6 +79,7 @@ mean = aggregators.build_mf_aggregator(
     clip_norm=CLIP_NORM,
     noise_multiplier=plan.noise_multiplier,
     clients_per_round=CLIENTS,
+    rounds=ROUNDS,
     grid=GRID,
 )
 process = tff.learning.algorithms.build_unweighted_fed_avg(

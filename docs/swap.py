@@ -43,7 +43,7 @@ with aggregators.tff_session():
             client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
             server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
             model_aggregator=aggregators.build_mf_aggregator(
-                mechanism, clip_norm=1.0, noise_multiplier=sigma, clients_per_round=CLIENTS, grid=GRID
+                mechanism, clip_norm=1.0, noise_multiplier=sigma, clients_per_round=CLIENTS, rounds=ROUNDS, grid=GRID
             ),
             metrics_aggregator=aggregators.withhold_metrics,
         )

@@ -124,7 +124,8 @@ def _digest(path: pathlib.Path, claimed: str) -> str:
 def make_private(folder: pathlib.Path) -> None:
     """Creates a folder of checkpoints that only its owner can read, or restricts an existing one to its owner.
 
-    Logs a warning if others could read checkpoints in it.
+    Checkpoints that killed processes left unfinished are deleted: they have keys too. Logs a warning if others could
+    read checkpoints in it.
 
     Raises:
         InputValueError: If it cannot be created or restricted.
@@ -137,6 +138,7 @@ def make_private(folder: pathlib.Path) -> None:
                 str(folder),
             )
         close(folder)
+        files.remove_unfinished(folder)
     except OSError as error:
         raise InputValueError(f"checkpoints={str(folder)!r} cannot be made private: {error}.") from error
 

@@ -1,6 +1,7 @@
 """Writes files atomically and durably: after a crash the old file or the new one is there, never a part of one."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import secrets
@@ -14,8 +15,9 @@ _SUFFIX = ".tff-mf.tmp"
 def atomic_file(path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
     """Opens a file to write that gets its name when the block ends without an error.
 
-    Until then the content is in a hidden file in the same folder, which is deleted if the block raises. The content is
-    on disk before the file gets its name; call `sync_folder` to make the name itself survive a power cut.
+    Until then the content is in a hidden file in the same folder, which is locked, and deleted if the block raises; if
+    the process is killed, `remove_unfinished` deletes it. The content is on disk before the file gets its name; call
+    `sync_folder` to make the name itself survive a power cut.
 
     Args:
         path: The file.
@@ -43,6 +45,7 @@ def atomic_file(path: str | os.PathLike[str], *, mode: int | None = None, overwr
     bits = 0o666 if mode is None else mode
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, bits)) as file:
+            _lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -57,10 +60,28 @@ def atomic_file(path: str | os.PathLike[str], *, mode: int | None = None, overwr
             temporary.unlink()
 
 
-def remove_unfinished(folder: str | os.PathLike[str]) -> None:
-    """Deletes what processes that were killed left of files they were writing with `atomic_file` in a folder.
+def unfinished(folder: str | os.PathLike[str], *, subfolders: bool = False) -> Iterator[pathlib.Path]:
+    """Yields what killed processes left of files that they were writing with `atomic_file`.
 
-    Call it only where no other process writes.
+    A file that a process is writing is locked, and is not among them; neither is one whose lock cannot be had.
+
+    Args:
+        folder: The folder.
+        subfolders: Whether to look into subfolders too.
+    """
+    for path in pathlib.Path(folder).glob(f"{'**/' if subfolders else ''}.*{_SUFFIX}"):
+        # No link is followed, and no pipe waited for.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(descriptor):
+                    yield path
+            finally:
+                os.close(descriptor)
+
+
+def remove_unfinished(folder: str | os.PathLike[str], *, subfolders: bool = False) -> None:
+    """Deletes what killed processes left of files that they were writing with `atomic_file`: see `unfinished`.
 
     Example:
         >>> import tempfile
@@ -70,8 +91,17 @@ def remove_unfinished(folder: str | os.PathLike[str]) -> None:
         ...     os.listdir(folder)
         []
     """
-    for path in pathlib.Path(folder).glob(f".*{_SUFFIX}"):
+    for path in unfinished(folder, subfolders=subfolders):
         path.unlink(missing_ok=True)
+
+
+def _lock(descriptor: int) -> bool:
+    """Locks an open file until it is closed, and returns whether that was possible."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_mf import checkpoint_files, validation
+from tff_mf import checkpoint_files, files, validation
 from tff_mf.errors import InputValueError
 from tff_mf.noise import NoiseState
 
@@ -168,6 +168,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     async def remove_all(self) -> None:
         """Deletes every checkpoint, the newest last, so that a crash in between leaves the newest."""
+        files.remove_unfinished(self._folder)
         for version in sorted(self._versions()):
             self._path(version).unlink()
 

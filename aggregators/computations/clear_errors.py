@@ -10,7 +10,10 @@ from tff_mf.errors import InputValueError
 
 # An assertion of `tff_mf.noise` in the graph, as TensorFlow prints it.
 _PAST_THE_END = re.compile(r"The [^\[\]]+ is defined for \d+ rounds, and all of them have run\.")
-_REMEDY = " Nothing of this round was released. Train with more rounds, a mechanism of more rounds, or restart_every."
+_REMEDY = (
+    " Nothing of this round was released. To train longer, calibrate the noise for all rounds of the run, with a "
+    "mechanism that is defined for them, and pass rounds= to build_mf_aggregator."
+)
 
 
 class NoRoundsLeftError(InputValueError):

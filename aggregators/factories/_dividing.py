@@ -7,29 +7,26 @@ import tensorflow_federated as tff
 
 from tff_mf.errors import InputTypeError
 
-_DIVIDING = {
-    factory.create.__code__: factory.__name__
-    for factory in (tff.aggregators.MeanFactory, tff.aggregators.UnweightedMeanFactory)
-}
+_DIVIDING = (tff.aggregators.MeanFactory, tff.aggregators.UnweightedMeanFactory)
 
 
 def refuse() -> None:
     """Raises if one of TFF's mean factories is among the callers, at any depth.
 
-    Formal guarantee: no process is created in which TFF's `MeanFactory` or `UnweightedMeanFactory`, or a class that
-    inherits their `create`, divides a noised value. A factory cannot see what it is wrapped in, except that the
-    wrapper's `create` is on the call stack; it is recognized there by its code object, not by its name. Only
-    `check_process` finds other factories that divide.
+    This is a help, and `check_process` is the promise: it finds all factories that divide. A factory cannot see what it
+    is wrapped in, except that the wrapper's `create` is on the call stack; the `create` of TFF's `MeanFactory` and
+    `UnweightedMeanFactory`, and of classes that inherit from them, is recognized there by its first argument.
 
     Raises:
         InputTypeError: If a mean factory is among the callers.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:
-        name = _DIVIDING.get(frame.f_code)
-        if name is not None:
+        code = frame.f_code
+        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if code.co_name == "create" and isinstance(first, _DIVIDING):
             raise InputTypeError(
-                f"tff.aggregators.{name} would divide the noised sum by the exact number or weight of the clients "
+                f"{type(first).__name__} would divide the noised sum by the exact number or weight of the clients "
                 "that reported, which voids the guarantee: the noise would shrink as more clients report. Pass the "
                 "aggregator of build_mf_aggregator itself, which divides by the constant clients_per_round; where an "
                 "algorithm needs a weighted one, tff.aggregators.as_weighted_aggregator(aggregator)."

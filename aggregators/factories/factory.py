@@ -19,6 +19,7 @@ from tff_mf.errors import InputTypeError, InputValueError
 from ..computations import transfers
 from ..workers.processes import end_with_program
 from . import _dividing, record_sums
+from .metrics import withhold_measurements
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
@@ -49,10 +50,11 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips each value again,
             whatever a client sends (with `adaptive_clipping`, TFF's plain sum, which does not). Otherwise
-            `tff.aggregators.SumFactory()`, the plain sum, or `tff.aggregators.SecureSumFactory` with constant
-            thresholds. Other sums may enlarge a clipped value.
-        rounds: Number of rounds of the run: the graph fails in any later round, whatever the mechanism. `None` for as
-            many as the mechanism, with its restarts, is defined for.
+            `tff.aggregators.SumFactory()`, the plain sum, or, with a grid, `tff.aggregators.SecureSumFactory(2**bits)`.
+            Other sums may enlarge a clipped value.
+        rounds: Number of rounds of the run, which `noise_multiplier` was calibrated for: the graph fails in any later
+            round, whatever the mechanism. If `None`, it is `mechanism.optimized_for.rounds`; where the mechanism was
+            not optimized, or there are restarts, as many rounds as it is defined for: any number, for many mechanisms.
         grid: The integers that values are rounded to, summed in and noised in (`tff_mf.Grid`), or "auto" for the one
             that `grid_for` returns: the guarantee then covers the numbers that are released, and sums do not depend on
             the order of clients or on how they are split over workers. `None` for floating point, which an adversary
@@ -79,7 +81,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def __post_init__(self) -> None:
         if self.record_aggregation_factory is not None:
-            record_sums.check(self.record_aggregation_factory)
+            record_sums.check(self.record_aggregation_factory, on_grid=self.grid is not None)
         divisor = validation.positive("clients_per_round", self.clients_per_round)
         object.__setattr__(self, "clients_per_round", divisor)
         if self.grid is not None and self.grid != _AUTO:
@@ -208,7 +210,8 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         Raises:
             InputTypeError: If a tensor of `value_type` is not of a float type, a weight is given, or a TFF factory that
                 divides by the number or weight of clients is being built around this one.
-            InputValueError: If the shape of a tensor is not fixed, or `record_aggregation_factory` has a state.
+            InputValueError: If the shape of a tensor is not fixed, or a secure sum has other thresholds than ±2^bits of
+                the grid.
         """
         if weight_type is not None:
             raise InputTypeError(
@@ -229,7 +232,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         if self.record_aggregation_factory is not None:
             if query.grid is not None:
                 record_sums.check_integers(self.record_aggregation_factory, query.grid)
-            return record_sums.UnmeasuredSum(self.record_aggregation_factory)
+            return withhold_measurements(self.record_aggregation_factory)
         if self.adaptive_clipping is not None and query.grid is None:
             # The adaptive clip norm is in the state, to which a sum has no access. On a grid, the bound is constant.
             return tff.aggregators.SumFactory()
@@ -244,7 +247,9 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             query = query.repeating(self._repeated_keys)
         if self.restart_every is not None:
             return queries.RestartedQuery(query, restart_every=self.restart_every, rounds=self.rounds)
-        return query if self.rounds is None else query.limited_to(self.rounds)
+        optimized_for = self.mechanism.optimized_for
+        rounds = optimized_for.rounds if self.rounds is None and optimized_for is not None else self.rounds
+        return query if rounds is None else query.limited_to(rounds)
 
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {

@@ -44,12 +44,14 @@ def neighbours(clients: Sequence[Any], hostile: Any) -> dict[str, Sequence[Any]]
     """Returns a cohort, and cohorts that differ from it in one client, by a description of the difference."""
     first, rest = clients[0], clients[1:]
     found = {"nothing": clients, "the number of clients": rest, "one client's data": [*rest, rest[0]]}
-    larger = repeated(first, _TIMES)
+    larger, invalid = repeated(first, _TIMES), poisoned(first)
     extreme = scaled(first, _FACTOR) if hostile is None else hostile
     if larger is not None:
         found["one client's examples"] = [larger, *rest]
     if extreme is not None:
         found["one client's hostile data"] = [extreme, *rest]
+    if invalid is not None:
+        found["one client's NaN"] = [invalid, *rest]
     return found
 
 

@@ -19,6 +19,11 @@ _FAR = 10.0
 # The server's optimizer sees only the released aggregate, so that its state may be as random.
 _AFTER_THE_RELEASE = "finalizer/"
 
+# Metrics of these parts may be computed from clients, except what TFF's `DifferentiallyPrivateFactory` derives from the
+# state of its query.
+_BESIDE_THE_RELEASE = ("aggregator", "client_work")
+_QUERY = "dp_query_metrics"
+
 _MEASURED = (
     "Remove factories that measure, such as tff.learning.add_debug_measurements or aggregators.count_rejected, from "
     "model_aggregator, or wrap it in aggregators.withhold_measurements; give clipping and zeroing around it a constant "
@@ -66,6 +71,7 @@ def check(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Findings) 
     metrics = {name: [by_path(each.metrics) for each in rounds] for name, rounds in seen.items()}
     states = {name: [_kept(each.state) for each in rounds] for name, rounds in seen.items()}
     _judge("metrics", metrics, (), findings)
+    _measured(metrics, findings)
     _judge("state", states, random, findings)
     findings.made("metrics", "state")
 
@@ -90,6 +96,17 @@ def _judge(
     for part, paths in varying.items():
         text = f"{_named(paths)} varies by itself, apart from the noise: it may contain something exact about clients."
         findings.unjudged((place,), text, _remedy(place, part))
+
+
+def _measured(metrics: Mapping[str, Sequence[Mapping[str, Any]]], findings: Findings) -> None:
+    """Adds a finding for metrics that did not change, but that something other than the noised query measures."""
+    paths = {path for rounds in metrics.values() for leaves in rounds for path in leaves}
+    parts = {path: path.split("/") for path in sorted(paths)}
+    others = [path for path, part in parts.items() if part[0] in _BESIDE_THE_RELEASE and _QUERY not in part]
+    for part in dict.fromkeys(parts[path][0] for path in others):
+        measured = [path for path in others if parts[path][0] == part]
+        text = f"{_named(measured)} is measured beside the noised query: it may contain something exact about clients."
+        findings.unjudged(("metrics",), text, _remedy("metrics", part))
 
 
 def _named(paths: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ def _write(folder: pathlib.Path, to: TextIO) -> dict[str, Any]:
     with aggregators.tff_session():
         language_task = learning_process.build_task(settings, vocabulary)
         process, mean = learning_process.build_process(
-            settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True
+            settings, privacy, language_task, loop=learning_process.DEVICE_LOOP
         )
         _say(to, "step", "graphs")
         exported = aggregators.export_process(

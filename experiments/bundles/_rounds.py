@@ -82,7 +82,7 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     progress.step("rounds in TFF")
     language_task = learning_process.build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
-        settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, limited=True, repeated_keys=keys
+        settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )
     if not _starts_from(states[0], language_task.initial_weights):
         return [Refusal(file=INITIAL, reason="does not match the initial model generated from the seed in run.json")]

@@ -100,6 +100,10 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
+    except MemoryError as error:
+        why = f": {error}" if str(error) else ""
+        click.echo(f"tff-mf: {_boundary.line(f'not enough memory{why}')}; saved files are intact", err=True)
+        sys.exit(1)
     except Exception as error:
         shortage = _shortage(error)
         if shortage is not None:

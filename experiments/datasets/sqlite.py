@@ -152,10 +152,12 @@ def _check_tables(connection: sqlite3.Connection, path: pathlib.Path) -> None:
 
 
 def _check_split(connection: sqlite3.Connection, path: pathlib.Path, name: str) -> None:
-    query = "SELECT client_id FROM client_metadata WHERE split_name = ? LIMIT 1"
-    client = connection.execute(query, [name]).fetchone()
-    query = "SELECT serialized_example_proto FROM examples WHERE client_id = ? AND split_name = ? LIMIT 1"
-    example = client and connection.execute(query, [client[0], name]).fetchone()
+    # CROSS JOIN keeps the order: clients are few and examples are not, and the first client may have none.
+    query = (
+        "SELECT serialized_example_proto FROM client_metadata CROSS JOIN examples USING (client_id, split_name) "
+        "WHERE split_name = ? LIMIT 1"
+    )
+    example = connection.execute(query, [name]).fetchone()
     if not example:
         raise InputValueError(f"path={str(path)!r} has no examples in its split {name!r}; {_REMEDY}.")
     found = _example_proto.feature_names(example[0])

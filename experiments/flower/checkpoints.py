@@ -73,8 +73,6 @@ class Checkpoints:
         self._folder, self._keys_after = out / CHECKPOINTS, keys_after
         self._settings, self._run = json.loads(json.dumps(settings)), run
         checkpoint_files.make_private(self._folder)
-        # They have keys too.
-        files.remove_unfinished(self._folder)
 
     def rounds(self) -> list[int]:
         """Returns the rounds after which a state was saved, in order."""

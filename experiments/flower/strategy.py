@@ -19,6 +19,7 @@ from tff_mf.errors import InputValueError
 from ..guard.run_guard import RunGuard
 from ..output import files
 from ..run_folder.names import MODEL
+from ..run_folder.report_counts import ReportCounts
 from .checkpoints import Checkpoints, ServerState, remove_checkpoints
 from .cohorts import Draw, check_drawn
 from .layout import Layout
@@ -28,6 +29,8 @@ from .updates import UpdateSum, as_record
 
 # The key in which Flower's own `fixedclipping_mod` looks for the clip norm.
 _CLIPPING_NORM = "clipping_norm"
+# Reasons for which replies are refused that are not the cohort's own to this round.
+_OF_OTHERS = {"not chosen", "another round", "duplicate"}
 # Clients that clip to a little less than ζ are not scaled again for the rounding of their own arithmetic.
 _OF_CLIENTS = 1 - 1e-4
 # What Flower raises for a reply that is no message. A connection that fails raises others, and stops the run.
@@ -134,6 +137,7 @@ class MFStrategy(Strategy):
 
         Raises:
             InputValueError: If the round was not begun.
+            RuntimeError: If replies came, and every one was refused. No noise is drawn then, and nothing is released.
         """
         if self._asked is None or server_round != self._guard.last_round:
             raise InputValueError(f"server_round={server_round} was not begun: call configure_train first.")
@@ -146,16 +150,33 @@ class MFStrategy(Strategy):
         )
         for message in replies:
             total.take(message)
+        counts = total.counts()
+        if counts.refused:
+            self._say_refused(server_round, counts)
         noise, noise_state = self._stream.next(self._state.noise)
         mean = self._summands.noised(total.total(), noise) / np.float32(self._clients_per_round)
         weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
         state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
-        counts = total.counts()
         # First the state is on disk, then the ledger says so, and only then anything of the round leaves this function.
         self._checkpoints.save(state, counts)
         self._guard.released(server_round, reports=counts)
         self._state = state
         return as_record(self._layout.arrays(weights)), None
+
+    def _say_refused(self, server_round: int, counts: ReportCounts) -> None:
+        """Logs that replies were refused, or raises if all were: the model would be noise alone."""
+        sent = self._summands.sent
+        remedy = f"reply with arrays of the names and shapes of the model, of type {sent}"
+        if self._summands.for_nodes:
+            remedy += ", as ClientApp(mods=[mods.integers_mod]) does"
+        reasons = ", ".join(f"{reason}: {number}" for reason, number in counts.refused.items())
+        text = f"{sum(counts.refused.values())} of {counts.came} replies were refused ({reasons}): {remedy}."
+        if not counts.counted and counts.refused.keys() - _OF_OTHERS:
+            raise RuntimeError(
+                f"Round {server_round} is not released: {text} Then open the strategy again: the run goes on with "
+                "another cohort."
+            )
+        log(WARNING, "[ROUND %s/%s] %s", server_round, self._rounds, text)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator
 
+from tff_mf import files
 from tff_mf.errors import InputValueError
 
 FOLDER_LOCK = ".lock"
@@ -30,7 +31,7 @@ def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iter
 
 @contextlib.contextmanager
 def alone(folder: pathlib.Path) -> Iterator[None]:
-    """Keeps every other process out of the folder of a run.
+    """Keeps every other process out of the folder of a run, and deletes the unfinished files of killed ones there.
 
     Raises:
         InputValueError: If another process is using it.
@@ -47,6 +48,8 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
+        # Those of checkpoints have keys.
+        files.remove_unfinished(folder, subfolders=True)
         yield
 
 

@@ -25,6 +25,7 @@ from ._agreement import differences, of_its_time, other_than_held
 from ._build import VERSION, build, digest
 from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
+from ._folder import on_folder
 from ._markdown import markdown
 from ._schema import problems
 
@@ -68,7 +69,7 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         validation.digest("digest", held)
     realised = has_begun(folder)
     recomputed = build(folder, realised=realised)
-    found = [Finding(**each) for each in recomputed["findings"]]
+    found = [*on_folder(folder), *(Finding(**each) for each in recomputed["findings"])]
     as_json, _ = names(realised=realised)
     if not realised:
         found.insert(0, Finding(severity=WARNING, field="rounds", text=_NOTHING_RAN))

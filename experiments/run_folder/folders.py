@@ -7,7 +7,18 @@ import tff_mf
 from tff_mf.errors import InputValueError
 
 from ..output import files, locks
-from .names import CHECKPOINTED_RUN, CHECKPOINTS, MECHANISM, PARTICIPATION, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
+from .ledger import read_ledger
+from .names import (
+    CHECKPOINTED_RUN,
+    CHECKPOINTS,
+    LEDGER,
+    MECHANISM,
+    PARTICIPATION,
+    REPORT,
+    REPORT_TEXT,
+    RUN_JSON,
+    SUMMARY,
+)
 
 _WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
 _COMPARISON = ".comparison"
@@ -50,7 +61,7 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
-    if all((path / name).is_file() for name in _WRITTEN_LAST) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
+    if _has_ended(path) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
     if (path / PARTICIPATION).is_file() and not (path / CHECKPOINTED_RUN).is_file():
         raise InputValueError(
@@ -58,6 +69,13 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
         )
     files.make_writable(path)
     return path
+
+
+def _has_ended(path: pathlib.Path) -> bool:
+    """Returns whether a run has ended, by its last files or, where one was removed since, by its ledger."""
+    if all((path / name).is_file() for name in _WRITTEN_LAST):
+        return True
+    return (path / LEDGER).is_file() and read_ledger(path / LEDGER).ended
 
 
 def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:

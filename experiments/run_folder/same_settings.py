@@ -21,13 +21,18 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) 
 
     Example:
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
+        >>> check_same({}, {"rounds": 8}, run="out")
+        Traceback (most recent call last):
+        tff_mf.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: resume it ...
         >>> check_same({"rounds": 9}, {"rounds": 8}, run="out")
         Traceback (most recent call last):
         tff_mf.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: resume it ...
     """
     for name in {**given, **begun}:
         if given.get(name) != begun.get(name):
+            now = f"{name}={given[name]!r} is not the" if name in given else f"{name}=… missing, a"
+            then = repr(begun[name]) if name in begun else "which has none"
             raise InputValueError(
-                f"{name}={given.get(name)!r} is not the setting that the run in {run!r} began with, "
-                f"{begun.get(name)!r}: resume it with the same settings, or start another run in another folder."
+                f"{now} setting that the run in {run!r} began with, {then}: resume it with the same settings, or start "
+                "another run in another folder."
             )

@@ -43,7 +43,6 @@ def build_process(
     language_task: task.Task,
     *,
     loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
-    limited: bool = False,
     repeated_keys: np.ndarray | None = None,
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
     """Returns the learning process of a run, and the aggregator in it that adds the noise.
@@ -57,8 +56,6 @@ def build_process(
         language_task: The model.
         loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for graphs that leave TFF.
             Both give the same model, up to rounding.
-        limited: Whether the graph itself refuses the round after the plan's last, whatever the mechanism: for graphs
-            that run without this package, whose training program counts the rounds.
         repeated_keys: Keys of past rounds, int64 `[rounds, 2]`, to verify by computing these rounds again; the noise of
             such a process is not secret.
 
@@ -73,7 +70,7 @@ def build_process(
         restart_every=privacy.restart_every,
         adaptive_clipping=_adaptive_clipping(settings, privacy),
         insecure_seed=privacy.insecure_seed,
-        rounds=privacy.rounds if limited else None,
+        rounds=privacy.rounds,
         grid=privacy.grid,
     )
     if repeated_keys is not None:

@@ -374,7 +374,13 @@ def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"record_aggregation_factory": tff.aggregators.SecureSumFactory(1.0, -1.0)}, "secure sums"),
+        (
+            {
+                "record_aggregation_factory": tff.aggregators.SecureSumFactory(2**16),
+                "grid": tff_mf.Grid(bits=16, max_clients=10),
+            },
+            "secure sums",
+        ),
         ({"record_aggregation_factory": tff.aggregators.SumFactory()}, "a sum that does not clip"),
         (
             {"restart_every": 4, "adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)},

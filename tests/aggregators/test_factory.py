@@ -129,6 +129,16 @@ def test_the_round_after_the_last_of_a_run_is_refused(changes):
         build(tff_mf.Tree(4), rounds=5)
 
 
+def test_the_round_after_the_last_that_a_mechanism_was_optimized_for_is_refused():
+    blt = tff_mf.optimize_blt(rounds=3, participation=tff_mf.SingleParticipation(), buffers=1)
+    value = zeros(VALUE_TYPES["vector"])
+    process = build(blt).create(VALUE_TYPES["vector"])
+    _, state = stream(process, value, 3)
+    with pytest.raises(Exception, match="is defined for 3 rounds, and all of them have run"):
+        process.next(state, [value])
+    stream(build(blt, rounds=4).create(VALUE_TYPES["vector"]), value, 4)
+
+
 @MECHANISMS
 def test_covariance_through_tff(mechanism):
     """The independent coordinates of one model are 2,000 streams of six rounds."""
@@ -250,17 +260,18 @@ def test_the_clip_norm_adapts_only_at_restarts():
 def test_a_secure_sum_replaces_the_sum():
     value_type = VALUE_TYPES["vector"]
     values = [np.full(7, 0.3, np.float32), np.full(7, -30.0, np.float32)]
+    grid = tff_mf.Grid(bits=16, max_clients=4)
     secure = build(
-        insecure_seed=4, record_aggregation_factory=tff.aggregators.SecureSumFactory(upper_bound_threshold=2.0)
+        insecure_seed=4, grid=grid, record_aggregation_factory=tff.aggregators.SecureSumFactory(2**16)
     ).create(value_type)
     assert compiles(secure)
-    plain = build(insecure_seed=4).create(value_type)
+    plain = build(insecure_seed=4, grid=grid).create(value_type)
     expected = plain.next(plain.initialize(), values).result
     # Only TFF's test context runs secure sums.
     context = tff.backends.test.create_sync_test_cpp_execution_context()
     with tff.framework.get_context_stack().install(context):
         found = secure.next(secure.initialize(), values).result
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_debug_measurements_can_wrap_the_aggregator():
@@ -271,12 +282,14 @@ def test_debug_measurements_can_wrap_the_aggregator():
     assert output.measurements["dp_query_metrics"]["round"] == 1
 
 
-def test_the_event_of_a_round_is_empty_and_that_of_the_run_is_one_gaussian():
+def test_accountants_refuse_the_event_of_a_round_and_that_of_the_run_is_one_gaussian():
     factory = build(noise_multiplier=7.379)
     process = factory.create(VALUE_TYPES["scalar"])
     state = process.next(process.initialize(), [1.0]).state
     event = tff.aggregators.differential_privacy.extract_dp_event_from_state(state)
-    assert event == dp_accounting.NoOpDpEvent()
+    for accountant in (dp_accounting.rdp.RdpAccountant(), dp_accounting.pld.PLDAccountant()):
+        with pytest.raises(dp_accounting.UnsupportedEventError):
+            accountant.compose(dp_accounting.ComposedDpEvent([event] * 3))
     run = factory.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
     assert 1 / (2 * run.noise_multiplier**2) == pytest.approx(0.195, rel=5e-3)
 

@@ -39,7 +39,8 @@ def test_the_round_after_the_last_raises_one_clear_error(context, mechanism):
     assert isinstance(caught.value, ValueError)
     assert str(caught.value) == (
         f"The {mechanism.kind} mechanism is defined for 2 rounds, and all of them have run. Nothing of this round was "
-        "released. Train with more rounds, a mechanism of more rounds, or restart_every."
+        "released. To train longer, calibrate the noise for all rounds of the run, with a mechanism that is defined "
+        "for them, and pass rounds= to build_mf_aggregator."
     )
     shown = "".join(traceback.format_exception(caught.value))
     assert "rpc" not in shown.replace("grpc.RpcError", "").lower().split("norounds")[-1]

@@ -2,18 +2,23 @@
 
 import asyncio
 import base64
+import contextlib
+import inspect
 import logging
 import os
 import pathlib
+import pprint
 import stat
 
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import aggregators, checkpoint_files
+from tff_mf import aggregators, checkpoint_files, queries
+from tff_mf.aggregators.checkpoints import _program_state
 
 DIMENSION = 2000
 ROUNDS = 6
@@ -110,6 +115,79 @@ def test_no_log_error_or_printed_state_contains_a_secret(watched):
         assert found_in(text.encode(), watched.secrets) == [], name
 
 
+ROUNDS_OF_SMALL = 2
+CONTEXTS = {
+    "default": tff.backends.native.create_sync_local_cpp_execution_context,
+    "asynchronous": tff.backends.native.create_async_local_cpp_execution_context,
+    "session": aggregators.tff_session,
+    "resident": aggregators.resident_context,
+}
+SMALL = {
+    "blt": {},
+    "adaptive": {"restart_every": 4, "adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)},
+}
+
+
+@contextlib.contextmanager
+def running(name):
+    made = CONTEXTS[name]()
+    with made if hasattr(made, "__enter__") else tff.framework.get_context_stack().install(made):
+        yield
+
+
+async def small_state(process):
+    """Returns a state, and the error of a process that is given another."""
+
+    async def of(result):
+        return await result if inspect.isawaitable(result) else result
+
+    state = await of(process.initialize())
+    for _ in range(ROUNDS_OF_SMALL):
+        state = (await of(process.next(state, [np.ones(3, np.float32)]))).state
+    with pytest.raises(TypeError) as error:
+        await of(process.next((state,), []))
+    return state, str(error.value)
+
+
+def words_of(state):
+    """Returns all keys and rows, as they are printed and as they are stored."""
+    noises = _program_state.noise_states(state)
+    keys = [word for noise in noises for word in np.asarray(noise.keys)[:ROUNDS_OF_SMALL].ravel()]
+    rows = [np.asarray(row) for noise in noises for row in noise.rows]
+    printed = [str(word) for word in keys] + [np.array2string(row, separator=", ")[1:-1] for row in rows]
+    return printed, [word.tobytes() for word in (*keys, *rows)]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_small_state_can_be_printed_and_released_in_every_context(name, kind, tmp_path):
+    """A context reads all of it from the worker: no reference hides it."""
+    factory = aggregators.build_mf_aggregator(
+        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, **SMALL[kind]
+    )
+    process = factory.create(tff.TensorType(np.float32, [3]))
+    files = tff.program.SavedModelFileReleaseManager(tmp_path / "released")
+    manager = aggregators.WriteAheadReleaseManager(files, aggregators.CheckpointManager(tmp_path / "checkpoints"))
+    with running(name):
+        state, error = asyncio.run(small_state(process))
+        printed, stored = words_of(state)
+        shown = f"{state} {state!r} {pprint.pformat([state])} {error}"
+        asyncio.run(manager.release({"model": np.arange(3.0), "state": state}, 1))
+    assert len(printed) == len(set(printed)) == (8 if kind == "blt" else 12)
+    assert not [word for word in printed if word in shown]
+    released = b"".join(path.read_bytes() for path in (tmp_path / "released").rglob("*") if path.is_file())
+    assert np.arange(3.0).tobytes() in released
+    assert not [word for word in stored if word in released]
+
+
+def test_no_noise_is_released_from_a_serialized_process():
+    """TFF returns dictionaries then, whose classes it has lost."""
+    query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0, noise_multiplier=8.0)
+    noise = query.initial_global_state().noise._asdict()
+    assert aggregators.without_noise([3, {"noise": noise}]) == [3, {"noise": ()}]
+
+
 def test_files_with_secrets_are_private(watched):
     folder = watched.folder / "checkpoints"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -134,6 +212,16 @@ def test_a_file_is_private_while_it_is_written(tmp_path, monkeypatch):
         os.umask(before)
     assert modes == [0o600]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path):
+    left = tmp_path / ".0.tff-mf.tmp"
+    left.write_bytes(b"keys")
+    checkpoints = aggregators.CheckpointManager(tmp_path)
+    assert not left.exists()
+    left.write_bytes(b"keys")
+    asyncio.run(checkpoints.remove_all())
+    assert not left.exists()
 
 
 def test_a_folder_that_others_can_read_is_closed_with_a_warning(tmp_path, caplog):

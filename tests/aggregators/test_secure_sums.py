@@ -12,6 +12,7 @@ from tff_mf import aggregators
 from tff_mf.aggregators.computations import secure as secure_computations
 
 CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}
+GRID = tff_mf.Grid(bits=16, max_clients=10)
 AT_CLIENTS = tff.FederatedType(np.int32, tff.CLIENTS)
 
 
@@ -30,7 +31,8 @@ def secure(**changes):
         "clip_norm": 1.0,
         "noise_multiplier": 0.0,
         "clients_per_round": 2,
-        "record_aggregation_factory": tff.aggregators.SecureSumFactory(1.0),
+        "record_aggregation_factory": tff.aggregators.SecureSumFactory(2**GRID.bits),
+        "grid": GRID,
         **changes,
     }
     return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
@@ -70,8 +72,7 @@ def test_a_noised_secure_sum_equals_the_noised_plain_sum(running):
             for changes in ({}, {"record_aggregation_factory": None})
         )
     )
-    # With 32 bits between -1 and 1, a step is 5e-10.
-    np.testing.assert_allclose(found.result, expected.result, atol=1e-6)
+    np.testing.assert_array_equal(found.result, expected.result)
     assert np.abs(np.asarray(found.result)).min() > 0
 
 
@@ -81,7 +82,7 @@ def test_measurements_of_a_secure_sum_are_withheld(running):
     exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
     clients = [np.full(3, value, np.float32) for value in (0.05, 0.3)]
     assert int(exact.next(exact.initialize(), clients).measurements["secure_upper_clipped_count"]) == 1
-    process = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(0.1)).create(value_type)
+    process = secure().create(value_type)
     measurements = process.next(process.initialize(), clients).measurements
     assert list(measurements) == ["dp_query_metrics", "dp"]
     assert measurements["dp"] == ()
@@ -101,20 +102,22 @@ def test_a_learning_process_trains_with_it(running, regression):
 def test_an_adaptive_threshold_is_refused():
     adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
     follows = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
-    with pytest.raises(ValueError, match="keeps a state from round to round"):
+    with pytest.raises(ValueError, match="other thresholds"):
         follows.create(tff.TensorType(np.float32, [3]))
     with pytest.raises(TypeError, match="SumFactory or SecureSumFactory"):
         secure(record_aggregation_factory=tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()))
 
 
-def test_rounding_enlarges_a_value_by_the_documented_amount():
-    """Half a step in each coordinate: sqrt(d)·ζ·2⁻³², with thresholds of ±ζ."""
-    size = 4096
-    step = 2 / (2**32 - 1)
-    values = ((np.arange(size) % 7 + 0.499) * 1e5 * step).astype(np.float64)
-    process = tff.aggregators.SecureSumFactory(1.0).create(tff.TensorType(np.float64, [size]))
-    found = np.asarray(process.next(process.initialize(), [values]).result)
-    assert 0 < np.linalg.norm(found - values) <= np.sqrt(size) * step / 2 * 1.001
+def test_a_secure_sum_of_floats_is_refused_as_it_enlarges_a_clipped_value():
+    """Each coordinate is rounded up to the next of 2³² numbers between the thresholds."""
+    size = 170_000
+    clipped = np.full(size, size**-0.5, np.float32)
+    process = tff.aggregators.SecureSumFactory(1e7).create(tff.TensorType(np.float32, [size]))
+    found = np.asarray(process.next(process.initialize(), [clipped]).result)
+    assert np.linalg.norm(found.astype(np.float64)) > 1.9
+    for threshold in (1e7, 1.0, 2**16):
+        with pytest.raises(ValueError, match="needs grid="):
+            secure(grid=None, record_aggregation_factory=tff.aggregators.SecureSumFactory(threshold))
 
 
 def test_the_simulation_is_logged_once(running, caplog):

@@ -310,6 +310,8 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     checkpoint = tmp_path / "run" / program.CHECKPOINT
     assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o600
     assert not (tmp_path / "run" / "summary.json").exists()
+    left = tmp_path / "run" / ".0.tff-mf.tmp"
+    left.write_bytes(b"keys")
     monkeypatch.setattr(metrics, "write_metrics", written)
     with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
         invoke(*line, "--learning-rate", 0.5, "--resume")
@@ -320,6 +322,7 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     assert [row["round"] for row in rows] == ["5", "10", "15"]
     assert all(row["accuracy"] for row in rows)
     assert not checkpoint.exists()
+    assert not left.exists()
 
 
 REFUSED = [

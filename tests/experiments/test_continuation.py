@@ -205,6 +205,17 @@ def test_a_full_disk_is_one_line_and_no_fault_of_the_input(tmp_path, monkeypatch
     )
 
 
+def test_too_little_memory_is_one_line_and_no_fault_of_the_input(monkeypatch, capsys):
+    def full(*given, **more):
+        raise MemoryError("Unable to allocate 9 PiB\nfor an array")
+
+    monkeypatch.setattr(cli.cli, "main", full)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_planned_report_that_was_edited_is_found(folder):
     reports.write(folder, realised=False)
     reports.write(folder, realised=True)

@@ -42,6 +42,14 @@ def opened(folder, **changes):
     return opening.open_guard(folder, plan(**changes), clip_norm=1.0, sampler="by hand")
 
 
+def test_what_a_killed_process_left_unfinished_is_deleted(tmp_path):
+    left = tmp_path / names.CHECKPOINTS / ".0.tff-mf.tmp"
+    left.parent.mkdir()
+    left.write_bytes(b"keys")
+    with opened(tmp_path):
+        assert not left.exists()
+
+
 COHORTS = [["a", "b"], ["c", "d"], ["e", "f"], ["b", "a"], [], ["c", "e"]]
 
 

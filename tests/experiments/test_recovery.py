@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import time
 import types
@@ -258,6 +259,13 @@ def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whol
             folders.resumable_folder(folder)
 
 
+def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole):
+    folder = shutil.copytree(whole[1], tmp_path / "run")
+    (folder / names.REPORT).unlink()
+    with pytest.raises(tff_mf.InputError, match="has ended"):
+        folders.resumable_folder(folder)
+
+
 def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
     assert folders.begun_mechanism(tmp_path) is None
     found = tff_mf.optimize_blt(rounds=20, participation=tff_mf.SingleParticipation(), buffers=2)
@@ -315,8 +323,12 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     assert not (out / names.SUMMARY).exists()
     _, alive = psutil.wait_procs(workers, timeout=100)
     assert alive == []
+    left = [out / name / ".0.tff-mf.tmp" for name in (".", "checkpoints")]
+    for path in left:
+        path.write_bytes(b"keys")
     finished = click.testing.CliRunner().invoke(cli, [*command, "--resume"])
     assert finished.exit_code == 0, finished.output
+    assert not any(path.exists() for path in left)
     assert_same_files(out, whole[1])
 
 

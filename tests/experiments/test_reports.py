@@ -48,6 +48,33 @@ def good(tmp_path_factory):
     return folder, finished(folder)
 
 
+def test_the_check_finds_what_a_killed_process_left_unfinished(good, tmp_path):
+    folder = shutil.copytree(good[0], tmp_path / "run")
+    before = reports.check(folder)
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    (folder / "checkpoints" / ".0.tff-mf.tmp").write_bytes(b"keys")
+    (found,) = [each for each in reports.check(folder) if each not in before]
+    assert (found.severity, found.field) == ("warning", "files")
+    assert "checkpoints/.0.tff-mf.tmp" in found.text
+
+
+def test_the_check_names_files_whose_line_ends_were_changed(good, tmp_path):
+    folder = shutil.copytree(good[0], tmp_path / "run")
+    assert [each for each in reports.check(folder) if each.field == "files"] == []
+    for name in ("ledger.jsonl", "report.json", "answers.json"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content.replace(b"\n", b"\r\n"))
+    found = reports.check(folder)
+    assert any(each.severity == "critical" for each in found)
+    (named,) = [each.text for each in found if each.field == "files"]
+    assert "ledger.jsonl, report.json: " in named
+    assert "autocrlf" in named
+    shutil.copytree(good[0], folder, dirs_exist_ok=True)
+    table = (folder / "participation.csv").read_bytes()
+    (folder / "participation.csv").write_bytes(table.replace(b"\r\n", b"\n"))
+    assert [each.text.split(":")[0] for each in reports.check(folder) if each.field == "files"] == ["participation.csv"]
+
+
 def test_a_good_run_states_its_epsilon(good):
     _, report = good
     assert [each for each in report["findings"] if each["severity"] == "critical"] == []

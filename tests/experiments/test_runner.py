@@ -129,7 +129,7 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     settings, privacy, vocabulary = deployed_again(bundle.folder)
     task = learning_process.build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
-        settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True, repeated_keys=keys
+        settings, privacy, task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )
     with aggregators.resident_context():
         state = process.set_model_weights(process.initialize(), task.initial_weights)

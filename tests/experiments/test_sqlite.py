@@ -1,3 +1,4 @@
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -160,6 +161,14 @@ def test_a_damaged_file_is_refused(damaged, change, message):
     damaged.write_bytes(change(damaged.read_bytes()))
     with pytest.raises(InputValueError, match=message):
         sqlite.load(damaged)
+
+
+def test_a_first_client_without_examples_is_no_damage(damaged):
+    with contextlib.closing(sqlite3.connect(damaged)) as connection, connection:
+        connection.execute(
+            "INSERT INTO client_metadata (rowid, client_id, split_name, num_examples) VALUES (-1, '', 'train', 0)"
+        )
+    sqlite.load(damaged)
 
 
 @pytest.mark.parametrize(

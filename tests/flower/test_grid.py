@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import tff_mf
 from tff_mf.errors import InputValueError
 from tff_mf.experiments import flower, reports
 from tff_mf.experiments.flower import cohorts, integers, mods
+from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.run_folder import ledger
 from tff_mf.experiments.run_folder.names import LEDGER
@@ -63,6 +65,30 @@ def in_integers(name, arrays, config):
 
 def sent(name, arrays, **more):
     return integers.as_integers(steps(name, arrays, **more), np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
+
+
+def test_a_cohort_without_integers_stops_the_run_before_its_round_is_released(tmp_path):
+    with opened(tmp_path) as strategy:
+        with pytest.raises(RuntimeError, match=r"3 of 3 replies were refused \(dtype: 3\).*integers_mod"):
+            strategy.start(Fleet(NAMES, trained))
+        assert strategy.rounds_released == 0
+    assert ledger.read_ledger(tmp_path / LEDGER).reports == {}
+    with opened(tmp_path) as strategy:
+        strategy.start(Fleet(NAMES, in_integers), num_rounds=2)
+        assert strategy.rounds_released == 2
+
+
+def test_every_round_with_refused_replies_is_logged_with_the_remedy(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(strategies, "log", lambda level, text, *values: said.append((level, text % values)))
+    answers = {name: trained if name == NAMES[0] else in_integers for name in NAMES}
+    fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: answers[name](name, arrays, config))
+    plan = plan_of(tmp_path, rounds=1)
+    with opened(tmp_path, plan) as strategy:
+        strategy.start(fleet)
+    (warned,) = [text for level, text in said if level == logging.WARNING]
+    assert "1 of 3" in warned
+    assert "integers_mod" in warned
 
 
 def exact_square(leaves):

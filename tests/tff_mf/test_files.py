@@ -63,3 +63,19 @@ def test_content_is_on_disk_before_the_name_and_the_name_before_the_return(tmp_p
     monkeypatch.setattr(os, "replace", renamed)
     files.write_atomically(path, b"12345")
     assert steps == [5, "rename", "folder"]
+
+
+def test_what_a_killed_process_left_is_deleted_and_not_what_one_is_writing(tmp_path):
+    left = tmp_path / f".0{files._SUFFIX}"
+    below = tmp_path / "below" / left.name
+    below.parent.mkdir()
+    with files.atomic_file(tmp_path / "file"):
+        for path in (left, below):
+            path.write_bytes(b"keys")
+        (tmp_path / f".link{files._SUFFIX}").symlink_to(below)
+        assert list(files.unfinished(tmp_path)) == [left]
+        files.remove_unfinished(tmp_path)
+        assert not left.exists()
+        files.remove_unfinished(tmp_path, subfolders=True)
+        assert not below.exists()
+    assert (tmp_path / "file").exists()

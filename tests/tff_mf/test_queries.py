@@ -46,7 +46,7 @@ def run(query, rounds, records=()):
         for record in records:
             sample = query.accumulate_record(query.derive_sample_params(state), sample, record)
         result, state, event = query.get_noised_result(sample, state)
-        assert event == dp_accounting.NoOpDpEvent()
+        assert event == dp_accounting.UnsupportedDpEvent()
         results.append(flat(result))
     return np.stack(results), state
 

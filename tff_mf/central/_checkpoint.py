@@ -32,10 +32,13 @@ def write(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
 def read(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
     """Assigns the variables that `write` wrote, or none of them.
 
+    Deletes what a killed process left unfinished beside the file.
+
     Raises:
         InputValueError: If the file is not a checkpoint of a training with such variables, noise and examples.
         OSError: If it cannot be read.
     """
+    files.remove_unfinished(path.parent)
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             found = {name: archive[name] for name in archive.files}

@@ -40,6 +40,10 @@ class NoiseState(NamedTuple):
     rows: tuple[tf.Tensor, ...]
     coefficients: tuple[tf.Tensor, ...]
 
+    def __repr__(self) -> str:
+        """Tells no secret: states are printed, logged, and quoted in TFF's errors."""
+        return f"{type(self).__name__}(round={self.round!r}, secret)"
+
     @property
     def past_keys(self) -> tf.Tensor:
         """Key of each round drawn so far, int64 `[round, 2]`, from which past noise can be drawn again."""

@@ -180,7 +180,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
     def get_noised_result(
         self, sample_state: tuple[Any, tf.Tensor], global_state: AdaptiveClippingState
     ) -> tuple[Any, AdaptiveClippingState, dp_accounting.DpEvent]:
-        """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class."""
+        """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class."""
         total, count = sample_state
         row, noise = self._stream.next(global_state.noise)
         count_row, count_noise = self._counts.next(global_state.count_noise)
@@ -190,7 +190,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
             _, unit = self._summands.opened(total, np.float32(1))
             noised_count = self._summands.noised(count, count_row[0], unit, tf.float32)
         state = global_state._replace(noise=noise, count_noise=count_noise, count=global_state.count + noised_count)
-        return self._noised(total, row, global_state.clip_norm), state, dp_accounting.NoOpDpEvent()
+        return self._noised(total, row, global_state.clip_norm), state, dp_accounting.UnsupportedDpEvent()
 
     def reset_state(self, noised_results: Any, global_state: AdaptiveClippingState) -> AdaptiveClippingState:
         """Returns the state before round 0, with the clip norm that follows from the counts so far."""

@@ -47,9 +47,10 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     exact, and the guarantee is that of the numbers that are released; what the finite precision of the noise costs is
     included in `guarantee` and `dp_event`. See docs/floating-point.md.
 
-    The event of a single round, returned by `get_noised_result`, is `NoOpDpEvent`. Rounds must not be composed: their
-    noise is correlated on purpose, and later rounds subtract noise that earlier rounds added. One released round alone
-    is differentially private, but guarantees of single rounds, added up or composed, say nothing about the run.
+    The event of a single round, returned by `get_noised_result`, is `UnsupportedDpEvent`, which every accountant of
+    dp_accounting refuses. Rounds must not be composed: their noise is correlated on purpose, and later rounds subtract
+    noise that earlier rounds added. One released round alone is differentially private, but guarantees of single
+    rounds, added up or composed, say nothing about the run.
 
     Args:
         mechanism: The mechanism.
@@ -239,14 +240,14 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return self._summands.clipped_again(record, tf.constant(self._clip_norm))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
-        """Returns the noised sum, the state of the next round, and `NoOpDpEvent`: see the class.
+        """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class.
 
         Raises:
             InputValueError: If the shapes of the sum are not those of `record_specs`.
         """
         row, noise = self._stream.next(global_state.noise)
         result = self._noised(sample_state, row, self._clip_norm)
-        return result, QueryState(noise=noise), dp_accounting.NoOpDpEvent()
+        return result, QueryState(noise=noise), dp_accounting.UnsupportedDpEvent()
 
     def _noised(self, total: Any, row: tf.Tensor, clip_norm: np.float32 | tf.Tensor) -> Any:
         """Returns the sum of the records plus the flat row of noise."""

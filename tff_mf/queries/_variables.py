@@ -117,7 +117,7 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         return self._query.preprocess_record(params, record)
 
     def get_noised_result(self, sample_state: Any, global_state: Kept) -> tuple[Any, Kept, dp_accounting.DpEvent]:
-        """Returns the noised sum, the empty state, and `NoOpDpEvent`; the variables go on to the next round."""
+        """Returns the noised sum, the empty state, and `UnsupportedDpEvent`; the variables go on to the next round."""
         del global_state
         if tf.distribute.in_cross_replica_context() or tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise InputValueError(
@@ -132,7 +132,7 @@ class VariableQuery(tfp.SumAggregationDPQuery):
                 return tf.nest.map_structure(tf.identity, result)
 
         # Two concurrent steps would read the same state, and the stream would lose a round.
-        return self._one_at_a_time.execute(step), Kept(), dp_accounting.NoOpDpEvent()
+        return self._one_at_a_time.execute(step), Kept(), dp_accounting.UnsupportedDpEvent()
 
     def derive_metrics(self, global_state: Kept) -> Any:
         """Returns the metrics of the query, which do not depend on any client."""

@@ -320,7 +320,9 @@ def test_strings_are_compared_by_their_letters(tmp_path):
         return training(model=model, y=y)
 
     made(targets).save(tmp_path / "training")
+    (tmp_path / ".0.tff-mf.tmp").write_bytes(b"the keys of a process that was killed")
     made(targets.copy()).restore(tmp_path / "training")
+    assert [path.name for path in tmp_path.iterdir()] == ["training"]
     with pytest.raises(tff_mf.InputError, match="other examples, or in another order"):
         made(targets[::-1]).restore(tmp_path / "training")
 
