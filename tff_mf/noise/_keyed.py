@@ -150,7 +150,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
     def _row(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Returns the row of noise of a key, and the rows of memory after it."""
 
-    def coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[np.ndarray | tf.Tensor, ...]:
         """Returns what `step` finds in `state.coefficients`: tables by round, which must not be part of the graph."""
         return ()
 
@@ -165,7 +165,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
             round=tf.zeros([], tf.int64),
             keys=_past.no_keys(self._limit),
             rows=self._first_rows(),
-            coefficients=self.coefficients(),
+            coefficients=tuple(map(tf.convert_to_tensor, self.coefficients())),
         )
 
     # All decisions that depend on a tensor are TensorFlow's own: there is nothing to convert.
