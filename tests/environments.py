@@ -1,6 +1,6 @@
 """Other machines, as environments of a child process: other BLAS kernels, SIMD loops, threads, locales and umasks.
 
-Floats that are recomputed differ between them in last bits (DESIGN.md, fact 9). A test runs a module's function in each:
+Floats that are recomputed differ between them in last bits (DESIGN.md, fact 9). A test calls a file's function in each:
 
     environments.call("skylakex", "tests/tff_mf/streamed.py", "integers", "blt")
 
@@ -114,7 +114,7 @@ def call(name: str, path: str | pathlib.Path, function: str, *arguments: Any) ->
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = pathlib.Path(folder) / "asked", pathlib.Path(folder) / "answered"
         asked.write_bytes(pickle.dumps((str(ROOT / path), function, arguments)))
-        done = start(name, [sys.executable, __file__, str(asked), str(answered)])
+        done = start(name, [sys.executable, "-P", __file__, str(asked), str(answered)])
         if done.returncode or not answered.exists():
             raise RuntimeError(f"in {name!r}: {done.stderr.decode(errors='replace')[-4000:]}")
         return pickle.loads(answered.read_bytes())

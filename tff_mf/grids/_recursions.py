@@ -55,7 +55,8 @@ class _BLTRecursion(Recursion[BLT]):
 
     def __init__(self, mechanism: BLT, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self._largest, *self._buffers = _blt_norms(mechanism) * ((deviation * largest_normal + 1) * SLACK)
+        with np.errstate(over="ignore"):
+            self._largest, *self._buffers = _blt_norms(mechanism) * ((deviation * largest_normal + 1) * SLACK)
         self._rounds = allowed("blt", functools.reduce(np.maximum, self._buffers, self._largest))
 
     @property

@@ -196,8 +196,9 @@ class KeyedStream(abc.ABC, Generic[_M]):
     def replay(self, keys: tf.Tensor) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
 
-        Formal guarantee: the state is the one after those rounds, bit for bit on the same machine. No key is drawn, and
-        nothing is released a second time: the noise rows are dropped. Later rounds draw fresh keys.
+        Formal guarantee: the state is the one after those rounds, bit for bit: with a grid on every machine, in floats
+        on the same one. No key is drawn, and nothing is released a second time: the noise rows are dropped. Later
+        rounds draw fresh keys.
 
         Raises:
             InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the mechanism.
