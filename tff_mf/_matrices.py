@@ -1,5 +1,8 @@
 """Dense matrices of mechanisms and workloads."""
 
+import hashlib
+from collections.abc import Iterable
+
 import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
@@ -33,3 +36,16 @@ def shaped(name: str, found: object, shape: tuple[int, ...]) -> np.ndarray:
     if found.shape != shape:
         raise InputValueError(f"{name} has the shape {found.shape} and must have {shape}.")
     return found
+
+
+def digest(arrays: Iterable[np.ndarray]) -> str:
+    """Returns the SHA-256 of arrays of numbers: of their shapes, and of their bits as float64.
+
+    Example:
+        >>> digest([np.zeros(2)]) == digest([np.zeros(2, np.float32)]) != digest([np.zeros(1), np.zeros(1)])
+        True
+    """
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.shape}".encode() + np.ascontiguousarray(array, "<f8").tobytes())
+    return found.hexdigest()

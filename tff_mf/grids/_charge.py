@@ -82,7 +82,7 @@ def charge(
     """
     values = validation.whole("rounds", rounds) * validation.whole("dimension", dimension)
     validation.whole("max_participations", max_participations)
-    deviation = validation.positive("noise_multiplier", noise_multiplier) * 2.0**grid.bits
+    deviation = validation.positive("noise_multiplier", noise_multiplier) * 2**grid.bits
     found = recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
     part = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
     if part > found.rounds:

@@ -1,10 +1,12 @@
 """What is known of a mechanism's integer recursion before it runs: its last round, its largest integer, its error."""
 
 import abc
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 
+from tff_mf import _matrices
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 
@@ -55,9 +57,14 @@ class Recursion(abc.ABC, Generic[_M]):
         return 0.0
 
     @property
-    def digits(self) -> str:
-        """Digits that the stream computes with, for fingerprints, where they depend on bounds computed in floats."""
-        return ""
+    @abc.abstractmethod
+    def numbers(self) -> Sequence[np.ndarray]:
+        """Everything that the integers are computed from beside s and the normals: 1 / C_tt, weights, decays."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `numbers`, for fingerprints: a stream with other numbers does not continue a state."""
+        return _matrices.digest(self.numbers)
 
     @abc.abstractmethod
     def error(self, rounds: int) -> float:

@@ -1,9 +1,12 @@
 """The recursion of each kind of mechanism, with bounds that are proven in docs/floating-point.md."""
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tff_mf import _in_order
 from tff_mf.errors import InputTypeError
 from tff_mf.grids._recursion import MOST_ROUNDS, ROUNDING, SLACK, Recursion, allowed
 from tff_mf.grids._rows import RowsRecursion
@@ -20,6 +23,9 @@ from tff_mf.mechanisms import (
     Tree,
 )
 
+# Rounds for which the units of a BLT's buffers are computed one by one.
+_BLOCK = 512
+
 
 class _IdentityRecursion(Recursion[Identity]):
     """L_t = 0."""
@@ -27,6 +33,10 @@ class _IdentityRecursion(Recursion[Identity]):
     @property
     def rounds(self) -> int:
         return allowed("identity", np.full(MOST_ROUNDS, self.largest_within(MOST_ROUNDS)))
+
+    @property
+    def numbers(self) -> Sequence[np.ndarray]:
+        return ()
 
     def largest_within(self, rounds: int) -> float:
         return (self.deviation * self.largest_normal + 1) * SLACK
@@ -45,34 +55,29 @@ class _BLTRecursion(Recursion[BLT]):
 
     def __init__(self, mechanism: BLT, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        # Imported here: it takes a good part of the import time of the package.
-        from scipy.signal import lfilter
-
-        unit = (deviation * largest_normal + 1) * SLACK
-        with np.errstate(over="ignore", invalid="ignore"):
-            inverse = mechanism.inverse_coefficients(MOST_ROUNDS)
-            self._largest = np.cumsum(np.abs(inverse)) * unit
-            buffers = [
-                np.cumsum(np.abs(lfilter([0.0, 1.0], [1.0, -decay], inverse))) * unit for decay in mechanism.theta
-            ]
-        self._buffers = np.stack(buffers)
-        self._rounds = allowed("blt", np.maximum(self._largest, self._buffers.max(axis=0)))
+        with np.errstate(over="ignore"):
+            self._largest, *self._buffers = _blt_norms(mechanism) * ((deviation * largest_normal + 1) * SLACK)
+        self._rounds = allowed("blt", functools.reduce(np.maximum, self._buffers, self._largest))
 
     @property
     def rounds(self) -> int:
         return self._rounds
 
+    @property
+    def numbers(self) -> Sequence[np.ndarray]:
+        return np.array(self.mechanism.theta), np.array(self.mechanism.omega)
+
     def largest_within(self, rounds: int) -> float:
         return float(self._largest[rounds - 1])
 
     def error(self, rounds: int) -> float:
-        bounds = self._buffers[:, min(rounds, self._rounds) - 1]
-        total = sum(omega * bound for omega, bound in zip(self.mechanism.omega, bounds, strict=True))
+        bounds = [float(buffer[min(rounds, self._rounds) - 1]) for buffer in self._buffers]
+        total = math.fsum(omega * bound for omega, bound in zip(self.mechanism.omega, bounds, strict=True))
         error = (len(bounds) + 3) * ROUNDING * (total + 1)
         for decay, omega, bound in zip(self.mechanism.theta, self.mechanism.omega, bounds, strict=True):
             if decay < 1:
                 error += omega * 2 * ROUNDING * bound * min(rounds, 1 / (1 - decay))
-        return float(error * SLACK)
+        return error * SLACK
 
 
 class _InverseRecursion(Recursion[BandedInverse]):
@@ -84,13 +89,13 @@ class _InverseRecursion(Recursion[BandedInverse]):
 
     def __init__(self, mechanism: BandedInverse, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        first = mechanism.inverse_column[0]
+        first, *others = mechanism.inverse_column
         self.smallest_diagonal = self.largest_diagonal = 1 / first
-        weight = sum(abs(each) for each in mechanism.inverse_column[1:]) / first
+        weight = math.fsum(map(abs, others)) / first
         bound = (deviation * first * largest_normal + 1) * SLACK
         self._largest = (1 + weight) * bound
         with np.errstate(over="ignore", invalid="ignore"):
-            response = np.cumsum(np.abs(mechanism.coefficients(MOST_ROUNDS))) * first
+            response = np.add.accumulate(np.abs(mechanism.coefficients(MOST_ROUNDS))) * first
         step = ((mechanism.bands + 3) * weight + 2) * ROUNDING * bound
         self._errors = (response * step + ROUNDING * (self._largest + 1)) * SLACK
         self._rounds = allowed("banded_inverse", np.full(MOST_ROUNDS, self._largest), self._errors)
@@ -99,11 +104,40 @@ class _InverseRecursion(Recursion[BandedInverse]):
     def rounds(self) -> int:
         return self._rounds
 
+    @property
+    def numbers(self) -> Sequence[np.ndarray]:
+        return (np.array(self.mechanism.inverse_column),)
+
     def largest_within(self, rounds: int) -> float:
         return self._largest
 
     def error(self, rounds: int) -> float:
         return float(self._errors[min(rounds, self._rounds) - 1])
+
+
+@functools.lru_cache(maxsize=8)
+def _blt_norms(mechanism: BLT) -> np.ndarray:
+    """Returns bounds on |n_t| and on each buffer for |s·z + r| ≤ 1, for each number of rounds, `[1 + buffers, rounds]`.
+
+    The recursion is linear: with what it makes of one unit in each buffer in a block of rounds, all later blocks are
+    weighted sums.
+    """
+    theta, omega = (np.array(each)[:, np.newaxis] for each in (mechanism.theta, mechanism.omega))
+    count = len(theta)
+    units, buffers = np.zeros((_BLOCK, 1 + count, count)), np.eye(count)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for each in units:
+            each[1:] = buffers
+            each[0] = -_in_order.sums((omega * buffers).T)
+            buffers = theta * buffers + each[0]
+        # n_0 = 1 is in each buffer of round 1.
+        start, blocks = np.ones(count), []
+        for _ in range(0, MOST_ROUNDS - 1, _BLOCK):
+            blocks.append(_in_order.sums(units * start))
+            start = _in_order.sums(buffers * start)
+        first = np.array([[1.0, *[0.0] * count]])
+        responses = np.concatenate([first, *blocks])[:MOST_ROUNDS]
+        return np.add.accumulate(np.abs(responses), axis=0).T
 
 
 _RECURSIONS: dict[type[Mechanism], Callable[..., Recursion]] = {

@@ -1,13 +1,16 @@
 """The recursion over rows of past noise, with coefficients for which every sum is exact."""
 
 import functools
+import math
 import typing
+from collections.abc import Sequence
 
 import numpy as np
 
+from tff_mf import _in_order
 from tff_mf.errors import InputValueError
 from tff_mf.grids._recursion import MOST_ROUNDS, SLACK, Recursion, allowed
-from tff_mf.mechanisms import Banded, BandedToeplitz, Mechanism, series
+from tff_mf.mechanisms import Banded, BandedToeplitz, Mechanism
 
 # Of a coefficient: a stream ends before sums need more than 52 bits with so few.
 _MOST_BITS, _FEWEST_BITS = 48, 10
@@ -50,72 +53,26 @@ class RowsRecursion(Recursion[Mechanism]):
 
     def __init__(self, mechanism: Mechanism, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self._toeplitz = isinstance(mechanism, BandedToeplitz)
+        self._entries = _entries(mechanism)
         diagonal = self._entries[:, 0]
         self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
-        unit = (deviation * largest_normal + self.largest_diagonal) * SLACK
-        exact = self._entries[:, 1:] / diagonal[:, np.newaxis]
-        with np.errstate(over="ignore"):
-            self._norms = self._fit(exact, unit)
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
+        self._fit((deviation * largest_normal + self.largest_diagonal) * SLACK)
 
-    def _fit(self, exact: np.ndarray, unit: float) -> np.ndarray:
-        """Sets the coefficients and the last round, so that no sum of products exceeds 2^52; returns N by rounds."""
-        kind = self.mechanism.kind
-        needed = _row_norms(self.mechanism) * unit * _sums(exact)
-        self._rounds = allowed(kind, needed * 2.0**_FEWEST_BITS)
-        bits = min(_MOST_BITS, int(np.floor(52 - np.log2(needed[self._rounds - 1]))))
-        while True:
-            self.coefficient_bits, self.coefficients = bits, np.ldexp(np.rint(np.ldexp(exact, bits)), -bits)
-            # Of C̃, which is streamed: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
-            norms = self._streamed_norms() * unit
-            needed = norms * _sums(self.coefficients) * 2.0**bits
-            excess = needed[self._rounds - 1] / 2.0**52
-            if excess <= 1:
-                break
-            fewer = bits - int(np.ceil(np.log2(excess))) if np.isfinite(excess) else 0
-            if fewer < _FEWEST_BITS:
-                self._rounds = allowed(kind, needed)
-                break
-            bits = fewer
-        return norms
+    def _fit(self, unit: float) -> None:
+        """Sets the coefficients and the last round, so that no sum of products exceeds 2^52.
 
-    def _streamed_norms(self) -> np.ndarray:
-        """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
-        diagonal = self._entries[:, 0]
-        if self._toeplitz:
-            with np.errstate(over="ignore", invalid="ignore"):
-                column = series.reciprocal((1.0, *self.coefficients[0].tolist()), MOST_ROUNDS)
-                return np.cumsum(np.abs(column)) / diagonal[0]
-        # Imported here: it takes a good part of the import time of the package.
-        from scipy.linalg import solve_triangular
-
-        rounds = len(diagonal)
-        matrix = np.eye(rounds)
-        for offset in range(1, self.bands):
-            later = np.arange(offset, rounds)
-            matrix[later, later - offset] = self.coefficients[later, offset - 1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            inverse = solve_triangular(matrix, np.diag(1 / diagonal), lower=True, check_finite=False)
-            return np.maximum.accumulate(np.abs(inverse).sum(axis=1))
-
-    @functools.cached_property
-    def _entries(self) -> np.ndarray:
-        """C by rows, from the main diagonal to the left, float64 `[rounds or 1, bands]`."""
-        if isinstance(self.mechanism, BandedToeplitz):
-            return np.array([self.mechanism.column])
-        rounds = typing.cast(int, self.mechanism.max_rounds)
-        if isinstance(self.mechanism, Banded):
-            diagonals = self.mechanism.values
-        else:
-            encoder = self.mechanism.encoder(rounds)
-            diagonals = np.zeros_like(encoder)
-            for offset in range(rounds):
-                diagonals[offset, : rounds - offset] = np.diagonal(encoder, -offset)
-        table = np.zeros((rounds, len(diagonals)))
-        for offset, diagonal in enumerate(diagonals):
-            table[offset:, offset] = diagonal[: rounds - offset]
-        return table
+        The bound is that of C̃, which is streamed: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
+        """
+        bits, most = math.inf, _MOST_BITS
+        while most < bits:
+            bits = self.coefficient_bits = most
+            self.coefficients = _rounded(self._entries, bits)
+            with np.errstate(over="ignore"):
+                self._norms = _streamed_norms(self.mechanism, bits) * unit
+                needed = self._norms * _sums(self.coefficients)
+                self._rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
+            most = _bits_within(float(needed[self._rounds - 1]))
 
     @property
     def bands(self) -> int:
@@ -135,8 +92,8 @@ class RowsRecursion(Recursion[Mechanism]):
         return "int32" if self.largest < _INT32_LIMIT else "int64"
 
     @property
-    def digits(self) -> str:
-        return f"coefficients of {self.coefficient_bits} bits"
+    def numbers(self) -> Sequence[np.ndarray]:
+        return self.relative_scales, self.coefficients
 
     @property
     def column_change(self) -> float:
@@ -144,7 +101,7 @@ class RowsRecursion(Recursion[Mechanism]):
         change = np.abs(entries[:, :1] * self.coefficients - entries[:, 1:])
         # Of the quotient and of this difference.
         change += 2.0**-50 * np.abs(entries[:, 1:])
-        if self._toeplitz:
+        if isinstance(self.mechanism, BandedToeplitz):
             return float(np.linalg.norm(change)) * SLACK
         rounds, squares = len(entries), np.zeros(len(entries))
         for offset in range(1, self.bands):
@@ -157,12 +114,56 @@ class RowsRecursion(Recursion[Mechanism]):
 
 def _sums(coefficients: np.ndarray) -> float:
     """Returns a bound on the sum of absolute values of a row of K, with what its terms are added to."""
-    return (float(np.abs(coefficients).sum(axis=1).max(initial=0.0)) + 1) * SLACK
+    if coefficients.shape[1] == 0:
+        return SLACK
+    return (float(_in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
 
 
-def _row_norms(mechanism: Mechanism) -> np.ndarray:
-    """Returns the largest sum of absolute values of a row of C⁻¹ so far, for each number of rounds."""
+def _bits_within(needed: float) -> int:
+    """Returns the largest k with needed·2^k ≤ 2^52."""
+    fraction, exponent = math.frexp(needed)
+    return 52 - exponent + (fraction == 0.5)
+
+
+def _rounded(entries: np.ndarray, bits: int) -> np.ndarray:
+    """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
+    return np.ldexp(np.rint(np.ldexp(entries[:, 1:] / entries[:, :1], bits)), -bits)
+
+
+# A calibration asks for many deviations, but few numbers of bits.
+@functools.lru_cache(maxsize=2)
+def _entries(mechanism: Mechanism) -> np.ndarray:
+    """Returns C by rows, from the main diagonal to the left, float64 `[rounds or 1, bands]`."""
+    if isinstance(mechanism, BandedToeplitz):
+        return np.array([mechanism.column])
+    rounds = typing.cast(int, mechanism.max_rounds)
+    if isinstance(mechanism, Banded):
+        diagonals = mechanism.values
+    else:
+        encoder = mechanism.encoder(rounds)
+        diagonals = np.zeros_like(encoder)
+        for offset in range(rounds):
+            diagonals[offset, : rounds - offset] = np.diagonal(encoder, -offset)
+    table = np.zeros((rounds, len(diagonals)))
+    for offset, diagonal in enumerate(diagonals):
+        table[offset:, offset] = diagonal[: rounds - offset]
+    return table
+
+
+@functools.lru_cache(maxsize=8)
+def _streamed_norms(mechanism: Mechanism, bits: int) -> np.ndarray:
+    """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
+    entries = _entries(mechanism)
+    diagonal, coefficients = entries[:, 0], _rounded(entries, bits)
     if isinstance(mechanism, BandedToeplitz):
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.cumsum(np.abs(mechanism.inverse_coefficients(MOST_ROUNDS)))
-    return np.maximum.accumulate(np.abs(mechanism.inverse(typing.cast(int, mechanism.max_rounds))).sum(axis=1))
+            column = _in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
+            return np.add.accumulate(np.abs(column)) / diagonal[0]
+    rounds = len(diagonal)
+    matrix = np.eye(rounds)
+    for offset in range(1, entries.shape[1]):
+        later = np.arange(offset, rounds)
+        matrix[later, later - offset] = coefficients[later, offset - 1]
+    inverse = _in_order.solve(matrix, np.diag(1 / diagonal))
+    with np.errstate(over="ignore"):
+        return np.maximum.accumulate(_in_order.sums(np.abs(inverse)))

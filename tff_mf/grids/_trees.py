@@ -2,10 +2,12 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tff_mf import _in_order
 from tff_mf.grids._recursion import ROUNDING, SLACK, Recursion, allowed
 from tff_mf.mechanisms import Tree, tree_factors
 
@@ -37,7 +39,7 @@ class TreeRecursion(Recursion[Tree]):
         if self.mechanism.variant == "full":
             return [levels + 1.0, *(2.0**height * (levels + 1) for height in range(levels))]
         # The sum of n in a block is a difference of two prefix sums: of at most one estimate of a node per level.
-        block = sum(_estimate_norms(levels)) if self.mechanism.variant == "online" else levels + 1.0
+        block = math.fsum(_estimate_norms(levels)) if self.mechanism.variant == "online" else levels + 1.0
         return [(levels + 1.0) ** 2, *[block] * levels]
 
     @property
@@ -49,35 +51,45 @@ class TreeRecursion(Recursion[Tree]):
 
     def error(self, rounds: int) -> float:
         del rounds
-        levels, blocks = self._levels, np.array(self._blocks)
+        levels, blocks = self._levels, self._blocks
         if self.mechanism.variant == "vanilla":
             return 0.0
         if self.mechanism.variant == "online":
             # Weights below 1, products of up to as many factors as there are levels.
-            return (3 * levels + 8) * ROUNDING * (blocks.sum() + 1) * SLACK
-        weights = self._full_weights
+            return (3 * levels + 8) * ROUNDING * (math.fsum(blocks) + 1) * SLACK
+        weights = self._full_table[:, 1:]
         # At each level, a weight is multiplied by a factor that takes at most 16 operations.
-        total = float((weights @ blocks[: weights.shape[1]]).max(initial=0.0))
+        total = float(_in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
         return (16 * levels + 20) * ROUNDING * (total + 1) * SLACK
 
+    @property
+    def numbers(self) -> Sequence[np.ndarray]:
+        if self.mechanism.variant == "full":
+            return (self._full_table,)
+        if self.mechanism.variant == "vanilla":
+            return ()
+        steps = map(tree_factors.online_step, range(self._levels))
+        return tuple(np.array([scale, *weights]) for scale, weights in steps)
+
     @functools.cached_property
-    def _full_weights(self) -> np.ndarray:
-        """w_h(t) of the full tree, float64 `[rounds, levels]`: all are at least 0."""
+    def _full_table(self) -> np.ndarray:
+        """1 / C_tt of the full tree by round, rounded up, then w_h(t) by height, all at least 0."""
         rounds = np.arange(self.mechanism.rounds)
         alpha = np.zeros(len(rounds))
         levels = self.mechanism.rounds.bit_length() - 1
         # Written for numbers, it takes arrays.
         split: Any = tree_factors.full_split
-        weights = np.zeros((len(rounds), levels))
+        table = np.zeros((len(rounds), 1 + levels))
         for height in range(levels, 0, -1):
             left, right, coupling = split(height, alpha)
             in_right = rounds >> (height - 1) & 1 == 1
             in_tree = (rounds ^ self.mechanism.rounds) >> height > 0
             coupling = np.where(in_tree & in_right, coupling, 0.0)
-            weights *= (1 + coupling * 2.0 ** (height - 1))[:, np.newaxis]
-            weights[:, height - 1] = coupling
+            table *= (1 + coupling * math.ldexp(1.0, height - 1))[:, np.newaxis]
+            table[:, height] = coupling
             alpha = np.where(in_tree, np.where(in_right, right, left), alpha)
-        return weights
+        table[:, 0] = tree_factors.ROUND_UP / np.sqrt(1 + alpha)
+        return table
 
 
 def _estimate_norms(levels: int) -> list[float]:
@@ -93,10 +105,10 @@ def _estimate_norms(levels: int) -> list[float]:
 def _norms(tree: Tree) -> list[float]:
     """Returns the largest sum of absolute values of a row of C⁻¹, and of a sum of rows of a block of each height."""
     inverse = tree.inverse(tree.rounds)
-    norms = [float(np.abs(inverse).sum(axis=1).max())]
+    norms = [float(_in_order.sums(np.abs(inverse)).max())]
     blocks = inverse
     for _ in range(tree.rounds.bit_length()):
-        norms.append(float(np.abs(blocks).sum(axis=1).max(initial=0.0)))
+        norms.append(float(_in_order.sums(np.abs(blocks)).max(initial=0.0)))
         whole = len(blocks) // 2 * 2
         blocks = blocks[0:whole:2] + blocks[1:whole:2]
     return norms

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _matrices, validation
+from tff_mf import _in_order, _matrices, validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms._search_status import SearchStatus
 from tff_mf.participation import Participation
@@ -146,7 +146,4 @@ class BandedMechanism(Mechanism):
         return matrix
 
     def inverse(self, rounds: int) -> np.ndarray:
-        # Imported here: it takes a good part of the import time of the package.
-        from scipy.linalg import solve_triangular
-
-        return solve_triangular(self.encoder(rounds), np.eye(rounds), lower=True)
+        return _in_order.solve(self.encoder(rounds), np.eye(rounds))

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import _in_order, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
@@ -69,17 +69,14 @@ class BandedPlusLowRank(Mechanism):
         """Returns B, lower-triangular, float64 `[rounds, rounds]`."""
         rounds = validation.dense(self.check(rounds))
         offsets = min(len(self.diagonals), rounds)
-        decoder = np.tril(self.left[:rounds] @ self.right[:rounds].T, -offsets)
+        decoder = np.tril(_in_order.product(self.left[:rounds], self.right[:rounds].T), -offsets)
         for offset in range(offsets):
             np.fill_diagonal(decoder[offset:], self.diagonals[offset, offset:rounds])
         return decoder
 
     def encoder(self, rounds: int) -> np.ndarray:
-        # Imported here: it takes a good part of the import time of the package.
-        from scipy.linalg import solve_triangular
-
         decoder = self.decoder(rounds)
-        return solve_triangular(decoder, np.tri(len(decoder)), lower=True)
+        return _in_order.solve(decoder, np.tri(len(decoder)))
 
     def inverse(self, rounds: int) -> np.ndarray:
         return np.diff(self.decoder(rounds), axis=0, prepend=0.0)

@@ -1,11 +1,12 @@
 """Any lower-triangular matrix, given entry by entry."""
 
 import dataclasses
+import functools
 from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import _in_order, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
@@ -44,18 +45,27 @@ class Dense(Mechanism):
         return self.matrix[:rounds, :rounds].copy()
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _inverse(self.encoder(rounds))
+        rounds = self.check(rounds)
+        return self._inverse[:rounds, :rounds].copy()
 
     def cast_to_float32(self) -> Self:
         """Returns the mechanism whose C⁻¹ is that of this one cast to float32, because the noise uses rows of C⁻¹."""
+        return self._cast
+
+    @functools.cached_property
+    def _inverse(self) -> np.ndarray:
+        return _in_order.solve(self.matrix, np.eye(len(self.matrix)))
+
+    @functools.cached_property
+    def _cast(self) -> Self:
         with np.errstate(over="ignore"):
-            cast = self.inverse(self.max_rounds).astype(np.float32).astype(np.float64)
+            cast = self._inverse.astype(np.float32).astype(np.float64)
         if not np.all(np.isfinite(cast)) or not np.all(np.diagonal(cast) > 0):
             raise InputValueError(
                 "the inverse of this dense mechanism does not fit into float32, in which noise is computed: scale the "
                 "matrix so that its diagonal is near 1."
             )
-        return dataclasses.replace(self, matrix=_inverse(cast))
+        return dataclasses.replace(self, matrix=_in_order.solve(cast, np.eye(len(cast))))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Dense):
@@ -64,13 +74,6 @@ class Dense(Mechanism):
 
     def __hash__(self) -> int:
         return hash((self.optimized_for, self.matrix.shape, self.matrix.tobytes()))
-
-
-def _inverse(matrix: np.ndarray) -> np.ndarray:
-    # Imported here: it takes a good part of the import time of the package.
-    from scipy.linalg import solve_triangular
-
-    return solve_triangular(matrix, np.eye(len(matrix)), lower=True)
 
 
 def _checked(matrix: object) -> np.ndarray:

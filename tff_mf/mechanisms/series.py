@@ -46,11 +46,6 @@ def padded(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarra
     return column
 
 
-def reciprocal(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarray:
-    """Returns the first `rounds` coefficients of 1 / Σ_l c_l x^l: the first column of LtToep(c)⁻¹."""
-    return quotient(padded([1.0], rounds), coefficients)
-
-
 def quotient(numerator: np.ndarray, coefficients: Sequence[float] | np.ndarray) -> np.ndarray:
     """Returns the coefficients of a(x) / c(x), as many as a = `numerator` has: LtToep(c)⁻¹a.
 

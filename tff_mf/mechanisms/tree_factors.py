@@ -13,6 +13,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tff_mf import _in_order
+
+# Exceeds the relative error of a computed 1 / C_tt.
+ROUND_UP = 1 + 2.0**-44
+
 
 def forest(rounds: int) -> Iterator[int]:
     """Yields the heights of the trees over `rounds` leaves, the largest first.
@@ -33,8 +38,8 @@ def full_split(height: int, alpha: float) -> tuple[float, float, float]:
     Taking a − a²mg literally would cancel; it is a·(2^h − 1)·g.
     """
     a = 1 + alpha
-    below = 2.0**height - 1
-    g = 1 / (below + a * 2.0 ** (height - 1))
+    below = math.ldexp(1.0, height) - 1
+    g = 1 / (below + a * math.ldexp(1.0, height - 1))
     return a * below * g, a, a * g
 
 
@@ -70,7 +75,7 @@ def full_encoder(height: int, alpha: float = 0.0) -> np.ndarray:
         return np.array([[math.sqrt(1 + alpha)]])
     left, right, coupling = full_split(height, alpha)
     after = full_encoder(height - 1, right)
-    return _lower(full_encoder(height - 1, left), coupling * after.sum(axis=1, keepdims=True), after)
+    return _lower(full_encoder(height - 1, left), coupling * _in_order.sums(after)[:, np.newaxis], after)
 
 
 def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
@@ -79,7 +84,7 @@ def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
         return np.array([[1 / math.sqrt(1 + alpha)]])
     left, right, coupling = full_split(height, alpha)
     before = full_inverse(height - 1, left)
-    return _lower(before, -coupling * before.sum(axis=0, keepdims=True), full_inverse(height - 1, right))
+    return _lower(before, -coupling * _in_order.sums(before.T), full_inverse(height - 1, right))
 
 
 def online_weight(height: int) -> float:
@@ -87,7 +92,7 @@ def online_weight(height: int) -> float:
 
     The noise of a node and the sum of its children's estimates are independent, of variance 1 and 2w'.
     """
-    return 1 / (2 - 2.0**-height)
+    return 1 / (2 - math.ldexp(1.0, -height))
 
 
 def online_scale(height: int) -> float:
@@ -95,8 +100,23 @@ def online_scale(height: int) -> float:
     scale = 1.0
     for level in range(1, height + 1):
         weight = online_weight(level)
-        scale = math.hypot(weight, (1 - weight) * scale)
+        inherited = (1 - weight) * scale
+        scale = math.sqrt(weight * weight + inherited * inherited)
     return scale
+
+
+def online_step(height: int) -> tuple[float, list[float]]:
+    """Returns 1 / C_tt, rounded up, for a round that completes nodes up to a height, and its weights w_h below it.
+
+    The noise of the round is the new draw times 1 / C_tt, less Σ_{h < height} w_h·I_h for the sum I_h of the noise of
+    the last complete block of 2^h rounds.
+
+    Example:
+        >>> online_step(1)[1]
+        [0.6666666666666666]
+    """
+    rests = [1 - online_weight(level) for level in range(1, height + 1)]
+    return online_scale(height) * ROUND_UP, [1 - math.prod(rests[level:]) for level in range(height)]
 
 
 def online_decoder(rounds: int) -> np.ndarray:

@@ -64,7 +64,7 @@ class GridStream(KeyedStream[_M]):
     def __init__(
         self, mechanism: _M, *, dimension: int, stddev: float, grid: Grid, insecure_seed: int | None = None
     ) -> None:
-        deviation = validation.nonnegative("stddev", stddev) * 2.0**grid.bits
+        deviation = validation.nonnegative("stddev", stddev) * 2**grid.bits
         self._recursion: Any = recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
         super().__init__(
             mechanism,
@@ -72,7 +72,7 @@ class GridStream(KeyedStream[_M]):
             stddev=np.float64(deviation),
             insecure_seed=insecure_seed,
             limit=self._recursion.rounds,
-            setting=(repr(grid), sampler(), self._recursion.digits),
+            setting=(repr(grid), sampler(), self._recursion.digest),
         )
 
     @property

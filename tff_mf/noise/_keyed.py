@@ -154,7 +154,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
     def _row(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Returns the row of noise of a key, and the rows of memory after it."""
 
-    def coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[np.ndarray | tf.Tensor, ...]:
         """Returns what `step` finds in `state.coefficients`: tables by round, which must not be part of the graph."""
         return ()
 
@@ -169,7 +169,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
             round=tf.zeros([], tf.int64),
             keys=_past.no_keys(self._limit),
             rows=self._first_rows(),
-            coefficients=self.coefficients(),
+            coefficients=tuple(map(tf.convert_to_tensor, self.coefficients())),
         )
 
     # All decisions that depend on a tensor are TensorFlow's own: there is nothing to convert.
@@ -200,8 +200,9 @@ class KeyedStream(abc.ABC, Generic[_M]):
     def replay(self, keys: tf.Tensor) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
 
-        Formal guarantee: the state is the one after those rounds, bit for bit on the same machine. No key is drawn, and
-        nothing is released a second time: the noise rows are dropped. Later rounds draw fresh keys.
+        Formal guarantee: the state is the one after those rounds, bit for bit: with a grid on every machine, in floats
+        on the same one. No key is drawn, and nothing is released a second time: the noise rows are dropped. Later
+        rounds draw fresh keys.
 
         Raises:
             InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the mechanism.

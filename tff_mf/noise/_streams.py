@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from tff_mf import grids, registry
+import numpy as np
+import tensorflow as tf
+
+from tff_mf import _matrices, grids, registry
 from tff_mf.errors import InputTypeError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism, ToeplitzMechanism
@@ -60,7 +63,11 @@ def build_stream(
     record = registry.registered(mechanism)
     build = record.stream_builder() or _build_rows
     arguments = {"dimension": dimension, "stddev": stddev, "insecure_seed": insecure_seed}
-    return checked_stream(build, mechanism, **arguments) if record.outside else build(mechanism, **arguments)
+    stream = checked_stream(build, mechanism, **arguments) if record.outside else build(mechanism, **arguments)
+    # A stream from outside may make tensors, whose values are needed now, also where the caller builds a graph.
+    with tf.init_scope():
+        tables = [np.asarray(each) for each in stream.coefficients()]
+    return stream.bound_to(f"coefficients={_matrices.digest(tables)}")
 
 
 def _build_rows(mechanism: Mechanism, **arguments: Any) -> NoiseStream:

@@ -13,14 +13,14 @@ from tff_mf.noise._keyed import NoiseState
 class BandedStream(BandedRowsStream[Banded]):
     """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}; see `BandedRowsStream`."""
 
-    def coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[np.ndarray, ...]:
         """Returns C by rows, from the main diagonal to the left, followed by rows of zeros for the last block."""
         diagonals = self.mechanism.values
         bands, rounds = diagonals.shape
         table = np.zeros((rounds + self._block, bands), np.float32)
         for offset, diagonal in enumerate(diagonals):
             table[offset:rounds, offset] = diagonal[: rounds - offset]
-        return (tf.constant(table),)
+        return (table,)
 
     def _entries(self, state: NoiseState, rounds: int, ages: Sequence[int]) -> tf.Tensor:
         (table,) = state.coefficients

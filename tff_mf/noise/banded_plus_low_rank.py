@@ -19,13 +19,13 @@ class BandedPlusLowRankStream(NoiseStream[BandedPlusLowRank]):
     def row_count(self) -> int:
         return len(self.mechanism.diagonals) + self.mechanism.left.shape[1]
 
-    def coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[np.ndarray, ...]:
         """Returns D by rows followed by L, and the row of R for the row of z that leaves the diagonals in a round."""
         diagonals, left, right = (getattr(self.mechanism, name) for name in ("diagonals", "left", "right"))
         leaving = np.zeros_like(right)
         offset = len(diagonals) - 1
         leaving[offset:] = right[: len(right) - offset]
-        return tf.constant(np.hstack([diagonals.T, left]), tf.float32), tf.constant(leaving, tf.float32)
+        return np.hstack([diagonals.T, left]).astype(np.float32), leaving.astype(np.float32)
 
     def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         decoder, leaving = (table[state.round] for table in state.coefficients)

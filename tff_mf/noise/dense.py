@@ -20,7 +20,7 @@ class DenseStream(NoiseStream[Mechanism]):
     def row_count(self) -> int:
         return 0
 
-    def coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[np.ndarray, ...]:
         """Returns the lower triangle of C⁻¹, row by row, float32 `[rounds · (rounds + 1) / 2]`."""
         if self.mechanism.max_rounds is None:
             raise InputTypeError(
@@ -28,7 +28,7 @@ class DenseStream(NoiseStream[Mechanism]):
                 "stored: give it max_rounds, or register a stream."
             )
         inverse = self.mechanism.inverse(self.mechanism.max_rounds)
-        return (tf.constant(inverse[np.tril_indices(len(inverse))].astype(np.float32)),)
+        return (inverse[np.tril_indices(len(inverse))].astype(np.float32),)
 
     def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         (triangle,) = state.coefficients

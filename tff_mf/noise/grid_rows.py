@@ -43,12 +43,12 @@ class RowsGridStream(GridStream[Mechanism]):
         rows = [tf.zeros([self.dimension], self._recursion.stored) for _ in range(self._bands - 1)]
         return (*sums, *rows)
 
-    def coefficients(self) -> Tensors:
+    def coefficients(self) -> tuple[np.ndarray, ...]:
         """Returns 1 / C_tt by round, and K̃ by rows followed by rows of zeros for the last block; Toeplitz has none."""
         if isinstance(self.mechanism, BandedToeplitz):
             return ()
         table = np.pad(self._recursion.coefficients, [(0, self._blocks.block), (0, 0)])
-        return tf.constant(self._recursion.relative_scales), tf.constant(table)
+        return self._recursion.relative_scales, table
 
     def relative_scale(self, state: NoiseState) -> tf.Tensor | float:
         if isinstance(self.mechanism, BandedToeplitz):

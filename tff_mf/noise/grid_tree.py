@@ -1,6 +1,5 @@
 """Integer noise of trees: the sums of n over the last complete blocks of 2^h rounds, one row of memory per level."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +11,6 @@ from tff_mf.noise._grid import GridStream, Past, Tensors, no_past, whole
 from tff_mf.noise._in_order import parts_in_order, sum_in_order
 from tff_mf.noise._keyed import NoiseState
 from tff_mf.noise._rows import weighted_sums
-
-# Exceeds the relative error of a computed scale.
-_ROUND_UP = 1 + 2.0**-44
 
 
 class TreeGridStream(GridStream[Tree]):
@@ -61,13 +57,12 @@ class OnlineTreeGridStream(TreeGridStream):
     """L_t = Σ_{h<H} (1 − share_h)·I_h, with the shares of `tree_factors.online_decoder`."""
 
     def relative_scale(self, state: NoiseState) -> tf.Tensor:
-        scales = [tree_factors.online_scale(height) * _ROUND_UP for height in range(self.row_count + 1)]
+        scales = [tree_factors.online_step(height)[0] for height in range(self.row_count + 1)]
         return tf.gather(tf.constant(scales, tf.float64), _counter.height(state.round))
 
     def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         def completed(height: int) -> Tensors:
-            rests = [1 - tree_factors.online_weight(level) for level in range(1, height + 1)]
-            weights = [1 - math.prod(rests[level:]) for level in range(height)]
+            _, weights = tree_factors.online_step(height)
             return (self._sum(weights, state.rows[:height]),)
 
         (past,) = _counter.carry(state.round, self.row_count, completed)
@@ -83,7 +78,7 @@ class FullTreeGridStream(TreeGridStream):
 
     def relative_scale(self, state: NoiseState) -> tf.Tensor:
         alpha, _ = self._path(state.round)
-        return _ROUND_UP / tf.sqrt(1 + alpha)
+        return tree_factors.ROUND_UP / tf.sqrt(1 + alpha)
 
     def past(self, state: NoiseState) -> tuple[Past, Tensors]:
         _, couplings = self._path(state.round)

@@ -1,5 +1,6 @@
 """Noise of any Toeplitz C: all rows of z so far, drawn again from their keys."""
 
+import numpy as np
 import tensorflow as tf
 
 from tff_mf.mechanisms import ToeplitzMechanism
@@ -20,10 +21,10 @@ class ToeplitzRowsStream(NoiseStream[ToeplitzMechanism]):
     def row_count(self) -> int:
         return 0
 
-    def coefficients(self) -> tuple[tf.Tensor, ...]:
+    def coefficients(self) -> tuple[np.ndarray, ...]:
         """Returns the first column of C⁻¹, float32 `[rounds]`."""
         column = self.mechanism.inverse_coefficients(self.mechanism.max_rounds or self.MOST_ROUNDS)
-        return (tf.constant(column, tf.float32),)
+        return (column.astype(np.float32),)
 
     def step(self, noise: tf.Tensor, state: NoiseState) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         (column,) = state.coefficients

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import _matrices, validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
@@ -70,9 +70,8 @@ class NoiseStream:
         self._insecure_seed = arguments.seed(insecure_seed)
         self._generator = generator_of(generator, on_grid=grid is not None)
         self._repeated: np.ndarray | None = None
-        drawn = repr(
-            ("tff_mf.streams", type(steps).__name__, float(stddev), insecure_seed, self._generator.name, *setting)
-        )
+        numbers = (float(stddev), insecure_seed, self._generator.name, _matrices.digest(steps.numbers))
+        drawn = repr(("tff_mf.streams", type(steps).__name__, *numbers, *setting))
         self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
 
     def bound_to(self, setting: str) -> Self:
@@ -184,8 +183,9 @@ class NoiseStream:
     def replay(self, keys: np.ndarray) -> NoiseState:
         """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
 
-        Formal guarantee: the state is the one after those rounds, bit for bit on the same machine. No key is drawn, and
-        nothing is released a second time: the noise rows are dropped. Later rounds draw fresh keys.
+        Formal guarantee: the state is the one after those rounds, bit for bit: with a grid on every machine, in floats
+        on the same one. No key is drawn, and nothing is released a second time: the noise rows are dropped. Later
+        rounds draw fresh keys.
 
         Raises:
             InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the stream.

@@ -84,10 +84,10 @@ def build_stream(
     shared = {"dimension": dimension, "grid": grid, "insecure_seed": insecure_seed, "generator": generator}
     if grid is not None:
         grids.check(grid)
-        deviation = stddev * 2.0**grid.bits
+        deviation = stddev * 2**grid.bits
         found = grids.recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
         steps = _STEPS[record.kind](found.mechanism) if record.kind in _SAME_ON_A_GRID else _rows(found, dimension)
-        setting = (repr(grid), found.digits)
+        setting = (repr(grid), found.digest)
         return NoiseStream(
             mechanism, steps, stddev=np.float64(deviation), limit=found.rounds, setting=setting, **shared
         )

@@ -27,6 +27,7 @@ class InverseRowsSteps(Steps):
             )
         else:
             self._inverse = mechanism.inverse(mechanism.max_rounds)
+        self.numbers = (self._inverse,)
 
     @property
     def row_count(self) -> int:

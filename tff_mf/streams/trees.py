@@ -5,9 +5,6 @@ import math
 from tff_mf.mechanisms import Tree, tree_factors
 from tff_mf.streams._steps import NEW, Step, Steps, Terms
 
-# Exceeds the relative error of a computed scale.
-_ROUND_UP = 1 + 2.0**-44
-
 
 class TreeSteps(Steps):
     """L_t = Σ_h w_h(t)·I_h for the sums I_h of n over the last complete block of 2^h rounds: see `grids`."""
@@ -35,15 +32,14 @@ class TreeSteps(Steps):
     def _of_height(self, height: int) -> tuple[float, Terms]:
         if self._variant == "vanilla":
             return 1.0, [(row, 1.0) for row in range(height)]
-        rests = [1 - tree_factors.online_weight(level) for level in range(1, height + 1)]
-        scale = tree_factors.online_scale(height) * _ROUND_UP
-        return scale, [(row, 1 - math.prod(rests[row:])) for row in range(height)]
+        scale, weights = tree_factors.online_step(height)
+        return scale, list(enumerate(weights))
 
     def _full(self, done: int) -> tuple[float, Terms]:
         alpha, couplings = tree_factors.full_path(self._rounds, done)
         weights: list[float] = []
         for height, coupling in zip(range(self.row_count, 0, -1), couplings, strict=True):
-            growth = 1 + coupling * 2.0 ** (height - 1)
+            growth = 1 + coupling * math.ldexp(1.0, height - 1)
             weights = [*(growth * weight for weight in weights), coupling]
         past = [(row, weight) for row, weight in enumerate(reversed(weights)) if weight]
-        return _ROUND_UP / math.sqrt(1 + alpha), past
+        return tree_factors.ROUND_UP / math.sqrt(1 + alpha), past

@@ -1,0 +1,120 @@
+"""Integers of noise, the numbers they are computed from and the decisions about them are the same on every machine."""
+
+import functools
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tff_mf import _in_order
+
+from .. import environments
+from . import same_integers
+
+# Written by `json.dump(same_integers.stored(), file, indent=1)`. Another hash is other noise for the same keys: states
+# and keys of earlier runs then cannot be continued.
+STORED = json.loads((pathlib.Path(__file__).parent / "same_integers.json").read_text())
+FILE = "tests/tff_mf/same_integers.py"
+# Other BLAS kernels, and no SIMD loops newer than those of the first 64-bit processors.
+FEW = ("skylakex", "oldest")
+EACH = [
+    # The others run the same code with the kernels of other processors.
+    pytest.param(name, marks=[] if name in FEW else pytest.mark.long)
+    for name in environments.ENVIRONMENTS
+]
+
+
+@functools.cache
+def here():
+    return same_integers.without_tensorflow()
+
+
+def test_integers_are_those_that_are_stored():
+    assert same_integers.stored() == STORED
+
+
+@pytest.mark.parametrize("environment", EACH)
+def test_numpy_gives_the_same_on_other_machines(environment):
+    there = environments.call(environment, FILE, "without_tensorflow")
+    assert there == here()
+
+
+@pytest.mark.parametrize(
+    # Tests of streams compare TensorFlow with NumPy in this process.
+    "environment",
+    [pytest.param(name, marks=[] if name == "oldest" else pytest.mark.long) for name in environments.ENVIRONMENTS],
+)
+def test_tensorflow_gives_the_same_on_other_machines(environment):
+    pytest.importorskip("tensorflow")
+    there = environments.call(environment, FILE, "in_tensorflow")
+    assert {name: found["integers"] for name, found in there.items()} == {
+        name: found["integers"] for name, found in STORED.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["dense", "low rank"])
+def test_near_ties_are_near(kind):
+    recursion = same_integers.recursion_of(same_integers.near_ties()[f"{kind}, near ties"], same_integers.TIE_STDDEV)
+    assert recursion.coefficient_bits == same_integers.TIE_BITS
+    assert same_integers.ties(recursion) == 256
+
+
+@pytest.mark.parametrize("name", same_integers.mechanisms())
+def test_the_digest_is_that_of_the_numbers_which_a_stream_uses(name):
+    mechanism = same_integers.mechanisms()[name]
+    recursion = same_integers.recursion_of(mechanism, same_integers.stddev_of(name))
+    stream = same_integers.stream_of(name, mechanism)
+    used = [weight for done in range(20) for weight in _weights(stream._steps.step(done))]
+    listed = np.concatenate([np.ravel(each) for each in recursion.numbers]) if recursion.numbers else np.zeros(0)
+    if mechanism.kind == "banded_inverse":
+        first, *others = listed
+        listed = np.array([first * (1 + 2.0**-50), *(-other / first for other in others)])
+    assert set(used) <= {0.0, 1.0, *listed.tolist()}
+
+
+def _weights(step):
+    yield step.scale
+    yield from (weight for _, weight in step.past)
+    yield from (weight for terms in step.after if not isinstance(terms, int) for _, weight in terms)
+    yield from () if step.product is None else step.product.weights.ravel()
+
+
+def test_other_numbers_are_refused(monkeypatch):
+    """A machine that computes C otherwise in last bits, and so rounds some entries otherwise, continues no state."""
+    name = "low rank, near ties"
+    mechanism = same_integers.near_ties()[name]
+    state = same_integers.stream_of(name, mechanism).init()
+    grids = tff_mf.grids._rows
+    rounded = grids._rounded
+    monkeypatch.setattr(grids, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
+    with pytest.raises(tff_mf.InputError, match="other noise"):
+        same_integers.stream_of(name, mechanism).next(state)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 127, 128, 129, 300])
+def test_solve_takes_one_column_after_another(rounds):
+    lower = np.tril(same_integers.values(rounds, rounds, seed=7) - 0.5) + np.eye(rounds)
+    for right in (np.eye(rounds), np.tri(rounds)):
+        expected = right.copy()
+        for k in range(rounds):
+            expected[k] /= lower[k, k]
+            for later in range(k + 1, rounds):
+                expected[later] -= lower[later, k] * expected[k]
+        np.testing.assert_array_equal(_in_order.solve(lower, right), expected)
+
+
+@pytest.mark.parametrize("bands", [1, 2, 7, 300])
+@pytest.mark.parametrize("rounds", [1, 2, 1024, 1025, 3000])
+def test_reciprocals_over_several_blocks(bands, rounds):
+    column = [1.25, *(1 / np.arange(2.0, bands + 1))]
+    found = _in_order.reciprocal(column, rounds)
+    product = np.convolve(column, found)[:rounds]
+    np.testing.assert_allclose(product, np.eye(1, rounds)[0], atol=1e-14)
+
+
+def test_sums_and_products_are_in_order():
+    row = np.array([2.0**53, *[1.0] * 40, -(2.0**53)])
+    assert _in_order.sums(row) == 0.0
+    assert _in_order.product(row[np.newaxis], np.ones((42, 1))) == 0.0
