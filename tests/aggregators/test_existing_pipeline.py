@@ -191,32 +191,6 @@ def test_an_algorithm_with_weights_gets_an_error_with_the_remedy():
     assert isinstance(caught.value, tff_mf.InputError)
 
 
-DIVIDING = {
-    "mean": lambda inner: tff.aggregators.MeanFactory(inner).create(VALUE, WEIGHT),
-    "mean of weights": lambda inner: tff.aggregators.MeanFactory(None, inner).create(VALUE, WEIGHT),
-    "unweighted mean": lambda inner: tff.aggregators.UnweightedMeanFactory(inner).create(VALUE),
-    "wrapped": lambda inner: tff.aggregators.MeanFactory(tff.aggregators.zeroing_factory(9.0, inner)).create(
-        VALUE, WEIGHT
-    ),
-    "around": lambda inner: tff.aggregators.clipping_factory(1.0, tff.aggregators.UnweightedMeanFactory(inner)).create(
-        VALUE
-    ),
-    "inherited": lambda inner: type("Mine", (tff.aggregators.MeanFactory,), {})(inner).create(VALUE, WEIGHT),
-    "FedAvg": lambda inner: tff.learning.algorithms.build_weighted_fed_avg(
-        linear_model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-        model_aggregator=tff.aggregators.MeanFactory(inner),
-    ),
-}
-VALUE, WEIGHT = tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
-
-
-@pytest.mark.parametrize("name", DIVIDING)
-def test_a_factory_that_divides_cannot_wrap_the_aggregator(name):
-    with pytest.raises(tff_mf.InputError, match=r"MeanFactory would divide.*as_weighted_aggregator"):
-        DIVIDING[name](mean(noise_multiplier=1.0))
-
-
 def test_training_metrics_are_withheld():
     process = tff.learning.algorithms.build_unweighted_fed_avg(
         their_model,

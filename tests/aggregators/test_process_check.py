@@ -275,9 +275,9 @@ FAULTS = {
         lambda: fed_avg(ours(clip_norm=1e4, noise_multiplier=1e-5), metrics_aggregator=None),
         {"metrics": "metrics_aggregator", "clipping": "clip_norm"},
     ),
-    "mean around": (lambda: fed_avg(tff.aggregators.MeanFactory(in_tffs_own_factory())), {"divisor": "MeanFactory"}),
+    "mean around": (lambda: fed_avg(tff.aggregators.MeanFactory(ours())), {"divisor": "MeanFactory"}),
     "unweighted mean around": (
-        lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(in_tffs_own_factory())),
+        lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(ours())),
         {"divisor": "MeanFactory"},
     ),
     "debug measurement, repeated noise": (
