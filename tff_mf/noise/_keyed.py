@@ -181,7 +181,8 @@ class KeyedStream(abc.ABC, Generic[_M]):
         if not (tf.executing_eagerly() or isinstance(state.round, tf.Variable) or tf.is_symbolic_tensor(state.round)):
             raise InputValueError(
                 "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
-                "is a constant, and every call would draw the noise of the same round."
+                "is a constant, and every call would draw the noise of the same round. For an optimizer of TensorFlow "
+                "Privacy, wrap the query in tff_mf.queries.VariableQuery."
             )
         checks = [*_fingerprint.checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
         with tf.control_dependencies(checks):
