@@ -152,8 +152,9 @@ def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
             np.testing.assert_array_equal(found, expected)
 
 
-def test_a_state_that_a_graph_would_keep_is_refused():
-    query = build()
+@pytest.mark.parametrize("restart_every", [None, 4])
+def test_a_state_that_a_graph_would_keep_is_refused(restart_every):
+    query = build(restart_every=restart_every)
     state = query.initial_global_state()
     with pytest.raises(Exception, match="must be an argument"):
         tf.function(lambda: step(query, state)[0])()
