@@ -9,6 +9,8 @@ DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.ready
 FLOWER := .venv-flower
 FLOWER_READY := $(FLOWER)/.ready
+RELEASE := .venv-release
+RELEASE_READY := $(RELEASE)/.ready
 RESULTS := build/results
 CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/not_adaptive.py docs/least_squares.py docs/pictures.py \
   docs/notebooks.py docs/site
@@ -21,14 +23,14 @@ export ASKED ?= $(MAKECMDGOALS)
 
 # What the tff_mf layer is installed from: a copy, so that what setuptools leaves behind is neither used again nor in the tree.
 # Without bytecode, which the tests that run at the same time are writing.
-DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE $(wildcard MANIFEST.in CITATION.cff)
+DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE
 DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # What is not on the longest path of `check`, the main tests.
 BEHIND := nice -n 19
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs format clean
+.PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs release format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about a minute on 2 cores after installation)"
@@ -38,6 +40,7 @@ help:
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
 	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
 	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
+	@echo "make release     build dist/: source distribution, wheel and bill of materials (CycloneDX)"
 	@echo "make format      format and mend what ruff can mend"
 	@echo "make clean       delete the environments and what was built"
 
@@ -76,6 +79,31 @@ $(DOCS_READY): requirements-docs.txt
 docs: $(DOCS_READY)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
 	$(DOCS)/bin/python docs/site/check.py build/site
+
+$(RELEASE_READY): Makefile
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' 2>/dev/null || \
+	  { echo "make release needs Python 3.11 or newer, and '$(PYTHON)' is not: run 'make PYTHON=/path/to/python3.11 release'." >&2; exit 2; }
+	"$(PYTHON)" -m venv --clear $(RELEASE)
+	$(RELEASE)/bin/python $(PIP) build==1.6.1 cyclonedx-bom==7.5.0 setuptools==84.2.1 setuptools-scm==9.2.2 twine==7.0.0
+	@touch $@
+
+# Drops the addresses of an index, which are not where a user gets the packages, and adds the version.
+define BILL
+import json, sys
+bill = json.load(sys.stdin, object_hook=lambda part: {key: part[key] for key in part if key != "externalReferences"})
+bill["metadata"]["component"]["version"] = sys.argv[1]
+json.dump(bill, sys.stdout, indent=1)
+endef
+export BILL
+
+# Two builds of a commit give the same wheel, to the byte. No pylock.toml: each of its files needs the address of an index.
+release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+release: $(RELEASE_READY)
+	rm -rf dist
+	$(RELEASE)/bin/python -m build --no-isolation
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(RELEASE)/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml requirements.txt | \
+	  $(RELEASE)/bin/python -c "$$BILL" "$$(basename dist/*.tar.gz .tar.gz | cut -d- -f2)" > dist/tff_mf.cdx.json
 
 # Flower needs a protobuf that TensorFlow does not accept.
 $(FLOWER_READY): requirements-flower.txt setup.py pyproject.toml | $(STARTED)
@@ -145,4 +173,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(CORE) $(DOCS) $(FLOWER) build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) $(DOCS) $(FLOWER) $(RELEASE) build dist .pytest_cache .ruff_cache .hypothesis

@@ -98,7 +98,6 @@ LONGEST_FIRST = (
     "test_forged_runs.py",
     "test_second_attack.py",
     "test_progress.py",
-    "test_isolated_workers.py",
     "test_pages.py",
     "test_pages_in_a_browser.py",
     "test_tensorboard.py",

@@ -64,5 +64,5 @@ def test_every_target_for_people_is_in_the_help():
     printed = subprocess.run(
         ["make", "help"], cwd=HERE, env=ENVIRONMENT, capture_output=True, text=True, check=True
     ).stdout
-    for target in ("demo", "test", "check", "check-long", "faults", "fuzz", "format", "clean"):
+    for target in ("demo", "test", "check", "check-long", "faults", "fuzz", "release", "format", "clean"):
         assert f"make {target} " in printed

@@ -10,7 +10,16 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 SEARCHED = ("tff_mf", "aggregators", "experiments", "benchmarks", "docs", "tests")
 ENDINGS = {".py", ".md", ".toml", ".sh", ".conf", ".nft", ".yaml"}
-ALONE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "setup.py", "pyproject.toml", "CITATION.cff")
+ALONE = (
+    "README.md",
+    "AGENTS.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "Makefile",
+    "setup.py",
+    "pyproject.toml",
+    "CITATION.cff",
+)
 # Texts of earlier versions stay as they were.
 LEFT_OUT = ("tests/stored/", "tests/test_words.py")
 

@@ -1,9 +1,10 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
+from importlib.metadata import version as _version
 from typing import Any as _Any
 
 from tff_mf import _builtin as _builtin
-from tff_mf import _checkout, _renamed, _version
+from tff_mf import _renamed
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
 from tff_mf._sensitivity import sensitivity as sensitivity
@@ -81,7 +82,7 @@ from tff_mf.workloads import MomentumWithRates as MomentumWithRates
 from tff_mf.workloads import PrefixSum as PrefixSum
 from tff_mf.workloads import Workload as Workload
 
-_checkout.find_layers()
+__version__ = _version("tff-mf")
 
 _RENAMED = {
     "MadeFor": "OptimizedFor",
@@ -91,9 +92,7 @@ _RENAMED = {
 
 
 def __getattr__(name: str) -> _Any:
-    """Returns `__version__`, for which a checkout has to ask git, only on request, or what a former name stands for."""
-    if name == "__version__":
-        return _version.current()
+    """Returns what a former name stands for."""
     if name in former_results.NAMES:
         return former_results.found(__name__, name)
     return _renamed.found(__name__, name, _RENAMED)

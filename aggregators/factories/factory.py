@@ -18,7 +18,7 @@ from tff_mf.errors import InputTypeError, InputValueError
 
 from ..computations import transfers
 from ..workers.processes import end_with_program
-from . import _dividing, record_sums
+from . import record_sums
 from .metrics import withhold_measurements
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
@@ -208,10 +208,9 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             weight_type: Refused; algorithms with weights pass one, and the error names the remedy.
 
         Raises:
-            InputTypeError: If a tensor of `value_type` is not of a float type, a weight is given, or a TFF factory that
-                divides by the number or weight of clients is being built around this one.
-            InputValueError: If the shape of a tensor is not fixed, or a secure sum has other thresholds than ±2^bits of
-                the grid.
+            InputTypeError: If a tensor of `value_type` is not of a float type, or a weight is given.
+            InputValueError: If the shape of a tensor is not fixed, `record_aggregation_factory` has a state, or a
+                secure sum has other thresholds than ±2^bits of the grid.
         """
         if weight_type is not None:
             raise InputTypeError(
@@ -219,7 +218,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
                 "build_weighted_fed_avg pass tff.aggregators.as_weighted_aggregator(aggregator), which ignores the "
                 "weights and counts each client equally."
             )
-        _dividing.refuse()
         one_stream = self._query_of_a_stream(tff.types.type_to_tf_tensor_specs(value_type))
         query = tfp.NormalizedQuery(self._whole(one_stream), denominator=self.clients_per_round)
         process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum(one_stream)).create(value_type)

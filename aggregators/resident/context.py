@@ -74,7 +74,6 @@ def resident_context(
     clients_at_once: int | None = None,
     threads: int | None = None,
     max_concurrent_computation_calls: int = -1,
-    isolated: bool = False,
 ) -> Iterator[ResidentContext]:
     """Runs TFF with server values that stay in the worker, and ends the worker with the block.
 
@@ -85,22 +84,19 @@ def resident_context(
 
     Args:
         workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for the server's values.
-            If empty, the block starts its own worker on this machine. Workers have no access control and no encryption:
-            see `docs/workers.md`.
+            If empty, the block starts its own worker on this machine, which listens on every interface. Workers have no
+            access control and no encryption: see `docs/workers.md`.
         clients_at_once: Number of clients that each worker runs at the same time, where the clients of a round are one
             computation; as many as this machine has cores if `None`. It does not change results.
         threads: Number of threads inside an operation of the block's own worker; see `running_worker`.
         max_concurrent_computation_calls: Number of computations that the block's own worker runs at once, such as
             clients that are called one by one; unlimited if not positive.
-        isolated: Whether only this user of this machine can reach the block's own worker, which otherwise listens on
-            every interface; see `running_worker`.
 
     Yields:
         The execution context, which is TFF's default one inside the block.
 
     Raises:
-        InputValueError: If an address or a number is invalid, threads are given for workers that run already, or the
-            system does not allow an isolated worker.
+        InputValueError: If an address or a number is invalid, or threads are given for workers that run already.
         WorkerLostError: If a worker does not answer; and, in the block, if the worker with the server's values dies.
 
     Example:
@@ -122,7 +118,7 @@ def resident_context(
         ends.callback(stack.set_default_context, stack.current)
         if not workers:
             own = worker.running_worker(
-                max_concurrent_computation_calls=max_concurrent_computation_calls, threads=threads, isolated=isolated
+                max_concurrent_computation_calls=max_concurrent_computation_calls, threads=threads
             )
             workers = (ends.enter_context(own).address,)
         connections = [Connection(address) for address in workers]

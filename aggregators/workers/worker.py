@@ -7,9 +7,8 @@ import pathlib
 import shutil
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import tensorflow_federated as tff
 
@@ -19,19 +18,12 @@ from tff_mf.errors import InputValueError
 from .processes import ending_workers
 
 _BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
-_ISOLATED = pathlib.Path(__file__).with_name("_isolated_worker.py")
 _START_SECONDS = 60.0
-_PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _STDERR = 2
 _MOST_THREADS = 1024
 _LOOPBACK = "localhost"
 _UNIX = "unix:"
-_REFUSED = (
-    "An isolated worker needs a network namespace, which this system does not allow ({reason}). Allow user namespaces, "
-    "or pass isolated=False (tff-mf worker: --public) where nobody else can reach the worker's port: in a container or "
-    "a network of its own, or behind a firewall."
-)
 
 
 class WorkerLostError(RuntimeError):
@@ -54,7 +46,7 @@ class Worker:
     """A worker of TFF on this machine.
 
     Attributes:
-        address: Its host and port, or its Unix socket.
+        address: Its host and port.
         process: Its process.
     """
 
@@ -68,30 +60,24 @@ def running_worker(
     port: int | None = None,
     max_concurrent_computation_calls: int = -1,
     threads: int | None = None,
-    isolated: bool = False,
 ) -> Iterator[Worker]:
     """Runs a worker of TFF on this machine for a block, and yields it once it answers.
 
     The worker prints to standard error, since standard output belongs to the program. The system ends it when the
-    thread that started it ends, even by SIGKILL; for a worker that is not isolated, this needs util-linux.
+    thread that started it ends, even by SIGKILL, where util-linux is installed.
 
-    TFF's worker listens on every interface, without access control and without encryption. An isolated worker runs in
-    a network namespace with loopback only, and is reached through a process that forwards connections of this user on
-    this machine and refuses all others (root can get around that). It has no network access itself and can only read
-    files.
+    TFF's worker listens on every interface, without access control and without encryption, and has no option for
+    another address. To keep others out, start the program in a network of its own: see `docs/workers.md`.
 
     Args:
-        port: Port to listen on. If `None`, a free one, or for an isolated worker a Unix socket in a
-            folder that is closed to others.
+        port: Port to listen on; a free one if `None`.
         max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the worker runs at
             once; unlimited if not positive.
         threads: Number of threads inside an operation of TensorFlow, such as a matrix product; as many as the machine
             has cores if `None`. Sums inside operations may be added in another order, and so be rounded in another way.
-        isolated: Whether only this user of this machine can reach the worker. Needs Linux, and permission to create
-            namespaces.
 
     Yields:
-        The worker; `process` of an isolated one is the forwarding process, and both end together.
+        The worker.
 
     Example:
         >>> with running_worker() as worker:
@@ -99,20 +85,15 @@ def running_worker(
         True
 
     Raises:
-        InputValueError: If the port is taken, the number of threads is not positive, or the system does not allow an
-            isolated worker.
+        InputValueError: If the port is taken, or the number of threads is not positive.
         WorkerLostError: If the worker does not answer.
     """
     environment = _environment(threads)
     command = [str(_BINARY), f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"]
-    if isolated:
-        with _running_isolated(command, port, environment) as worker:
-            yield worker
-        return
     if port is None:
         port = _free_port()
     elif _answers(port):
-        raise _taken(port)
+        raise InputValueError(f"port={port} is already in use: choose another one.")
     command.append(f"--port={port}")
     guard = shutil.which("setpriv")
     if guard is not None:
@@ -126,37 +107,6 @@ def running_worker(
             time.sleep(_POLL_SECONDS)
         yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
     process.wait()
-
-
-@contextlib.contextmanager
-def _running_isolated(command: list[str], port: int | None, environment: Mapping[str, str]) -> Iterator[Worker]:
-    program = [sys.executable, "-I", "-S", str(_ISOLATED), str(os.getpid()), str(port or 0), *command]
-    process = subprocess.Popen(
-        program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=_STDERR, text=True, env=environment
-    )
-    assert process.stdout is not None
-    address = ""
-    try:
-        with process.stdout:
-            said, _, rest = process.stdout.readline().strip().partition(" ")
-        if said == "taken" and port is not None:
-            raise _taken(port)
-        if said == "refused":
-            raise InputValueError(_REFUSED.format(reason=rest))
-        if said != "ready":
-            raise WorkerLostError(f"{_LOOPBACK}:{port}")
-        address = rest
-        yield Worker(address=address, process=process)
-    finally:
-        process.terminate()
-        try:
-            process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if address.startswith(_UNIX):
-            # The folder is still there if the process was killed.
-            shutil.rmtree(pathlib.Path(address.removeprefix(_UNIX)).parent, ignore_errors=True)
 
 
 def _environment(threads: int | None) -> dict[str, str]:
@@ -177,10 +127,6 @@ def check_threads(threads: int) -> int:
             f"threads={threads} must be at most {_MOST_THREADS:,}, of which no machine has more cores."
         )
     return threads
-
-
-def _taken(port: int) -> InputValueError:
-    return InputValueError(f"port={port} is already in use: choose another one.")
 
 
 def check_address(address: str) -> str:

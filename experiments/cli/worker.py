@@ -1,12 +1,17 @@
 """`tff-mf worker`: a worker on another machine."""
 
+import ipaddress
+import socket
+
 import click
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--port", type=int, required=True, help="Port to listen on.")
 @click.option(
-    "--public", is_flag=True, help="Listen on every interface; everyone who reaches the port can use the worker."
+    "--public",
+    is_flag=True,
+    help="Start where other machines can reach the port: a firewall must admit to it the machine that trains alone.",
 )
 @click.option(
     "--max-concurrent-clients",
@@ -22,10 +27,9 @@ import click
 def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | None) -> None:
     """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 
-    The worker has neither access control nor encryption: everyone who reaches it can read clients' data and the secret
-    noise. Therefore it runs in its own network namespace, and its port is on this machine's loopback, for your own
-    processes only. Other machines connect by an ssh tunnel or a TLS proxy of the same user: see docs/workers.md. With
-    --public, everyone who reaches the port can connect.
+    The worker has neither access control nor encryption, and listens on every interface: everyone who reaches it can
+    read clients' data and the secret noise. Therefore it starts only in a network of its own, which has nothing but
+    loopback; docs/workers.md has the command, and tunnels from other machines. With --public it starts anywhere.
     """
     from tff_mf import required_packages
     from tff_mf.errors import InputValueError
@@ -40,10 +44,30 @@ def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | 
     required_packages.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 
+    addresses = _addresses()
+    if addresses and not public:
+        raise InputValueError(
+            f"The worker would answer everyone who reaches {addresses[0]}, without access control and encryption: "
+            "start it in a network of its own, as docs/workers.md shows, or pass --public where a firewall admits to "
+            "its port the machine that trains alone."
+        )
     with aggregators.running_worker(
-        port=port, max_concurrent_computation_calls=max_concurrent_clients, threads=threads, isolated=not public
+        port=port, max_concurrent_computation_calls=max_concurrent_clients, threads=threads
     ) as started:
-        reach = "everyone who reaches this machine" if public else "your own processes on this machine"
+        reach = f"everyone who reaches {addresses[0]}" if addresses else "this network alone, which has only loopback"
         click.echo(f"worker at {started.address}, for {reach}")
         status = started.process.wait()
     raise SystemExit(f"tff-mf: TFF's worker has ended with status {status}.")
+
+
+def _addresses() -> list[str]:
+    """Returns the addresses at which other machines may reach this one: all but loopback."""
+    import psutil
+
+    found = [
+        each.address.partition("%")[0]
+        for interface in psutil.net_if_addrs().values()
+        for each in interface
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    return [address for address in found if not ipaddress.ip_address(address).is_loopback]

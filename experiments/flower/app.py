@@ -15,7 +15,7 @@ from . import exported
 # PyTorch's files take the place of those of the same name.
 _TEMPLATES = {"numpy": ("template",), "torch": ("template", "template_torch")}
 _NEEDED = {"numpy": "", "torch": ', "torch>=2"'}
-_PROJECT, _FLOWER = "pyproject.toml", '"flwr>=1.41,<1.42"'
+_PROJECT, _FLOWER = "pyproject.toml", '"flwr>=1.41,<1.43"'
 # Nodes have no tff-mf: what they need of it is part of the app.
 _FOR_NODES, _PACKAGE = ("clipping.py", "integers.py", "mods.py"), "next_word"
 

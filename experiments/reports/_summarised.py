@@ -36,7 +36,7 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "loss": _NUMBER,
 }
 # With the commit of a checkout at the end. Only ASCII digits: some Unicode digits reorder the line they are in.
-VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+(unknown|g[0-9a-f]{7,40})(\.dirty)?)?"
+VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+g[0-9a-f]{7,40}(\.d[0-9]{8})?)?"
 # The privacy of the run if its cohorts were secret.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
 _MADE_BY = "tff_mf_version"

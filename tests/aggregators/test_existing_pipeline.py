@@ -191,49 +191,6 @@ def test_an_algorithm_with_weights_gets_an_error_with_the_remedy():
     assert isinstance(caught.value, tff_mf.InputError)
 
 
-class OverridesCreate(tff.aggregators.UnweightedMeanFactory):
-    """Divides by itself, as a subclass may that measures something on the way."""
-
-    def create(self, value_type):
-        inner = self._value_sum_factory.create(value_type)
-
-        @tff.federated_computation(inner.state_type, tff.FederatedType(value_type, tff.CLIENTS))
-        def advance(state, value):
-            output, one = inner.next(state, value), tff.federated_value(1.0, tff.CLIENTS)
-            divide = tff.tensorflow.computation(lambda total, count: total / count)
-            mean = tff.federated_map(divide, (output.result, tff.federated_sum(one)))
-            return tff.templates.MeasuredProcessOutput(output.state, mean, output.measurements)
-
-        return tff.templates.AggregationProcess(inner.initialize, advance)
-
-
-DIVIDING = {
-    "overrides create": lambda inner: OverridesCreate(inner).create(VALUE),
-    "mean": lambda inner: tff.aggregators.MeanFactory(inner).create(VALUE, WEIGHT),
-    "mean of weights": lambda inner: tff.aggregators.MeanFactory(None, inner).create(VALUE, WEIGHT),
-    "unweighted mean": lambda inner: tff.aggregators.UnweightedMeanFactory(inner).create(VALUE),
-    "wrapped": lambda inner: tff.aggregators.MeanFactory(tff.aggregators.zeroing_factory(9.0, inner)).create(
-        VALUE, WEIGHT
-    ),
-    "around": lambda inner: tff.aggregators.clipping_factory(1.0, tff.aggregators.UnweightedMeanFactory(inner)).create(
-        VALUE
-    ),
-    "inherited": lambda inner: type("Mine", (tff.aggregators.MeanFactory,), {})(inner).create(VALUE, WEIGHT),
-    "FedAvg": lambda inner: tff.learning.algorithms.build_weighted_fed_avg(
-        linear_model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-        model_aggregator=tff.aggregators.MeanFactory(inner),
-    ),
-}
-VALUE, WEIGHT = tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
-
-
-@pytest.mark.parametrize("name", DIVIDING)
-def test_a_factory_that_divides_cannot_wrap_the_aggregator(name):
-    with pytest.raises(tff_mf.InputError, match="as_weighted_aggregator"):
-        DIVIDING[name](mean(noise_multiplier=1.0))
-
-
 def test_training_metrics_are_withheld():
     process = tff.learning.algorithms.build_unweighted_fed_avg(
         their_model,

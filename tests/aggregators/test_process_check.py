@@ -260,11 +260,11 @@ class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory)
         return tff.templates.AggregationProcess(start, advance)
 
 
-class OwnMean(tff.aggregators.UnweightedAggregationFactory):
-    """Divides the noised sum by the exact number of clients, unrecognized when it is built."""
+class OwnMean(tff.aggregators.UnweightedMeanFactory):
+    """Divides the noised sum by the exact number of clients in a `create` of its own."""
 
     def create(self, value_type):
-        inner = ours(clients_per_round=1).create(value_type)
+        inner = self._value_sum_factory.create(value_type)
 
         @tff.federated_computation(inner.state_type, tff.FederatedType(value_type, tff.CLIENTS))
         def advance(state, value):
@@ -293,8 +293,12 @@ FAULTS = {
         lambda: fed_avg(ours(clip_norm=1e4, noise_multiplier=1e-5), metrics_aggregator=None),
         {"metrics": "metrics_aggregator", "clipping": "clip_norm"},
     ),
-    "mean around": (lambda: fed_avg(tff.aggregators.MeanFactory(in_tffs_own_factory())), {"divisor": "MeanFactory"}),
-    "own mean around": (lambda: fed_avg(OwnMean()), {"divisor": "MeanFactory"}),
+    "mean around": (lambda: fed_avg(tff.aggregators.MeanFactory(ours())), {"divisor": "MeanFactory"}),
+    "unweighted mean around": (
+        lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(ours())),
+        {"divisor": "MeanFactory"},
+    ),
+    "own mean around": (lambda: fed_avg(OwnMean(ours(clients_per_round=1))), {"divisor": "MeanFactory"}),
     "debug measurement, repeated noise": (
         lambda: fed_avg(tff.learning.add_debug_measurements(ours(insecure_seed=3))),
         {"metrics": "add_debug_measurements", "fresh_noise": "insecure_seed"},

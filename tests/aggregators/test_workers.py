@@ -1,6 +1,13 @@
 """A round on several workers gives the same result as on one, even if a worker dies."""
 
+import contextlib
+import socket
+import threading
+import types
+
+import click.testing
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -8,6 +15,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import _rounds
+from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000
 
@@ -143,3 +151,64 @@ def test_a_worker_that_was_started_elsewhere_is_left_running(two_workers):
     with aggregators.resident_context(workers=(two_workers[0].address,)):
         assert tff.tensorflow.computation(lambda: tf.constant(3))() == 3
     assert two_workers[0].process.poll() is None
+
+
+def test_tffs_worker_listens_on_every_interface(two_workers):
+    """As the pages say: all of 127.0.0.0/8 is this machine, and nothing binds to this address by itself."""
+    port = int(two_workers[0].address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.2", port), timeout=20) as probe:
+        assert probe.recv(1)
+
+
+def _forward(source, sink):
+    with contextlib.suppress(OSError):
+        while part := source.recv(2**16):
+            sink.sendall(part)
+
+
+def test_a_worker_is_reached_by_a_unix_socket(two_workers, tmp_path):
+    host, port = two_workers[0].address.split(":")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ends:
+        listener.bind(str(tmp_path / "own.sock"))
+        listener.listen()
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    outside = ends.enter_context(listener.accept()[0])
+                    inside = ends.enter_context(socket.create_connection((host, int(port))))
+                    for pair in ((outside, inside), (inside, outside)):
+                        threading.Thread(target=_forward, args=pair, daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        with aggregators.resident_context(workers=(f"unix:{tmp_path / 'own.sock'}",)):
+            assert tff.tensorflow.computation(lambda: tf.constant(3))() == 3
+
+
+LOOPBACK, OUTSIDE = ("127.0.0.1", "::1"), ("192.0.2.2", "fe80::1%eth0")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "public", "starts"),
+    [
+        (LOOPBACK, False, True),
+        ((*LOOPBACK, OUTSIDE[0]), False, False),
+        ((*LOOPBACK, OUTSIDE[1]), False, False),
+        ((*LOOPBACK, *OUTSIDE), True, True),
+    ],
+)
+def test_the_command_starts_a_worker_where_nobody_else_reaches_it(addresses, public, starts, monkeypatch):
+    families = {False: socket.AF_INET, True: socket.AF_INET6}
+    found = [types.SimpleNamespace(family=families[":" in each], address=each) for each in addresses]
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"any": found})
+    started = []
+
+    @contextlib.contextmanager
+    def running(**arguments):
+        started.append(arguments["port"])
+        yield types.SimpleNamespace(address="localhost:7000", process=types.SimpleNamespace(wait=lambda: 0))
+
+    monkeypatch.setattr(aggregators, "running_worker", running)
+    result = click.testing.CliRunner().invoke(cli, ["worker", "--port", "7000", *["--public"] * public])
+    assert started == [7000] * starts
+    assert isinstance(result.exception, SystemExit if starts else tff_mf.InputError)

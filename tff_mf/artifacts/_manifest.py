@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tff_mf import _version, losses, registry, validation
+from tff_mf import losses, registry, validation
 from tff_mf._sensitivity import SensitivityResult, explain_sensitivity
 from tff_mf.artifacts import _schemas
 from tff_mf.errors import InputTypeError, InputValueError
@@ -45,7 +45,7 @@ def describe(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
         "made_for": None if optimized_for is None else _encode_optimized_for(optimized_for),
         "sensitivity": None if found is None else dataclasses.asdict(found),
         "losses": None if found is None or optimized_for is None else _losses(mechanism, optimized_for, found.value),
-        "versions": {name: _release(package) for name, package in _PACKAGES.items()},
+        "versions": {name: importlib.metadata.version(package) for name, package in _PACKAGES.items()},
     }
     return _canonical({**manifest, "sha256": _digest(manifest, tensors)})
 
@@ -79,7 +79,7 @@ def kind_of(manifest: Any) -> registry.MechanismKind:
     if version > FORMAT_VERSION:
         raise InputValueError(
             f"its format_version={version} is newer than {FORMAT_VERSION}, the newest that tff-mf "
-            f"{_version.current()} knows; install a newer release"
+            f"{importlib.metadata.version('tff-mf')} knows; install a newer release"
         )
     _require_keys("its manifest", manifest, _KEYS)
     return registry.named(manifest["kind"])
@@ -104,10 +104,6 @@ def build(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Mec
     _check_claim(manifest["sensitivity"], mechanism)
     _check_losses(manifest["losses"], optimized_for)
     return mechanism
-
-
-def _release(package: str) -> str:
-    return _version.current() if package == "tff-mf" else importlib.metadata.version(package)
 
 
 def _check_versions(versions: Any) -> None:

@@ -49,6 +49,19 @@ class NoiseState(NamedTuple):
         """Key of each round drawn so far, int64 `[round, 2]`, from which past noise can be drawn again."""
         return self.keys[: self.round]
 
+    def refuse_constant(self) -> None:
+        """Raises if a `tf.function` takes the state from outside of it, which would be the same one in every call.
+
+        Raises:
+            InputValueError: If it does.
+        """
+        if not (tf.executing_eagerly() or isinstance(self.round, tf.Variable) or tf.is_symbolic_tensor(self.round)):
+            raise InputValueError(
+                "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
+                "is a constant, and every call would draw the noise of the same round. For an optimizer of TensorFlow "
+                "Privacy, wrap the query in tff_mf.queries.VariableQuery."
+            )
+
 
 class KeyedStream(abc.ABC, Generic[_M]):
     """Draws a fresh key in each round, and computes a row of noise and the next state from it.
@@ -182,11 +195,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
             tf.errors.InvalidArgumentError: From the graph, past the last round of the mechanism, or for a state of
                 other noise.
         """
-        if not (tf.executing_eagerly() or isinstance(state.round, tf.Variable) or tf.is_symbolic_tensor(state.round)):
-            raise InputValueError(
-                "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
-                "is a constant, and every call would draw the noise of the same round."
-            )
+        state.refuse_constant()
         checks = [*_fingerprint.checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
         with tf.control_dependencies(checks):
             # Everything that reads a table does so by this number, and therefore after the check.

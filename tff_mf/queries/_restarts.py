@@ -61,9 +61,12 @@ class RestartedQuery(tfp.RestartQuery):
         """Returns the noised sum and the state of the next round, restarted after every `restart_every` rounds.
 
         Raises:
+            InputValueError: If a `tf.function` takes the state from outside of it.
             tf.errors.InvalidArgumentError: From the graph, past the last round of the run or of the mechanism, or for a
                 state of other noise.
         """
+        # Here, since the function with both branches gets the state as an argument.
+        global_state.inner_query_state.noise.refuse_constant()
         if self._rounds is None:
             return super().get_noised_result(sample_state, global_state)
         done, inner = global_state.indicator_state, global_state.inner_query_state
