@@ -1,12 +1,13 @@
 """A bundle is signed and its signature verified by OpenSSH, with the lines of docs/deployment.md."""
 
-import json
 import pathlib
 import re
 import shutil
 import subprocess
 
 import pytest
+
+from tff_mf.experiments.bundles import _manifest
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "deployment.md"
 
@@ -16,16 +17,19 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="Open
 def test_a_manifest_is_signed_and_verified_by_the_lines_of_the_page(tmp_path):
     def run(first_words):
         (line,) = re.findall(rf"^{first_words}(?:.*\\\n)*.*$", PAGE.read_text(encoding="utf-8"), re.M)
+        # Of `tff-mf`, the arguments are printed.
+        line = re.sub(r"^tff-mf", "echo", line)
         return subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, timeout=60, check=False)
 
     manifest = tmp_path / "bundle" / "manifest.json"
     manifest.parent.mkdir()
-    manifest.write_text(json.dumps({"digest": 64 * "a"}))
+    manifest.write_text(_manifest._text({"version": 2, "digest": 64 * "a"}))
     key = ["-t", "ed25519", "-N", "", "-f", "release-key"]
     subprocess.run(["ssh-keygen", *key], cwd=tmp_path, capture_output=True, timeout=60, check=True)
     assert run("echo .*").returncode == run("ssh-keygen -Y sign").returncode == 0
     assert list(manifest.parent.iterdir()) == [manifest]
     verified = run("ssh-keygen -Y verify")
     assert verified.stdout.startswith(b'Good "tff-mf-bundle" signature for release@example.org'), verified.stderr
-    manifest.write_text(json.dumps({"digest": 64 * "b"}))
+    assert run(r"tff-mf verify bundle --digest .\$").stdout == f"verify bundle --digest {64 * 'a'}\n".encode()
+    manifest.write_text(_manifest._text({"version": 2, "digest": 64 * "b"}))
     assert run("ssh-keygen -Y verify").returncode != 0
