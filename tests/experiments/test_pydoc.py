@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import _cache, _docstrings, _example_proto, _sql_file, pydoc, sqlite
+from tff_mf.experiments.datasets import _cache, _docstrings, _sql_file, pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
 PACKAGES = "click,hypothesis,requests"
@@ -67,7 +67,12 @@ def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
 
     clients = {
         name: [
-            {**dict.fromkeys(("title", "tags"), name), "score": 0, "type": "answer", "tokens": f"{name} é " * length}
+            {
+                **dict.fromkeys(("title", "tags"), name),
+                "score": length,
+                "type": "answer",
+                "tokens": f"{name} é " * length,
+            }
             | {"creation_date": "1970-01-01 00:00:00 UTC"}
             for length in (1, 30, 2000)
         ]
@@ -88,15 +93,6 @@ def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "tff").read_bytes()
     with pytest.raises(FileExistsError):
         _sql_file.write(tmp_path / "ours", [])
-
-
-@pytest.mark.parametrize("score", [0, 1, 127, 128, 2**31, 2**63 - 1])
-def test_examples_are_those_of_tensorflow(score):
-    from tensorflow.core.example import example_pb2
-
-    read = example_pb2.Example.FromString(_example_proto.serialized({"score": score, "text": "a" * 300}))
-    assert list(read.features.feature["score"].int64_list.value) == [score]
-    assert list(read.features.feature["text"].bytes_list.value) == [b"a" * 300]
 
 
 def test_json_is_one_object_and_nothing_else(written):
