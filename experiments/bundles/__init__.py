@@ -1,4 +1,4 @@
-"""Bundles: deployments as files, which are written, verified, signed, and run without TFF.
+"""Bundles: deployments as files, which are written, verified, and run without TFF.
 
 Nothing here imports TensorFlow Federated before it is needed: a server that runs a bundle does not have it.
 """
@@ -23,4 +23,3 @@ from ._source import read_source as read_source
 from ._trained import check_trained as check_trained
 from .names import DEVICE_POLICY as DEVICE_POLICY
 from .names import MANIFEST as MANIFEST
-from .names import SIGNATURE as SIGNATURE

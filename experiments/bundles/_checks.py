@@ -24,9 +24,8 @@ from ._manifest import MOST_MANIFEST_BYTES, Manifest, manifest_file
 from ._policy import read_policy
 from ._results import CHECKED, DIGEST, Refusal, Verification
 from ._source import deployed_again, read_source
-from .names import DEVICE_POLICY, MANIFEST, POLICY, SIGNATURE
+from .names import DEVICE_POLICY, MANIFEST, POLICY
 
-_MOST_SIGNATURE_BYTES = 2**16
 # Settings that, unless they are given, are computed from the others.
 _COMPUTED = ("noise_multiplier", "server_learning_rate")
 # Settings of runs that no deployment can have.
@@ -104,8 +103,7 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
         return [Refusal(file=MANIFEST, reason=str(error))]
     if digest is not None and digest != found:
         return [Refusal(file=MANIFEST, reason=f"the bundle's digest is {found}, not the {digest} that was given")]
-    known = {MANIFEST: MOST_MANIFEST_BYTES, SIGNATURE: _MOST_SIGNATURE_BYTES}
-    changed = copied(folder, manifest.files, copy, known=known)
+    changed = copied(folder, manifest.files, copy, known={MANIFEST: MOST_MANIFEST_BYTES})
     # The content whose digest was compared.
     (copy / MANIFEST).write_bytes(content)
     return changed or [

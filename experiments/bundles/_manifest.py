@@ -13,7 +13,7 @@ from tff_mf.errors import InputValueError
 
 from ..output import strict_json
 from . import _entries
-from .names import FILES, FORMS, LITE, MANIFEST, SIGNATURE, STAGES
+from .names import FILES, FORMS, LITE, MANIFEST, STAGES
 from .runner import MANIFEST_VERSION
 
 _SIGNATURE = ("inputs", "outputs")
@@ -63,7 +63,7 @@ def file_entries(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
         content = path.read_bytes()
         name = path.relative_to(folder).as_posix()
         found[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    return {name: entry for name, entry in found.items() if name not in (MANIFEST, SIGNATURE)}
+    return {name: entry for name, entry in found.items() if name != MANIFEST}
 
 
 def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:

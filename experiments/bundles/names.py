@@ -3,10 +3,7 @@
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from .runner import INITIAL as INITIAL
 from .runner import MANIFEST as MANIFEST
-from .runner import MANIFEST_SIGNATURE
 
-# A detached signature of the manifest: the only file that the manifest does not name.
-SIGNATURE = MANIFEST_SIGNATURE
 POLICY, DEVICE_POLICY = "participation.json", "device-policy.json"
 TOKENIZE = "device/tokenize"
 LITE = "device/work.tflite"

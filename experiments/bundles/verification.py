@@ -63,12 +63,12 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     Formal guarantee: if nothing is refused, every file that is "rebuilt" equals the one that `tff-mf export` makes here
     from `run.json`, the settings, the artifact and the vocabulary, and only such graphs, forms and models of the bundle
     were loaded or executed. All that noise is computed from is equal to the bit. Everything is read from a copy that is
-    made while files are hashed. Only the bundle's digest or a signature shows that `run.json`, the artifact and the
-    vocabulary are the intended ones.
+    made while files are hashed. Only the bundle's digest shows that `run.json`, the artifact and the vocabulary are the
+    intended ones.
 
     Other versions of the packages may make other graphs. A bundle that was made with other versions is then refused, by
     the names of the versions to verify it with. If its correct digest is given, it is not refused: files that could not
-    be built again rest on that digest, or on the signature that it came from, and no graph is run.
+    be built again rest on that digest, and no graph is run.
 
     Args:
         folder: The bundle.

@@ -38,11 +38,6 @@ _ANSWERS = (
     "in RUN or CONFIG, where it is auto unless they name another.",
 )
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
-@click.option(
-    "--sign",
-    metavar="KEY",
-    help="Sign the bundle with an SSH key: a private key, or the public key of one that an agent has.",
-)
 @_options.as_json
 def export(
     source: str,
@@ -52,14 +47,12 @@ def export(
     task_name: str | None,
     grid: int | str | None,
     insecure_seed: int | None,
-    sign: str | None,
     as_json: bool,
 ) -> None:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
 
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts from the beginning, with
     the whole cohort and all of its noise. The printed digest identifies the whole bundle: keep it for `tff-mf verify`.
-    With --sign, OpenSSH's ssh-keygen writes a signature of the bundle to manifest.json.sig in it.
     """
     from tff_mf import required_packages, validation
 
@@ -69,32 +62,26 @@ def export(
         validation.whole("population", population)
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles
-    from ..bundles import signatures
     from ..output import progress
 
     if task_name is not None:
         bundles.check_task_name(task_name)
-    folder, key = pathlib.Path(out), None if sign is None else pathlib.Path(sign)
+    folder = pathlib.Path(out)
     bundles.check_new_folder(folder)
-    if key is not None:
-        signatures.check_key(key)
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed, grid=grid)
 
     from ..bundles import building
 
     with progress.bar("export", 4):
         digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
-    signed_with = None if key is None else signatures.sign(folder, key, digest=digest)
-    result = _result(folder, found, digest, signed_with)
+    result = _result(folder, found, digest)
     if as_json:
         _options.report(result, as_json=True)
     else:
         _show(result)
-        if signed_with is not None:
-            click.echo(f"signature: {result['signature']}, {signed_with}")
 
 
-def _result(folder: pathlib.Path, found: "bundles.Source", digest: str, signed_with: str | None) -> dict[str, Any]:
+def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[str, Any]:
     """Returns the result for a written bundle."""
     from .. import bundles
 
@@ -119,8 +106,6 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str, signed_w
         "grid": manifest.grid,
         "lite": manifest.lite["path"],
         "lite_reason": manifest.lite["reason"] or None,
-        "signature": None if signed_with is None else bundles.SIGNATURE,
-        "signed_with": signed_with,
     }
 
 

@@ -18,24 +18,17 @@ def folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
     Raises:
         InputValueError: If it cannot be made, or not be written to.
     """
-    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or _of_user())
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
+    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or of_user)
     try:
+        path = path.expanduser()
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
-    except (OSError, ValueError) as error:
+    # Of a user without a home folder, a RuntimeError.
+    except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputValueError(
             f"the cache of data sets, {str(path)!r}, cannot be written ({reason}); set {VARIABLE} to a folder that can."
         ) from error
     return path
-
-
-def _of_user() -> pathlib.Path:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        base = pathlib.Path(given) if os.path.isabs(given) else pathlib.Path.home() / ".cache"
-    except RuntimeError:
-        raise InputValueError(
-            f"this user has no home folder to keep data sets in; set {VARIABLE} to a folder."
-        ) from None
-    return base / "tff-mf"

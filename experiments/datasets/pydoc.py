@@ -1,7 +1,7 @@
 """The `pydoc` data set: real English, really non-IID, without a download.
 
 A Python module is a client; the English sentences of its docstrings are its examples. The text is
-that of the standard library and of the installed distributions, parsed, never imported. The file is
+that of the standard library and of the installed distributions, read, never imported. The file is
 in the format that StackOverflow ships in, so that everything that reads StackOverflow reads it.
 """
 
@@ -9,6 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -16,19 +17,17 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..output import files
-from . import _cache, _modules, _sources, _sql_file
-from ._extract import MIN_SENTENCES
-from ._modules import HELDOUT as HELDOUT
-from ._modules import SPLIT_NAMES, TEST, TRAIN, Client
-from ._modules import split_of as split_of
+from . import _cache, _docstrings, _sql_file
+
+TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 
 # To be raised whenever the same sources would give another file: the name of a cached file depends on it.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # StackOverflow has a date with every example; a docstring has none.
 _NO_DATE = "1970-01-01 00:00:00 UTC"
@@ -65,7 +64,7 @@ def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *
         out: The file to write; its folder must exist.
         packages: Names of distributions, "stdlib" for the standard library. None is the standard
             library and every distribution that is installed, apart from tff-mf.
-        progress: Whether to show on standard error how far the work is.
+        progress: Whether to show a bar on a terminal.
 
     Raises:
         InputValueError: If `out` cannot be written, a package is not installed, or the packages
@@ -73,22 +72,26 @@ def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *
     """
     started = time.monotonic()
     path = _writable(out)
-    chosen = _sources.packages(packages)
+    chosen = _docstrings.packages(packages)
     fingerprint = _fingerprint(chosen)
     if (found := _summary_of(path, fingerprint)) is not None:
         return found
-    clients = _modules.read_clients(_sources.sources(chosen), progress=progress)
-    _check_splits(clients, chosen)
-    summary = Summary(
-        path=path,
-        clients=_by_split(clients, lambda client: 1),
-        sentences=_by_split(clients, lambda client: len(client.examples)),
-        words=_by_split(clients, lambda client: sum(text.count(" ") + 1 for _, text in client.examples)),
-        seconds=round(time.monotonic() - started, 3),
-        cached=False,
-    )
-    _write(path, clients, summary, fingerprint, progress)
-    return dataclasses.replace(summary, seconds=round(time.monotonic() - started, 3))
+    clients = _docstrings.clients(_docstrings.modules(chosen), progress=progress)
+    counts = _counts(clients)
+    _check_splits(counts["clients"], list(chosen))
+    _write(path, clients, {"fingerprint": fingerprint, "summary": json.dumps(counts)})
+    return Summary(path=path, seconds=round(time.monotonic() - started, 3), cached=False, **counts)
+
+
+def split_of(client_id: str) -> str:
+    """Returns the split that a client is in: eight, one and one tenth of all, by its name alone.
+
+    Example:
+        >>> split_of("json.decoder")
+        'train'
+    """
+    share = int.from_bytes(hashlib.sha256(client_id.encode()).digest()[:8], "big") / 2**64
+    return TRAIN if share < 0.8 else HELDOUT if share < 0.9 else TEST
 
 
 def cached_pydoc(
@@ -103,14 +106,14 @@ def cached_pydoc(
         packages: As in `write_pydoc`.
         cache_dir: The folder to keep files in, made if need be. None is the environment variable
             TFF_MF_CACHE, and without it `tff-mf` in XDG_CACHE_HOME or `~/.cache`.
-        progress: Whether to show on standard error how far the work is.
+        progress: Whether to show a bar on a terminal.
 
     Raises:
         InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
     folder = _cache.folder(cache_dir)
     packages = None if packages is None else list(packages)
-    name = f"pydoc-{_fingerprint(_sources.packages(packages))[:16]}.sqlite"
+    name = f"pydoc-{_fingerprint(_docstrings.packages(packages))[:16]}.sqlite"
     return write_pydoc(folder / name, packages, progress=progress).path
 
 
@@ -133,8 +136,9 @@ def _writable(out: str | os.PathLike) -> pathlib.Path:
     return path
 
 
-def _fingerprint(chosen: Sequence[_sources.Package]) -> str:
-    environment = [FORMAT_VERSION, sys.version_info[:3], sorted((package.name, package.version) for package in chosen)]
+def _fingerprint(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> str:
+    versions = [(name, None if package is None else package.version) for name, package in chosen.items()]
+    environment = [FORMAT_VERSION, sys.version_info[:3], versions]
     return hashlib.sha256(json.dumps(environment).encode()).hexdigest()
 
 
@@ -152,68 +156,66 @@ def _summary_of(path: pathlib.Path, fingerprint: str) -> Summary | None:
         return None
 
 
-def _check_splits(clients: Sequence[Client], chosen: Sequence[_sources.Package]) -> None:
-    counts = _by_split(clients, lambda client: 1)
-    if min(counts.values()) == 0:
-        names = ",".join(package.name for package in chosen)
-        shown = names if len(names) < 80 else f"{names[:77]}..."
-        raise InputValueError(
-            f"packages={shown!r} have too little text: {len(clients)} modules with {MIN_SENTENCES} or more sentences "
-            f"({counts[TRAIN]} to train, {counts[HELDOUT]} to validate, {counts[TEST]} to test); name more packages, "
-            f"or none to use all that is installed."
-        )
-
-
-def _by_split(clients: Iterable[Client], number: Callable[[Client], int]) -> dict[str, int]:
-    counts = dict.fromkeys(SPLIT_NAMES, 0)
-    for client in clients:
-        counts[client.split] += number(client)
+def _counts(clients: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
+    """Returns what a summary counts, by split."""
+    counts = {what: dict.fromkeys(SPLIT_NAMES, 0) for what in ("clients", "sentences", "words")}
+    for name, sentences in clients.items():
+        split = split_of(name)
+        counts["clients"][split] += 1
+        counts["sentences"][split] += len(sentences)
+        counts["words"][split] += sum(sentence.count(" ") + 1 for sentence in sentences)
     return counts
 
 
-def _word_counts(clients: Iterable[Client]) -> list[tuple[str, int]]:
+def _check_splits(counts: Mapping[str, int], packages: Sequence[str]) -> None:
+    if min(counts.values()) == 0:
+        names = ",".join(packages)
+        shown = names if len(names) < 80 else f"{names[:77]}..."
+        raise InputValueError(
+            f"packages={shown!r} have too little text: {sum(counts.values())} modules with "
+            f"{_docstrings.MIN_SENTENCES} or more sentences ({counts[TRAIN]} to train, {counts[HELDOUT]} to validate, "
+            f"{counts[TEST]} to test); name more packages, or none to use all that is installed."
+        )
+
+
+def _word_counts(clients: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
     """Returns how many clients of the train split use each word, as StackOverflow counts, most used first."""
     counts = collections.Counter()
-    for client in clients:
-        if client.split == TRAIN:
-            counts.update({word for _, text in client.examples for word in text.split(" ")})
+    for name, sentences in clients.items():
+        if split_of(name) == TRAIN:
+            counts.update({word for sentence in sentences for word in sentence.split(" ")})
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _write(path: pathlib.Path, clients: Sequence[Client], summary: Summary, fingerprint: str, progress: bool) -> None:
+def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]], facts: Mapping[str, str]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=".pydoc-", dir=path.parent) as scratch:
             whole = pathlib.Path(scratch) / "whole.sqlite"
-            shown = _modules.shown(clients, len(clients), "writing clients", progress)
-            _sql_file.write(whole, ((client.name, client.split, _examples(client)) for client in shown))
-            _write_extras(whole, clients, summary, fingerprint)
+            examples = ((name, split_of(name), (_example(name, each) for each in clients[name])) for name in clients)
+            _sql_file.write(whole, examples)
+            _write_extras(whole, clients, facts)
             files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
 
 
-def _examples(client: Client) -> Iterator[dict[str, str | int]]:
-    """Yields the features of each example, in the order in which TensorFlow would serialize them."""
-    tags = "|".join(client.name.split("."))
-    for title, text in client.examples:
-        yield {
-            "title": title,
-            "tags": tags,
-            "score": 0,
-            "type": "answer",
-            "tokens": text,
-            "creation_date": _NO_DATE,
-        }
+def _example(name: str, sentence: str) -> dict[str, str | int]:
+    """Returns the features of an example, in the order in which TensorFlow would serialize them."""
+    return {
+        "title": name,
+        "tags": name.replace(".", "|"),
+        "score": 0,
+        "type": "answer",
+        "tokens": sentence,
+        "creation_date": _NO_DATE,
+    }
 
 
-def _write_extras(whole: pathlib.Path, clients: Sequence[Client], summary: Summary, fingerprint: str) -> None:
-    counts = {name: getattr(summary, name) for name in ("clients", "sentences", "words")}
+def _write_extras(whole: pathlib.Path, clients: Mapping[str, Sequence[str]], facts: Mapping[str, str]) -> None:
     with contextlib.closing(sqlite3.connect(whole)) as connection, connection:
         # Without it, TFF's query for one client reads all of the file.
         connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
         connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
         connection.executemany("INSERT INTO word_counts VALUES (?, ?)", _word_counts(clients))
         connection.execute("CREATE TABLE pydoc (key TEXT NOT NULL, value TEXT NOT NULL)")
-        connection.executemany(
-            "INSERT INTO pydoc VALUES (?, ?)", [("fingerprint", fingerprint), ("summary", json.dumps(counts))]
-        )
+        connection.executemany("INSERT INTO pydoc VALUES (?, ?)", facts.items())

@@ -176,6 +176,6 @@ def _counted(connection: sqlite3.Connection, path: pathlib.Path) -> list[tuple[s
         for _, examples in itertools.groupby(connection.execute(query), key=operator.itemgetter(0)):
             texts = (text for _, example in examples for text in _example_proto.strings(example, "tokens"))
             counts.update({word for text in texts for word in text.decode().split()})
-    except (ValueError, IndexError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise InputValueError(f"path={str(path)!r} is damaged ({error}); {_REMEDY}.") from error
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -36,18 +36,16 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
     Raises:
         InputValueError: If another process is using it.
     """
-    with (folder / FOLDER_LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise InputValueError(
-                f"out={str(folder)!r} is in use by process {file.read().strip() or 'unknown'}: two at once would "
-                "release rounds twice. Wait for it to end, or name another folder."
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+    path = folder / FOLDER_LOCK
+
+    def refuse() -> None:
+        raise InputValueError(
+            f"out={str(folder)!r} is in use by process {path.read_text().strip() or 'unknown'}: two at once would "
+            "release rounds twice. Wait for it to end, or name another folder."
+        )
+
+    with held(path, refuse):
+        path.write_text(f"{os.getpid()}\n")
         # Those of checkpoints have keys.
         files.remove_unfinished(folder, subfolders=True)
         yield

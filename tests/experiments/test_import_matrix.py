@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.errors import InputValueError
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto
 from tff_mf.experiments.published_matrices.reader import import_matrix
 
@@ -26,18 +27,12 @@ EMPTY = b"\x08\x02\x12\x06\x12\x00\x12\x02\x08\x02"
 FLOAT32 = b'\x08\x01\x12\x04\x12\x02\x08\x01"\x04\x00\x00\x80?'
 
 
-def varint(value):
-    digits = []
-    while value >= 0x80:
-        digits.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*digits, value])
-
-
 def serialized(tensor):
-    shape = b"".join(b"\x12" + varint(len(size)) + size for size in (b"\x08" + varint(n) for n in tensor.shape))
-    content = tensor.astype("<f8").tobytes()
-    return b"\x08\x02\x12" + varint(len(shape)) + shape + b'"' + varint(len(content)) + content
+    message = protobufs.new("Tensor")
+    message.dtype, message.content = 2, tensor.astype("<f8").tobytes()
+    for size in tensor.shape:
+        message.shape.dimension.add(size=size)
+    return message.SerializeToString()
 
 
 def factors(rounds, bands=None, seed=0):

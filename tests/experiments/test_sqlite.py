@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.simulation.baselines.stackoverflow import word_prediction_tasks
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import _modules, pydoc, sqlite
+from tff_mf.experiments.datasets import pydoc, sqlite
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +25,18 @@ def stackoverflow(tmp_path_factory):
     return path
 
 
+# A client of each split.
+CLIENTS = {
+    split: next(name for name in map("package.{}".format, range(100)) if pydoc.split_of(name) == split)
+    for split in pydoc.SPLIT_NAMES
+}
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A file written the way `pydoc` writes it."""
     path = tmp_path_factory.mktemp("written") / "file.sqlite"
-    clients = [
-        _modules.Client(name=f"package.{split}", split=split, examples=[("t.x", "a b"), ("t.y", "b c d")])
-        for split in _modules.SPLIT_NAMES
-    ]
-    summary = pydoc.Summary(path=path, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
-    pydoc._write(path, clients, summary, "fingerprint", False)
+    pydoc._write(path, {name: ["a b", "b c d"] for name in CLIENTS.values()}, {})
     return str(path)
 
 
@@ -63,19 +65,19 @@ def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, stackoverflo
     assert schema(written) == schema(stackoverflow)
     splits = sqlite.load(written)
     spec = tff.simulation.datasets.stackoverflow.get_synthetic().element_type_structure
-    for split, name in zip((splits.train, splits.validation, splits.test), _modules.SPLIT_NAMES, strict=True):
-        assert split.client_ids == [f"package.{name}"]
+    for split, name in zip((splits.train, splits.validation, splits.test), CLIENTS.values(), strict=True):
+        assert split.client_ids == [name]
         assert split.element_type_structure == spec
-        assert list(split.create_tf_dataset_for_client(f"package.{name}").as_numpy_iterator()) == [
+        assert list(split.create_tf_dataset_for_client(name).as_numpy_iterator()) == [
             {
                 "creation_date": b"1970-01-01 00:00:00 UTC",
                 "score": 0,
-                "tags": f"package|{name}".encode(),
-                "title": title,
+                "tags": name.replace(".", "|").encode(),
+                "title": name.encode(),
                 "tokens": text,
                 "type": b"answer",
             }
-            for title, text in ((b"t.x", b"a b"), (b"t.y", b"b c d"))
+            for text in (b"a b", b"b c d")
         ]
 
 

@@ -15,13 +15,11 @@ from tff_mf.experiments.bundles import verification
 from tff_mf.experiments.cli import cli
 
 from .conftest import export_by_command
-from .ssh_keys import needed
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 import tampered_bundles
 import tampering
 import tampering_graphs
-import tampering_signatures
 import tampering_ways
 
 EVERY = 3
@@ -53,26 +51,8 @@ def tampered(material, tmp_path):
     tampered_bundles.removed(tmp_path / "tampered")
 
 
-@pytest.fixture(scope="module")
-def signed(bundle, tmp_path_factory):
-    """The bundle, signed; with a key that nobody believes, and the signature of something else."""
-    root = tmp_path_factory.mktemp("signed")
-    shutil.copytree(bundle.folder, root / "bundle")
-    keys = {name: tampering_signatures.made_key(root / name) for name in ("signer", "stranger")}
-    (root / "other").mkdir()
-    (root / "other" / "manifest.json").write_text("{}")
-    for name in ("bundle", "other"):
-        tampering_signatures.sign(root / name, keys["signer"])
-    return tampering.Material(base=root / "bundle", other=root / "other", **keys)
-
-
 def verified(folder, *arguments):
     return CliRunner().invoke(cli, ["verify", *map(str, (folder, *arguments))])
-
-
-def signers(material):
-    trust = tampering_signatures.trust(material.signer)
-    return "--signers", trust.signers, "--identity", trust.identity
 
 
 def files_of(folder):
@@ -144,8 +124,8 @@ def test_files_that_are_given_rest_on_the_digest(bundle, exported_again, materia
     assert ran[0] != tmp_path / "bundle"
     assert built == []
     assert {name: kind for name, kind in found.rests_on.items() if kind != "rebuilt"} == {
-        "run.json": "digest or signature only",
-        "vocabulary.json": "digest or signature only",
+        "run.json": "digest only",
+        "vocabulary.json": "digest only",
         "configuration.toml": "checked against run.json",
         "mechanism.safetensors": "checked against run.json",
     }
@@ -212,42 +192,32 @@ def test_another_policy_for_devices_is_refused_without_tensorflow(way, tampered)
     assert [each.file for each in bundles.refusals(tampered(way))] == ["device-policy.json"]
 
 
-@needed
-@pytest.mark.parametrize("way", [pytest.param(way, id=way.name) for way in tampering_ways.SIGNATURES])
-def test_only_the_right_signature_is_trusted(way, signed, tmp_path):
-    folder = tmp_path / "tampered"
-    shutil.copytree(signed.base, folder)
-    assert verified(folder, "--files-only", *signers(signed)).exit_code == 0
-    way.apply(folder, signed)
-    assert verified(folder, "--files-only").exit_code == 0
-    found = verified(folder, "--files-only", *signers(signed))
-    assert found.exit_code == 1
-    assert "refused: manifest.json.sig: " in found.stdout
-
-
-@needed
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param(next(way for way in ways if not way.needs and not way.signature_only), id=name)
+        pytest.param(next(way for way in ways if not way.needs), id=name)
         for name, ways in tampering_ways.GROUPS.items()
-        if name not in ("graphs, forms and models of another bundle", "signatures")
+        if name != "graphs, forms and models of another bundle"
     ],
 )
-def test_a_signature_detects_what_the_digest_detects(way, signed, bundle, tmp_path):
-    """Without a look at any graph; that of a name of the task, which nothing else finds, too."""
-    folder = tmp_path / "tampered"
-    shutil.copytree(signed.base, folder)
-    way.apply(folder, signed)
-    for protection in (signers(signed), ("--digest", bundle.digest)):
-        found = verified(folder, "--files-only", *protection)
-        assert found.exit_code == 1
-        assert "refused: " in found.stdout
+def test_the_digest_detects_every_kind(way, bundle, tampered):
+    """Without a look at any graph; another name of the task, which nothing else finds, too."""
+    found = verified(tampered(way), "--files-only", "--digest", bundle.digest, "--json")
+    assert (found.exit_code, json.loads(found.stdout)["verified"]) == (1, False)
 
 
-# Long: the test above refuses it by digest and by signature.
+def test_what_protects_a_bundle_is_the_digest_alone(bundle):
+    for arguments, by in (((), None), (("--digest", bundle.digest), "digest")):
+        assert json.loads(verified(bundle.folder, "--files-only", "--json", *arguments).stdout)["protected_by"] == by
+        (first, *_) = verified(bundle.folder, "--files-only", *arguments).stdout.splitlines()
+        assert first.startswith("protected by the digest" if by else "nothing protects")
+    other = json.loads(verified(bundle.folder, "--files-only", "--json", "--digest", 64 * "0").stdout)
+    assert (other["verified"], other["protected_by"]) == (False, None)
+
+
+# Long: the test above refuses it by digest.
 @pytest.mark.long
-def test_only_digest_or_signature_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
+def test_only_the_digest_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
     folder = tampered(tampering_ways.TASKS[0])
     again = tmp_path / "again"
     shutil.copytree(exported_again, again)
@@ -290,7 +260,7 @@ def test_files_of_other_versions_rest_on_the_digest(bundle, exported_again, mate
     assert refused.file == "server/update/saved_model.pb"
     assert "made with tensorflow 2.13.0 (here: 2.14.1): verify it with those" in refused.reason
     assert with_digest.refused == []
-    assert with_digest.rests_on["server/update/saved_model.pb"] == "digest or signature only"
+    assert with_digest.rests_on["server/update/saved_model.pb"] == "digest only"
     assert with_digest.rounds == 0
     assert "verified: its files only, nothing was run" in shown
     assert "rounds in TensorFlow" not in shown

@@ -27,6 +27,7 @@ from tff_mf.experiments.bundles import names as bundle_names
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
+from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
 from tff_mf.experiments.reports import problems, questions
 from tff_mf.experiments.run_folder import initial_model, ledger, participation_log
@@ -115,15 +116,11 @@ _READ = _file.read
 
 
 def _proto(matrix: np.ndarray) -> bytes:
-    def varint(value: int) -> bytes:
-        out = b""
-        while value > 127:
-            out, value = out + bytes([value & 127 | 128]), value >> 7
-        return out + bytes([value])
-
-    shape = b"".join(b"\x12" + varint(len(size)) + size for size in (b"\x08" + varint(each) for each in matrix.shape))
-    content = matrix.astype("<f8").tobytes()
-    return b"\x08\x02\x12" + varint(len(shape)) + shape + b"\x22" + varint(len(content)) + content
+    message = protobufs.new("Tensor")
+    message.dtype, message.content = 2, matrix.astype("<f8").tobytes()
+    for size in matrix.shape:
+        message.shape.dimension.add(size=size)
+    return message.SerializeToString()
 
 
 def _matrices() -> list[Reader]:

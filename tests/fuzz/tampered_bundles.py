@@ -1,9 +1,8 @@
-"""Tampers with a bundle in more than 200 ways: `python tests/fuzz/tampered_bundles.py`. Needs OpenSSH and TensorFlow.
+"""Tampers with a bundle in more than 200 ways: `python tests/fuzz/tampered_bundles.py`. Needs TensorFlow.
 
 Each is a bundle that was changed and whose manifest was written anew to fit, and its report where that helps. `verify`
 has to refuse every one of them, without the digest, but for those that say of themselves that they are another
-deployment; and with the digest, or the signers, all. No graph that differs from the one that is built anew may ever be
-loaded. A bundle of which only the signature is wrong is refused by its signers, and by nothing else.
+deployment; and with the digest, all. No graph that differs from the one that is built anew may ever be loaded.
 """
 
 import argparse
@@ -18,12 +17,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from unittest import mock
 
-import tampering_signatures
 from tampering import Material, Way, refused
 from tampering_ways import GROUPS, WAYS
 
 from tff_mf.experiments import bundles
-from tff_mf.experiments.bundles import signatures, verification
+from tff_mf.experiments.bundles import verification
 
 _SETTINGS = """[run]
 dataset = "sqlite:{data}"
@@ -57,25 +55,21 @@ class Outcome:
         way: The way.
         reason: Why `verify` refuses it without the digest; empty if it does not.
         with_digest: The same with the digest.
-        with_signers: The same with a file of signers in the digest's place.
-        seconds: How long all three took.
+        seconds: How long both took.
         executed: Whether a graph was loaded.
     """
 
     way: Way
     reason: str
     with_digest: str
-    with_signers: str
     seconds: float
     executed: bool
 
     @property
     def as_expected(self) -> bool:
-        """Whether it was detected, if possible without the digest or a signature, and by these in any case."""
-        found = (bool(self.reason), bool(self.with_digest), bool(self.with_signers))
-        if self.way.signature_only:
-            return found == (False, False, True) and not self.executed
-        return found == (not self.way.digest_only, True, True) and self.ran_if_equal
+        """Whether it was detected, if possible without the digest, and by the digest in any case."""
+        found = (bool(self.reason), bool(self.with_digest))
+        return found == (not self.way.digest_only, True) and self.ran_if_equal
 
     @property
     def ran_if_equal(self) -> bool:
@@ -125,15 +119,12 @@ def _watched() -> Iterator[list[pathlib.Path]]:
         yield ran
 
 
-def outcomes(
-    material: Material, digest: str, trust: signatures.Trust, ways: Iterable[Way], work: pathlib.Path
-) -> Iterator[Outcome]:
-    """Tampers with copies of a bundle, and yields the answers of `verify`: alone, with the digest, with the signers.
+def outcomes(material: Material, digest: str, ways: Iterable[Way], work: pathlib.Path) -> Iterator[Outcome]:
+    """Tampers with copies of a bundle, and yields the answers of `verify`, alone and with the digest.
 
     Args:
         material: The bundles.
         digest: Of the base.
-        trust: In the signer of the base.
         ways: What to do.
         work: A folder for copies.
     """
@@ -144,15 +135,12 @@ def outcomes(
         shutil.copytree(material.base, folder)
         way.apply(folder, material)
         start = time.perf_counter()
-        # Files equal to those of the base need not be exported again.
-        look = _of_files if way.signature_only else _verified
         with _watched() as ran:
-            reason = refused(folder, look())
+            reason = refused(folder, _verified())
         yield Outcome(
             way=way,
             reason=reason,
-            with_digest=refused(folder, look(digest)),
-            with_signers=refused(folder, _signed(trust)),
+            with_digest=refused(folder, _verified(digest)),
             seconds=time.perf_counter() - start,
             executed=bool(ran),
         )
@@ -163,15 +151,6 @@ def outcomes(
 
 def _verified(digest: str | None = None) -> Callable[[pathlib.Path], list[bundles.Refusal]]:
     return lambda folder: verification.verify(folder, rounds=1, digest=digest).refused
-
-
-def _of_files(digest: str | None = None) -> Callable[[pathlib.Path], list[bundles.Refusal]]:
-    return lambda folder: bundles.refusals(folder, digest=digest)
-
-
-def _signed(trust: signatures.Trust) -> Callable[[pathlib.Path], list[bundles.Refusal]]:
-    """Verifies as the command does."""
-    return lambda folder: _verified(signatures.check(folder, trust).digest)(folder)
 
 
 def removed(path: pathlib.Path) -> None:
@@ -186,8 +165,8 @@ def removed(path: pathlib.Path) -> None:
         path.unlink()
 
 
-def made(root: pathlib.Path) -> tuple[Material, str, signatures.Trust]:
-    """Exports and signs the bundles, and returns them with the digest of the first, and the trust in its signer."""
+def made(root: pathlib.Path) -> tuple[Material, str]:
+    """Exports the bundles, and returns them with the digest of the first."""
     from tff_mf.experiments.bundles import building
     from tff_mf.experiments.datasets.pydoc import write_pydoc
 
@@ -200,29 +179,25 @@ def made(root: pathlib.Path) -> tuple[Material, str, signatures.Trust]:
         if name == "other":
             source = dataclasses.replace(source, vocabulary=list(reversed(source.vocabulary)))
         digests[name] = building.export(source, root / name, round_minutes=15.0, population=80)
-    keys = {name: tampering_signatures.made_key(root / name) for name in ("signer", "stranger")}
-    for name in digests:
-        tampering_signatures.sign(root / name, keys["signer"])
-    material = Material(base=root / "base", other=root / "other", insecure=root / "insecure", **keys)
-    return material, digests["base"], tampering_signatures.trust(keys["signer"])
+    return Material(base=root / "base", other=root / "other", insecure=root / "insecure"), digests["base"]
 
 
 def table(found: list[Outcome]) -> str:
     """Returns a line for each way."""
-    lines = ["| tampered with | with nothing | with the digest | with signers | s |", "|---|---|---|---|--:|"]
+    lines = ["| tampered with | with nothing | with the digest | s |", "|---|---|---|--:|"]
     for each in found:
         reason = each.reason or f"**passes**: {each.way.digest_only or 'and must not'}"
-        both = ("refused" if with_it else "**passes**" for with_it in (each.with_digest, each.with_signers))
-        lines.append("| " + " | ".join((each.way.name, reason[:120], *both, f"{each.seconds:.1f}")) + " |")
+        with_it = "refused" if each.with_digest else "**passes**"
+        lines.append("| " + " | ".join((each.way.name, reason[:120], with_it, f"{each.seconds:.1f}")) + " |")
     return "\n".join(lines)
 
 
 def totals(found: list[Outcome]) -> str:
-    """Returns a line for each group of ways: how many, and how many pass with nothing, digest, and signers."""
+    """Returns a line for each group of ways: how many, and how many pass with nothing, and with the digest."""
     lines = []
     for name, ways in GROUPS.items():
         of_group = [each for each in found if each.way in ways]
-        kinds = ("reason", "with_digest", "with_signers")
+        kinds = ("reason", "with_digest")
         passed = [sum(not getattr(each, kind) for each in of_group) for kind in kinds]
         lines.append("| " + " | ".join([name, *map(str, (len(of_group), *passed))]) + " |")
     return "\n".join(lines)
@@ -236,7 +211,7 @@ def main() -> None:
     start, found = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
-        material, digest, trust = made(root)
+        material, digest = made(root)
         again = root / "again"
         again.mkdir()
         verification.rebuild(material.base, again)
@@ -244,8 +219,8 @@ def main() -> None:
         ways = ways if given.half is None else ways[given.half - 1 :: 2]
         (root / "work").mkdir()
         with built_once(material, again, root) as built:
-            control = [refused(material.base, look) for look in (_verified(), _verified(digest), _signed(trust))]
-            for outcome in outcomes(material, digest, trust, ways, root / "work"):
+            control = [refused(material.base, look) for look in (_verified(), _verified(digest))]
+            for outcome in outcomes(material, digest, ways, root / "work"):
                 found.append(outcome)
                 mark = "" if outcome.as_expected else "NOT AS EXPECTED: "
                 print(f"{mark}{outcome.way.name}: {outcome.reason}", file=sys.stderr, flush=True)
@@ -255,8 +230,7 @@ def main() -> None:
     print(
         f"{len(found)} ways in {time.perf_counter() - start:.0f} s, {len(built)} exported anew: "
         f"{sum(not each.reason for each in found)} pass with nothing, "
-        f"{sum(not each.with_digest for each in found)} with the digest, "
-        f"{sum(not each.with_signers for each in found)} with signers; not as expected: {wrong or 'none'}"
+        f"{sum(not each.with_digest for each in found)} with the digest; not as expected: {wrong or 'none'}"
     )
     sys.exit(bool(wrong))
 

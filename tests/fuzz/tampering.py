@@ -28,15 +28,11 @@ class Material:
         base: The bundle.
         other: A bundle of the same shapes, with less noise, a larger clip norm, and other words, divisor and seed.
         insecure: The bundle once more, with repeatable noise.
-        signer: The SSH key that signed the bundle. A forger has it only to sign something that is no bundle.
-        stranger: An SSH key that no file of signers lists.
     """
 
     base: pathlib.Path
     other: pathlib.Path | None = None
     insecure: pathlib.Path | None = None
-    signer: pathlib.Path | None = None
-    stranger: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,11 +42,10 @@ class Way:
     Attributes:
         name: In words.
         change: Edits a copy of the bundle.
-        digest_only: Why nothing but the digest, or a signature, finds it; empty if `verify` does.
+        digest_only: Why nothing but the digest finds it; empty if `verify` does.
         needs: What of the material it takes from.
         reported: Whether planned report and devices' policy are written anew, to fit what they follow from.
         listed: Whether the manifest is written anew, to fit the files.
-        signature_only: Whether the bundle stays what it is, and its signature does not.
     """
 
     name: str
@@ -59,7 +54,6 @@ class Way:
     needs: tuple[str, ...] = ()
     reported: bool = False
     listed: bool = True
-    signature_only: bool = False
 
     def apply(self, folder: pathlib.Path, material: Material) -> None:
         """Tampers with a copy of a bundle."""

@@ -2,7 +2,6 @@
 
 import tampering_graphs
 import tampering_policies
-import tampering_signatures
 from tampering import (
     Change,
     Way,
@@ -165,24 +164,11 @@ MANIFESTS = (
     ),
 )
 DEVICE_POLICIES = tampering_policies.WAYS
-ANOTHER_SIGNER = (
-    _way(
-        "another run as a whole, with its signature by another key",
-        together(
-            taken(*_GRAPHS, *_STATED, "vocabulary.json", "manifest.json"),
-            lambda folder, material: tampering_signatures.sign(folder, material.stranger),
-        ),
-        needs=("other", "stranger"),
-        digest_only=ANOTHER_RUN,
-        listed=False,
-    ),
-)
-SIGNATURES = tampering_signatures.WAYS
 WITHOUT_GRAPHS = (
     *(*FILES_EXCHANGED, *RUNNERS, *MANIFESTS, *STATEMENTS, *TASKS),
     *(*POLICIES, *DEVICE_POLICIES, *FOLDERS),
 )
-WAYS = (*GRAPHS_OF_OTHERS, *tampering_graphs.WAYS, *WITHOUT_GRAPHS, *ANOTHER_SIGNER, *SIGNATURES)
+WAYS = (*GRAPHS_OF_OTHERS, *tampering_graphs.WAYS, *WITHOUT_GRAPHS)
 GROUPS = {
     "graphs, forms and models of another bundle": GRAPHS_OF_OTHERS,
     "graphs that do something else": tampering_graphs.WAYS,
@@ -194,7 +180,6 @@ GROUPS = {
     "policy and artifact": POLICIES,
     "devices' policy": DEVICE_POLICIES,
     "the folder": FOLDERS,
-    "signatures": (*ANOTHER_SIGNER, *SIGNATURES),
 }
 
 # Detected without TensorFlow and without rebuilding graphs.

@@ -133,3 +133,14 @@ def test_a_picture_without_matplotlib_is_refused_with_the_extra():
     )
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
     assert finished.stderr.endswith("Run: pip install 'tff-mf[plot]'\n")
+
+
+def test_published_matrices_without_protobuf_are_refused_with_the_extra(tmp_path):
+    for name in ("c", "b"):
+        (tmp_path / f"{name}_matrix_tensor_pb").touch()
+    finished = run(
+        "sys.modules['google.protobuf'] = None\n"
+        f"sys.argv = 'tff-mf import-matrix {tmp_path} --out x --min-sep 3 --max-participations 4'.split()\n" + DOCTOR
+    )
+    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
+    assert finished.stderr.endswith("Run: pip install 'tff-mf[matrices]'\n")

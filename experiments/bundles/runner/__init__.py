@@ -12,7 +12,6 @@ from ._errors import RefusedError as RefusedError
 from ._errors import RefusedUpdateError as RefusedUpdateError
 from ._names import INITIAL as INITIAL
 from ._names import MANIFEST as MANIFEST
-from ._names import MANIFEST_SIGNATURE as MANIFEST_SIGNATURE
 from ._names import MANIFEST_VERSION as MANIFEST_VERSION
 from ._names import SIGNATURE as SIGNATURE
 from ._opening import opened as opened

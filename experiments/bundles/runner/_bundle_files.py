@@ -9,10 +9,8 @@ from typing import Any
 
 from ._errors import RefusedError
 from ._files import read_regular
-from ._names import MANIFEST, MANIFEST_SIGNATURE, MANIFEST_VERSION
+from ._names import MANIFEST, MANIFEST_VERSION
 from ._stages import Stages
-
-_UNNAMED = frozenset({MANIFEST, MANIFEST_SIGNATURE})
 
 
 def check_files(folder: pathlib.Path, digest: str | None = None) -> Stages:
@@ -59,7 +57,7 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _check_names(folder: pathlib.Path, named: frozenset[str]) -> None:
-    """Raises unless a folder holds the named regular files, the manifest, perhaps its signature, and nothing else."""
+    """Raises unless a folder holds the named regular files, the manifest, and nothing else."""
     where = f"bundle={str(folder)!r}"
     folders = {str(above) for name in named for above in pathlib.PurePosixPath(name).parents}
     missing = set(named)
@@ -67,7 +65,7 @@ def _check_names(folder: pathlib.Path, named: frozenset[str]) -> None:
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         if stat.S_ISDIR(mode) and name in folders:
             continue
-        if name not in named and name not in _UNNAMED:
+        if name not in named and name != MANIFEST:
             raise RefusedError(f"{where}: {name!r:.200} is not named by {MANIFEST}: remove it.")
         if not stat.S_ISREG(mode):
             raise RefusedError(f"{where}: {name} is not a regular file.")

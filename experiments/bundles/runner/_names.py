@@ -1,8 +1,7 @@
 """Names of files: those of the bundle that the runner reads, and those of a deployment."""
 
-# In a bundle. The manifest names every other file, except its own signature.
-MANIFEST, MANIFEST_SIGNATURE = "manifest.json", "manifest.json.sig"
-MANIFEST_VERSION = 2
+# In a bundle. The manifest names every other file.
+MANIFEST, MANIFEST_VERSION = "manifest.json", 2
 INITIAL, SETTINGS = "server/initial.safetensors", "run.json"
 # The function of each SavedModel.
 SIGNATURE = "serving_default"
