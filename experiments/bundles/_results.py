@@ -40,8 +40,8 @@ class Verification:
         refused: The reasons why it must not be deployed; empty if it may be.
         rests_on: The evidence for each file, if nothing is refused: "rebuilt" if it equals, byte for byte, the one
             that `tff-mf export` makes here from the other files; "checked against run.json" if it agrees with that;
-            "digest, and computed again to within 1e-6" for a public model whose last bits depend on the machine; "digest
-            only" if only the bundle's digest shows that it was not replaced.
+            "digest, and computed again to within 1e-6" for a public model whose last bits depend on the machine;
+            "digest only" if only the bundle's digest shows that it was not replaced.
         rounds: Rounds that were run, in TensorFlow and in TFF; 0 if no graph was run.
         digest: The digest of the checked copy, even if the folder has changed since; None if it is refused.
         headline: The headline of its planned report; an empty text if it is refused.
