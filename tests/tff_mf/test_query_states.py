@@ -197,11 +197,11 @@ def test_keras_streams_the_noise_with_variables(run_eagerly, restart_every):
     assert optimizer.get_config()["global_state"] == {}
 
 
-@pytest.mark.parametrize("restart_every", [None, 4])
-def test_keras_does_not_repeat_the_noise_of_the_first_state(restart_every):
-    query = build(record_specs=[tf.TensorSpec([1, 5])], restart_every=restart_every)
-    with pytest.raises(Exception, match="VariableQuery"):
-        trained(lambda query: query, query)
+def test_tensorflow_privacys_optimizers_refuse_other_queries():
+    generic = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)
+    for query in (build(), build(restart_every=4), build(restart_every=4, clipping=CLIPPING)):
+        with pytest.raises(tff_mf.InputError, match="VariableQuery"):
+            generic(query, num_microbatches=1, learning_rate=1.0)
 
 
 def test_variables_are_for_one_optimizer_and_made_outside_of_graphs():

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -193,7 +194,12 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         )
 
     def initial_global_state(self) -> Any:
-        """Returns the state before round 0. Optimizers of TensorFlow Privacy need a `VariableQuery`."""
+        """Returns the state before round 0.
+
+        Raises:
+            InputValueError: If an optimizer of TensorFlow Privacy calls it: those need a `VariableQuery`.
+        """
+        _refuse_optimizers()
         return QueryState(noise=self._stream.init())
 
     def derive_sample_params(self, global_state: Any) -> tf.Tensor:
@@ -297,6 +303,18 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return collections.OrderedDict(
             round=step, noise_stddev=tf.constant(stddev), rows_in_use=self._stream.rows_in_use(step)
         )
+
+
+def _refuse_optimizers() -> None:
+    """Raises if an optimizer of TensorFlow Privacy is on the call stack, which is all there is to recognize it by."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("tensorflow_privacy.privacy.optimizers"):
+            raise InputValueError(
+                "query was passed to an optimizer of TensorFlow Privacy, which would repeat the noise of the first "
+                "round in every step and return its keys from get_config: wrap it in tff_mf.queries.VariableQuery."
+            )
+        frame = frame.f_back
 
 
 def _tensors(record: Any) -> list[tf.Tensor]:

@@ -21,9 +21,9 @@ class VariableQuery(tfp.SumAggregationDPQuery):
 
     The generic Keras optimizers of TensorFlow Privacy keep the state of a query in a Python attribute. In the
     `tf.function` that `fit` runs, this is the first state forever: each step would draw the noise of round 0, which
-    never cancels, and is refused. Their `get_config`, and thus the file of a saved model, also has the state, and with
-    it the keys of the noise. Give these optimizers no other query of this package: this one updates its variables
-    wherever it runs, and gives the optimizer an empty state.
+    never cancels. Their `get_config` also returns the state, and with it the keys of the noise. Other queries of this
+    package therefore refuse these optimizers. This one updates its variables wherever it runs, and gives the optimizer
+    an empty state.
 
     Formal guarantee: that of the query over all its results, which are one stream: each execution of
     `get_noised_result`, eager or in a `tf.function`, sequential or concurrent, is the next round. One record of a round
