@@ -173,7 +173,7 @@ class MFStrategy(Strategy):
         text = f"{sum(counts.refused.values())} of {counts.came} replies were refused ({reasons}): {remedy}."
         if not counts.counted and counts.refused.keys() - _OF_OTHERS:
             raise RuntimeError(
-                f"Round {server_round} is not released: {text} Then open the strategy again: the run goes on with "
+                f"Round {server_round} is not released: {text} Then open the strategy again: the run continues with "
                 "another cohort."
             )
         log(WARNING, "[ROUND %s/%s] %s", server_round, self._rounds, text)
