@@ -192,6 +192,8 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
         shown = (folder / PLANNED_TEXT).read_text(encoding="utf-8")
     except (OSError, ValueError, RecursionError) as error:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
+    if other := reports.of_another_version(stored, PLANNED):
+        return [Refusal(file=PLANNED, reason=other)]
     if next(reports.problems(stored), None) is not None:
         return [Refusal(file=PLANNED, reason=f"is not a report: {next(reports.problems(stored))}")]
     expected = reports.build(folder, realised=False)

@@ -169,21 +169,19 @@ class Found:
 
     def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Prints a result; in text, its statements are paragraphs."""
-        refused = unstated(result)
         words: dict[str, Any] = {
             "mechanism": title(self.name, self.mechanism),
             "sensitivity_exact": None,
             "sensitivity_rule": exactness(result),
             **in_words(self.setting),
-            **refused,
+            **unstated(result),
             "statement": None,
             "amplified_statement": None,
         }
         if not self.says_workload:
             words["workload"] = None
         below = [result[name] for name in ("statement", "amplified_statement") if name in result]
-        shown = statements.without_epsilon(result) if as_json and refused else result
-        _options.report(shown, as_json=as_json, words=words, below=below)
+        _options.report(stated(result) if as_json else result, as_json=as_json, words=words, below=below)
 
 
 def found(file: str, flags: Flags) -> Found:
@@ -240,6 +238,11 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
 def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, float]:
     """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is that of zero-out."""
     return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
+
+
+def stated(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a result as JSON, without any ε if the statement states none."""
+    return statements.without_epsilon(result) if unstated(result) else result
 
 
 def unstated(result: Mapping[str, Any]) -> dict[str, str]:

@@ -51,7 +51,8 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
     below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
     note = f" {_FILE}" if setting.is_restarted else ""
     below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
-    _options.report(result, as_json=as_json, words=words, below=below)
+    shown = _guarantees.stated(result) if as_json else result
+    _options.report(shown, as_json=as_json, words=words, below=below)
 
 
 def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:

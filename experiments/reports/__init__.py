@@ -12,6 +12,7 @@ from ._check import check as check
 from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import is_current as is_current
+from ._check import of_another_version as of_another_version
 from ._check import write_anew as write_anew
 from ._curves import curves as curves
 from ._device_reports import published as published

@@ -80,7 +80,7 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
     if damage:
         text = f"{as_json} is missing or damaged: {damage}; write it with tff-mf report"
         return [_critical(text), *found]
-    if other := _of_another_version(stored, as_json):
+    if other := of_another_version(stored, as_json):
         return [_critical(other), *found]
     found += _inconsistent(folder, stored, realised=realised)
     if held is not None:
@@ -117,6 +117,14 @@ def write_anew(folder: pathlib.Path) -> dict[str, Any]:
     return write(folder, realised=realised)
 
 
+def of_another_version(stored: Any, as_json: str) -> str:
+    """Returns that a report is of another version of the format, in words, or an empty text."""
+    version = stored.get("report") if isinstance(stored, Mapping) else VERSION
+    if type(version) is int and version != VERSION:
+        return f"{as_json} has version {version}, and this release checks {VERSION}: write it again with tff-mf report"
+    return ""
+
+
 def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool) -> list[Finding]:
     """Returns findings on a report that does not follow from the current files.
 
@@ -147,7 +155,7 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     if not (folder / as_json).exists() and not (folder / as_markdown).exists():
         return []
     stored, damage = _stored(folder / as_json)
-    damage = f"{as_json} is missing or damaged: {damage}" if damage else _of_another_version(stored, as_json)
+    damage = f"{as_json} is missing or damaged: {damage}" if damage else of_another_version(stored, as_json)
     if damage:
         return [_critical(damage)]
     found = _inconsistent(folder, stored, realised=False)
@@ -164,14 +172,6 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
 
 def _differs(name: str, as_json: str) -> str:
     return f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
-
-
-def _of_another_version(stored: Any, as_json: str) -> str:
-    """Returns that a report is of another version of the format, or an empty text."""
-    version = stored.get("report") if isinstance(stored, Mapping) else VERSION
-    if type(version) is int and version != VERSION:
-        return f"{as_json} has version {version}, and this release checks {VERSION}: write it again with tff-mf report"
-    return ""
 
 
 def _stored(path: pathlib.Path) -> tuple[Any, str]:

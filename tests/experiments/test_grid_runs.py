@@ -149,7 +149,7 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
         "error": charge.error,
         "log_ratio": charge.log_ratio,
         "limit": charge.limit,
-        "sensitivity": charge.sensitivity,
+        "added_sensitivity": charge.sensitivity,
     }
     assert report["accountant"]["planned"]["mu"] == privacy.guarantee.mu
     states = {each["name"]: each["state"] for each in report["assumptions"]}
