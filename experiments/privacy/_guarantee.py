@@ -93,7 +93,11 @@ def run_noise_multiplier(
     sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
     if count_stddev is None:
         return sigma
-    allowed = run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
+    # Where counts take nearly all of it, σ is far more sensitive to it than to its own rounding.
+    floats = grid is None
+    allowed = (
+        gaussian.mu_from(epsilon, delta) if floats else run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
+    )
     counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
     if counts.mu >= allowed:
         least = rounded_up(math.sqrt(participation.max_participations) / allowed)

@@ -34,6 +34,7 @@ min_sep = 10
 max_participations = 12
 noise_multiplier = {noise_multiplier}
 clip_norm = {clip_norm}
+grid = "none"
 model = "conv"
 vocab_size = {words}
 embedding_size = 4
@@ -205,7 +206,7 @@ def totals(found: list[Outcome]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="ways whose names have this text")
+    parser.add_argument("--only", nargs="+", default=[""], help="ways whose names have one of these texts")
     parser.add_argument("--half", type=int, choices=(1, 2), help="every second of them, from the first or second on")
     given = parser.parse_args()
     start, found = time.perf_counter(), []
@@ -215,7 +216,7 @@ def main() -> None:
         again = root / "again"
         again.mkdir()
         verification.rebuild(material.base, again)
-        ways = [way for way in WAYS if given.only in way.name]
+        ways = [way for way in WAYS if any(text in way.name for text in given.only)]
         ways = ways if given.half is None else ways[given.half - 1 :: 2]
         (root / "work").mkdir()
         with built_once(material, again, root) as built:

@@ -135,6 +135,7 @@ STATEMENTS = (
     _way(
         "data that the settings name",
         asked("dataset", "stackoverflow"),
+        reported=True,
         digest_only="a note of where the simulation's examples were; nothing is read from there",
     ),
 )

@@ -1,12 +1,17 @@
 """What was made on one machine is believed, and goes on, on others: no false alarm."""
 
-import environments
-import other_machines
+import pathlib
+import sys
+
 import pytest
+
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "experiments"))
+import environments
+import used_elsewhere
 
 HERE = "machine"
 _ALL = tuple(name for name in environments.ENVIRONMENTS if name != HERE)
-_WITHOUT = [each.__name__ for each in other_machines.WITHOUT_TENSORFLOW]
+_WITHOUT = [each.__name__ for each in used_elsewhere.WITHOUT_TENSORFLOW]
 
 
 @pytest.fixture(scope="module")
@@ -14,14 +19,14 @@ def made(once_for_all):
     """A run, one that was stopped, a bundle and its deployment, artifacts and noise, as this machine makes them."""
 
     def make(root):
-        environments.call(HERE, other_machines.__file__, "make", root / "made")
+        environments.call(HERE, used_elsewhere.__file__, "make", root / "made")
         return root / "made"
 
     return once_for_all("machines", make)
 
 
 def alarms(environment, root, names=None):
-    found = environments.call(environment, other_machines.__file__, "used", root, names)
+    found = environments.call(environment, used_elsewhere.__file__, "used", root, names)
     return "\n".join(filter(None, found.values()))
 
 
@@ -32,7 +37,7 @@ def test_what_needs_no_tensorflow(environment, made):
 
 @pytest.mark.parametrize("environment", ["oldest"])
 def test_graphs_are_verified_models_exported_and_runs_resumed(environment, made):
-    assert not alarms(environment, made, [each.__name__ for each in other_machines.WITH_TENSORFLOW])
+    assert not alarms(environment, made, [each.__name__ for each in used_elsewhere.WITH_TENSORFLOW])
 
 
 # Long: the tests above use the same functions in the environments that differ most.
@@ -46,5 +51,5 @@ def test_what_was_made_here_is_used_there(environment, made):
 @pytest.mark.long
 @pytest.mark.parametrize("environment", _ALL)
 def test_what_was_made_there_is_used_here(environment, tmp_path):
-    environments.call(environment, other_machines.__file__, "make", tmp_path / "made")
+    environments.call(environment, used_elsewhere.__file__, "make", tmp_path / "made")
     assert not alarms(HERE, tmp_path / "made")

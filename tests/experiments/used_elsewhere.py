@@ -1,6 +1,6 @@
 """Runs, bundles, artifacts and calibrated noise that are made on one machine and used on another.
 
-`python tests/experiments/other_machines.py [ENVIRONMENT …]` prints a table of false alarms: a row for each environment
+`python tests/experiments/used_elsewhere.py [ENVIRONMENT …]` prints a table of false alarms: a row for each environment
 of tests/environments.py in which is used what was made here; with `--there`, also the other way round.
 """
 
