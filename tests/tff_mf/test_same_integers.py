@@ -124,6 +124,6 @@ def test_another_computed_inverse_is_refused_in_floats(monkeypatch):
     matrix = np.tri(6) / 3
     state = streams.build_stream(tff_mf.Dense(matrix=matrix), dimension=2, stddev=1.0).init()
     solve = _in_order.solve
-    monkeypatch.setattr(_in_order, "solve", lambda lower, right: solve(lower, right) * (1 + 1e-15))
+    monkeypatch.setattr(_in_order, "solve", lambda lower, right: solve(lower, right) + 1e-14 * np.tri(6))
     with pytest.raises(tff_mf.InputError, match="other noise"):
         streams.build_stream(tff_mf.Dense(matrix=matrix), dimension=2, stddev=1.0).next(state)
