@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import _in_order
+from tff_mf import _in_order, streams
 
 from .. import environments
 from . import same_integers
@@ -118,3 +118,12 @@ def test_sums_and_products_are_in_order():
     row = np.array([2.0**53, *[1.0] * 40, -(2.0**53)])
     assert _in_order.sums(row) == 0.0
     assert _in_order.product(row[np.newaxis], np.ones((42, 1))) == 0.0
+
+
+def test_another_computed_inverse_is_refused_in_floats(monkeypatch):
+    matrix = np.tri(6) / 3
+    state = streams.build_stream(tff_mf.Dense(matrix=matrix), dimension=2, stddev=1.0).init()
+    solve = _in_order.solve
+    monkeypatch.setattr(_in_order, "solve", lambda lower, right: solve(lower, right) + 1e-14 * np.tri(6))
+    with pytest.raises(tff_mf.InputError, match="other noise"):
+        streams.build_stream(tff_mf.Dense(matrix=matrix), dimension=2, stddev=1.0).next(state)

@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from tff_mf import _matrices, grids, registry
 from tff_mf.errors import InputTypeError
 from tff_mf.grids import Grid
@@ -63,18 +60,17 @@ def build_stream(
     record = registry.registered(mechanism)
     build = record.stream_builder() or _build_rows
     arguments = {"dimension": dimension, "stddev": stddev, "insecure_seed": insecure_seed}
-    stream = checked_stream(build, mechanism, **arguments) if record.outside else build(mechanism, **arguments)
-    # A stream from outside may make tensors, whose values are needed now, also where the caller builds a graph.
-    with tf.init_scope():
-        tables = [np.asarray(each) for each in stream.coefficients()]
-    return stream.bound_to(f"coefficients={_matrices.digest(tables)}")
+    return checked_stream(build, mechanism, **arguments) if record.outside else build(mechanism, **arguments)
 
 
 def _build_rows(mechanism: Mechanism, **arguments: Any) -> NoiseStream:
     if not isinstance(mechanism, ToeplitzMechanism):
-        return DenseStream(mechanism, **arguments)
-    stream = ToeplitzRowsStream(mechanism, **arguments)
-    return stream if mechanism.max_rounds else stream.limited_to(ToeplitzRowsStream.MOST_ROUNDS)
+        stream = DenseStream(mechanism, **arguments)
+    else:
+        stream = ToeplitzRowsStream(mechanism, **arguments)
+        stream = stream if mechanism.max_rounds else stream.limited_to(ToeplitzRowsStream.MOST_ROUNDS)
+    # C⁻¹ is computed; the coefficients of other streams are parameters.
+    return stream.bound_to(f"inverse={_matrices.digest(stream.coefficients())}")
 
 
 _GRID_STREAMS: dict[str, Callable[..., GridStream]] = {

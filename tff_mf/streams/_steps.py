@@ -53,8 +53,6 @@ class Steps(abc.ABC):
 
     # Type of a row of memory that is a copy of n_t, on a grid.
     stored = "float64"
-    # Tables that its rounds are computed from, beside the parameters of the mechanism.
-    numbers: Sequence[np.ndarray] = ()
 
     @property
     @abc.abstractmethod

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from tff_mf import _matrices, validation
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
@@ -70,8 +70,9 @@ class NoiseStream:
         self._insecure_seed = arguments.seed(insecure_seed)
         self._generator = generator_of(generator, on_grid=grid is not None)
         self._repeated: np.ndarray | None = None
-        numbers = (float(stddev), insecure_seed, self._generator.name, _matrices.digest(steps.numbers))
-        drawn = repr(("tff_mf.streams", type(steps).__name__, *numbers, *setting))
+        drawn = repr(
+            ("tff_mf.streams", type(steps).__name__, float(stddev), insecure_seed, self._generator.name, *setting)
+        )
         self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
 
     def bound_to(self, setting: str) -> Self:

@@ -94,13 +94,14 @@ def build_stream(
     if record.outside:
         for checked in (mechanism, mechanism.cast_to_float32()):
             registry.check_matrices(checked, min(mechanism.max_rounds or _FEWEST_ROUNDS, _FEWEST_ROUNDS))
-    limit = mechanism.max_rounds
+    limit, setting = mechanism.max_rounds, ()
     if record.outside or record.kind not in _STEPS:
         steps = InverseRowsSteps(mechanism.cast_to_float32())
-        limit = limit or InverseRowsSteps.MOST_ROUNDS
+        limit, setting = limit or InverseRowsSteps.MOST_ROUNDS, (steps.digest,)
     else:
         steps = _STEPS[record.kind](mechanism.cast_to_float32())
-    return NoiseStream(mechanism, steps, stddev=float32_at_least("stddev", stddev), limit=limit, **shared)
+    deviation = float32_at_least("stddev", stddev)
+    return NoiseStream(mechanism, steps, stddev=deviation, limit=limit, setting=setting, **shared)
 
 
 def _rows(found: Any, dimension: int) -> RowsSteps:

@@ -1,5 +1,6 @@
 """Noise of any lower-triangular C: all rows of z so far, drawn again from their keys."""
 
+from tff_mf import _matrices
 from tff_mf.errors import InputTypeError
 from tff_mf.mechanisms import Mechanism, ToeplitzMechanism
 from tff_mf.streams._steps import Step, Steps
@@ -27,7 +28,11 @@ class InverseRowsSteps(Steps):
             )
         else:
             self._inverse = mechanism.inverse(mechanism.max_rounds)
-        self.numbers = (self._inverse,)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what is computed of C⁻¹, for fingerprints."""
+        return _matrices.digest([self._inverse])
 
     @property
     def row_count(self) -> int:

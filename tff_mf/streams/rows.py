@@ -24,7 +24,7 @@ class RowsSteps(Steps):
 
     def __init__(self, scales: np.ndarray, coefficients: np.ndarray, stored: str = "float64") -> None:
         self.stored = stored
-        self._scales, self._coefficients = self.numbers = scales, coefficients
+        self._scales, self._coefficients = scales, coefficients
         self._run, self._block = lengths(self.row_count)
 
     @property
