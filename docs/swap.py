@@ -24,7 +24,8 @@ mechanisms = {
     "tree, full": tff_mf.Tree(ROUNDS, variant="full"),
     "dense": tff_mf.optimize_dense(rounds=ROUNDS, participation=participation),
 }
-features = np.random.default_rng(0).normal(size=(CLIENTS, 32, 5)).astype(np.float32)
+# Four cohorts that take turns: each client waits for four rounds, as `participation` says.
+features = np.random.default_rng(0).normal(size=(4 * CLIENTS, 32, 5)).astype(np.float32)
 clients = [tf.data.Dataset.from_tensor_slices((x, x @ np.ones((5, 1), np.float32))).batch(8) for x in features]
 
 
@@ -48,8 +49,9 @@ with aggregators.tff_session():
             metrics_aggregator=aggregators.withhold_metrics,
         )
         state = process.initialize()
-        for _ in range(ROUNDS):
-            output = process.next(state, clients)
+        for t in range(ROUNDS):
+            first = t % 4 * CLIENTS
+            output = process.next(state, clients[first : first + CLIENTS])
             state = output.state
         rows = output.metrics["aggregator"]["dp_query_metrics"]["rows_in_use"]
         print(f"{name:22} sigma {sigma:5.2f} for epsilon 8; rows of noise remembered: {rows}")
