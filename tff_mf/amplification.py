@@ -24,9 +24,9 @@ from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 if typing.TYPE_CHECKING:
     import dp_accounting
 
-# A sum in place of an integral is exact to e to the power of minus this, ten times: for its own error, and for its ends.
-_DIGITS = 48.0
-_MOST_NODES = 2**17
+# A sum in place of an integral is exact to e to the power of minus this, ten times: for itself, and for its ends.
+_DIGITS = 42.0
+_MOST_NODES = 2**18
 
 # Of the search for a noise multiplier on a grid: first by the charge at the last one, then in small steps.
 _APPROACHES, _STEPS = 6, 60
@@ -243,17 +243,18 @@ def _epsilon(queries: int, probability: float, mu: float, delta: float) -> float
 def _nodes(probability: float, mu: float, takes_part: bool, s: float, omega: float) -> Nodes | None:
     """Returns φ(s + iω) of one query whose client takes part with probability q, or not at all, by quadrature.
 
-    With Z(x) = 1 − q + q·e^(μx − μ²/2) and x ~ N(0, 1), the loss without the client is −log Z(x); with it, it is log Z(x),
-    and x has the density of N(0, 1) times Z. So φ(s + iω) = ∫ f with f(x) = e^(−x²/2)·Z(x)^(p ± iω)/√(2π), where p is −s or
-    1 + s. The trapezoidal rule with steps h is off by at most 2M/(e^(2πc/h) − 1), if M bounds ∫|f(x + iy)|dx for |y| ≤ c
-    (Trefethen and Weideman (2014), theorem 5.1). Let c ≤ π/(2μ). The angle of Z(x + iy) is at most μc, and
+    Let Z(x) = 1 − q + q·e^(μx − μ²/2). Without the client, x ~ N(0, 1) and the loss is −log Z(x); with it, x has this
+    density times Z, and the loss is log Z(x). So φ(s + iω) = ∫ f with f(x) = e^(−x²/2)·Z(x)^(p ± iω)/√(2π), where p is
+    −s or 1 + s. The trapezoidal rule with steps h is off by at most 2M/(e^(2πc/h) − 1), if M bounds ∫|f(x + iy)|dx for
+    |y| ≤ c (Trefethen and Weideman (2014), theorem 5.1). Let c ≤ π/(2μ). The angle of Z(x + iy) is at most μc, and
 
         |Z(x + iy)| ≤ Z(x),    |Z(x + iy)| ≥ Z(x)·cos(μc/2) ≥ Z(x)·e^(−0.141(μc)²),    |Z(x + iy)| ≥ 1 − q.
 
     As φ(s) ≥ 1 by Jensen's inequality, M/φ(s) is at most e^(c²/2 + ωμc), times the smaller of e^(0.141s(μc)²) and
-    (1 − q)^(−s) for p = −s. Nodes are left out where f is small: Z^(1 + s) ≤ 1 + e^((1 + s)(μx − μ²/2)), so that f ends like
-    a normal density, or e^(s(s + 1)μ²/2) times one around (1 + s)μ, with φ(s) ≥ q^(1 + s)·e^(s(s + 1)μ²/2); Z^(−s) ≤ 1 to the
-    right of μ/2, and Z^(−s) ≤ (1 − q)^(−s) to the left. In between, Z^p is monotone, which bounds f in intervals of ¼.
+    (1 − q)^(−s) for p = −s. Nodes are left out where f is small, and so is the density. To the right, f ends like a
+    normal density and e^(s(s + 1)μ²/2) times one around (1 + s)μ, as Z^(1 + s) ≤ 1 + e^((1 + s)(μx − μ²/2)), where
+    φ(s) ≥ q^(1 + s)·e^(s(s + 1)μ²/2). Z^(−s) is at most 1 to the right of μ/2, and (1 − q)^(−s) to the left. In
+    between, Z^p is monotone, which bounds f in intervals of ¼.
     """
     least = -math.log1p(-probability)
     step = _step(mu, omega, 0.5, _DIGITS)

@@ -1,11 +1,11 @@
 """ε of independent releases with the same distribution of privacy losses, in certified arithmetic.
 
-S is the sum of n independent losses, each infinite with a probability of at most β, and δ(ε) = E[(1 − e^(ε − S))₊]. With
+S is the sum of n independent losses, each infinite with a probability of at most β; δ(ε) = E[(1 − e^(ε − S))₊]. With
 φ(z) = E[e^(zL)] of a finite loss, any s > 0 and g(y) = e^(−sy)·(1 − e^(−y))₊,
 
     δ(ε) ≤ nβ + e^(−sε)·E[e^(sS)·g(S − ε)].
 
-Tilted by e^(sS), S is near ε for the s of Chernoff's bound, so that what is computed is not small, however small δ is. A
+Tilted by e^(sS), S is near ε for the s of Chernoff's bound: what is computed is not small, however small δ is. A
 transform of the probabilities themselves loses more than 1e-16 of the largest of them.
 
 **One more release.** δ does not become smaller if one more, independent release is published: a Gaussian one of μ = η,
@@ -15,26 +15,26 @@ The sum is periodic and continuous; its Fourier coefficients are 1/((s + iω)(s 
     δ(ε) ≤ nβ + (1/T)·Σ_k Φ(s + iω_k)·e^(−(s + iω_k)ε) / ((s + iω_k)(s + 1 + iω_k)),    ω_k = 2πk/T.
 
 No loss is rounded to a grid. Terms of k and −k are conjugates. As |φ(s + iω)| ≤ φ(s), those above Ω are at most
-(2/T)·Σ A·e^(−ω²η²/2)/ω² ≤ A·e^(−Ω²η²/2)/(πΩ) together, with A = Φ(s)·e^(−sε); this is added to δ. With Ω = 8/η it is
-1e-14·A, and η is so small that ε rises by about 1e-4 of it.
+(2/T)·Σ A·e^(−ω²η²/2)/ω² ≤ A·e^(−Ω²η²/2)/(πΩ) together, with A = Φ(s)·e^(−sε); this is added to δ. With Ω = 7/η it is
+1e-11·A/Ω, and η is so small that ε rises by about 1e-4 of it.
 
 **Rounding.** u = 2⁻⁵³. NumPy's elementary functions are assumed to be exact to 8u relative, and sums and products of
-matrices with J terms to (J + 8)u of the sum of absolute values, in any order. `Losses` bounds the error of φ as a sum of
-w_j·e^(iωℓ_j), where the w_j ≥ 0 add up to 1, relative to φ(s), and the error of each ℓ_j, 16u·r_j. Then:
+matrices with J terms to (J + 8)u of the sum of absolute values, in any order. `Nodes` bounds the error of φ as a sum
+Σ m_j·e^(zℓ_j), relative to φ(s), and the error of each ℓ_j, 16u·r_j. With w_j = m_j·e^(sℓ_j)/φ(s), which add up to 1:
 
 - e^(ix) − 1 = 2 sin(x/2)·(i cos(x/2) − sin(x/2)) is exact to 25u relative, and x = ωℓ_j to 16uω·r_j.
-- F(ω) = φ(s + iω)/φ(s) is computed as 1 + Σ w_j(ab + a + b) with a, b = e^(ix) − 1 of two frequencies that add up to ω.
-  |a|, |b| ≤ min(2, ωℓ_j), so that the absolute values add up to at most 4D with D = min(2, ω·Σ w_j|ℓ_j|), and F − 1 is
-  exact to 4(J + 64)u·D, which includes the errors of log F and its n-fold, besides those of the w_j and ℓ_j.
+- F(ω) = φ(s + iω)/φ(s) is computed as 1 + Σ w_j(ab + a + b) with a, b = e^(ix) − 1 of two frequencies that add up to
+  ω. |a|, |b| ≤ min(2, ω|ℓ_j|), so that the absolute values add up to at most 4D with D = min(2, ω·Σ w_j|ℓ_j|), and
+  F − 1 is exact to 4(J + 64)u·D, which includes the errors of log F and its n-fold, besides those of w_j and ℓ_j.
 - w_j is exact to v_j = 16u(4 + |log m_j| + s|ℓ_j| + s·r_j) relative, and to the error of log φ(s), the same for all:
   together D·(Σ w_j·v_j + this error) + min(2·Σ w_j·v_j, ω·Σ w_j·v_j|ℓ_j|).
 - With the sum e(ω) of these, Fⁿ is exact to n·e·(|F| + e)^(n − 1), by the mean value theorem.
 - log φ(s) is computed from Σ m_j(e^(sℓ_j) − 1), so that its error, n times in log A, is as small as losses are.
 
-The sum of n·e·(|F| + e)^(n − 1) over all terms, the errors of phases and of A and everything that is left out are added to
-δ: 1e-7 of it is typical. A result is an ε for which this bound is at most δ, so that it is right whatever s, T and η are.
-Two machines that round differently find the same ε to about 1e-12 of it: nothing depends on a comparison that an error
-could turn, except with the probability of a tie.
+The sum of n·e·(|F| + e)^(n − 1) over all terms, the errors of phases and of A and everything left out are added to δ,
+typically 1e-7 of it. A result is an ε for which this bound is at most δ: it is right whatever s, T and η are.
+Machines that round differently find the same ε to about 1e-12 of it: nothing depends on a comparison that an error could
+turn, except with the probability of a tie.
 """
 
 import dataclasses
@@ -46,11 +46,13 @@ import numpy as np
 _ROUNDING = 2.0**-53
 _UNIT = 16 * _ROUNDING
 # The share of ε that one more release may cost, and where its transform ends, in units of 1/η.
-_MORE, _END = 1e-4, 8.0
+_MORE, _END = 1e-4, 7.0
 # Weights below e to this power are left out.
-_LEFT_OUT = -60.0
+_LEFT_OUT = -50.0
 # Of s, the powers of 2 that are tried first, and the width to which the best is found.
 _LOWEST, _HIGHEST, _WIDTH = -20, 60, 2.0**-7
+# Nodes whose products are in memory at a time.
+_CHUNK = 2**11
 # Above it, log φ is not computed from φ − 1.
 _LARGE = 1.0
 # Above it, an exponential would overflow.
@@ -155,13 +157,24 @@ def _at_least(least: float, losses: Losses, count: int, delta: float, most: floa
     s, chernoff = tilt
     if chernoff <= least:
         return least
+    # Chernoff's bound can be far above ε: what one more release costs is then found again.
+    best, near = most, min(chernoff, most)
+    while True:
+        found = _found(least, losses, count, s, delta, near, gaussian)
+        best = min(best, found)
+        if not least < found < near / 2:
+            return best
+        near = found
+
+
+def _found(least: float, losses: Losses, count: int, s: float, delta: float, near: float, gaussian: float) -> float:
+    """Returns ε of the bound for one s, not below `least`; infinity if it is not about `near` or less."""
     # Smaller s take fewer nodes.
-    tried = (_Bound.of(losses, count, s * 2.0**-power, min(chernoff, most), gaussian) for power in range(16))
+    tried = (_Bound.of(losses, count, s * 2.0**-power, near, gaussian) for power in range(16))
     bound = next((each for each in tried if each is not None), None)
-    # One more release costs a little.
-    low, high = least, min(chernoff * (1 + 10 * _MORE), most)
+    low, high = least, near * (1 + 10 * _MORE)
     if bound is None or not bound.delta(high) <= delta:
-        return most
+        return math.inf
     if bound.delta(low) <= delta:
         return low
     while True:
@@ -273,9 +286,13 @@ def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray,
     of_ratios += np.minimum(2 * total, omegas * float(lengths @ errors)) + omegas * moved
     kept = weights > math.exp(_LEFT_OUT)
     weights, losses = weights[kept], nodes.losses[kept]
-    large, small = (_turns(np.multiply.outer(unit * multiple * np.arange(side), losses)) for multiple in (side, 1))
-    weighted = large * weights
-    rises = (weighted @ small.T + np.sum(weighted, axis=1)[:, None] + small @ weights).ravel()
+    rises = np.zeros((side, side), complex)
+    for start in range(0, len(losses), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        large, small = (_turns(np.multiply.outer(unit * each * np.arange(side), losses[chunk])) for each in (side, 1))
+        large *= weights[chunk]
+        rises += large @ small.T + np.sum(large, axis=1)[:, None] + small @ weights[chunk]
+    rises = rises.ravel()
     # log|1 + x|, without cancellation where x is small.
     squares = rises.real * (2 + rises.real) + np.square(rises.imag)
     with np.errstate(divide="ignore"):

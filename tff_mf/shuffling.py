@@ -39,8 +39,8 @@ from tff_mf.mechanisms import Mechanism
 # Shares of δ to try for the difference between (ε₀, δ₀)-DP, which Gaussian noise has, and pure ε₀-DP.
 _SHARES = (0.5, 0.1, 0.02)
 
-# Relative error of SciPy's binomial probabilities and tails, at most, and what it grows by with each trial: 20 times what
-# was found against 40 digits with SciPy 1.9.3 (5e-10 of 10⁷ trials) and 1.17.1 (2e-12).
+# Relative error of SciPy's binomial probabilities and tails, at most, and what it grows by with each trial: 20 times
+# what was found against 40 digits with SciPy 1.9.3 (5e-10 of 10⁷ trials) and 1.17.1 (2e-12).
 _ERROR, _ERROR_PER_TRIAL = 1e-9, 1e-15
 
 # Exceeds the relative rounding error of a few operations, with those of the exponential function.

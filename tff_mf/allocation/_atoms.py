@@ -20,8 +20,8 @@ _POINTS = 1200
 _LEFT, _RIGHT = 1e-4, 1e-6
 # A grid extends beyond what a first, coarse look finds by this share of its width.
 _MARGIN = 0.03
-# Quotients of two points from here to its inverse do not overflow; those beyond are moved to the ends, at the same charge
-# as elsewhere.
+# Quotients of two points from here to its inverse do not overflow; those beyond are moved to the ends, at the same
+# charge as elsewhere.
 _LOWEST = 1e-140
 # Pairs of points in memory at a time.
 _CHUNK = 2**20
