@@ -29,12 +29,13 @@ matrices with J terms to (J + 8)u of the sum of absolute values, in any order. `
 - w_j is exact to v_j = 16u(4 + |log m_j| + s|ℓ_j| + s·r_j) relative, and to the error of log φ(s), the same for all:
   together D·(Σ w_j·v_j + this error) + min(2·Σ w_j·v_j, ω·Σ w_j·v_j|ℓ_j|).
 - With the sum e(ω) of these, Fⁿ is exact to n·e·(|F| + e)^(n − 1), by the mean value theorem.
-- log φ(s) is computed from Σ m_j(e^(sℓ_j) − 1), so that its error, n times in log A, is as small as losses are.
+- log φ(s) is exact to Σ max(w_j, |w_j − m_j/φ(s)|)·(v_j + (J + 64)u), n times in log A, whether it is computed from φ
+  or, where φ is near 1, from Σ m_j(e^(sℓ_j) − 1).
 
 The sum of n·e·(|F| + e)^(n − 1) over all terms, the errors of phases and of A and everything left out are added to δ,
 typically 1e-7 of it. A result is an ε for which this bound is at most δ: it is right whatever s, T and η are.
-Machines that round differently find the same ε to about 1e-12 of it: nothing depends on a comparison that an error could
-turn, except with the probability of a tie.
+Machines that round differently find the same ε to about 1e-12 of it: nothing depends on a comparison that an error
+could turn, except with the probability of a tie.
 """
 
 import dataclasses
@@ -53,8 +54,8 @@ _LEFT_OUT = -50.0
 _LOWEST, _HIGHEST, _WIDTH = -20, 60, 2.0**-7
 # Nodes whose products are in memory at a time.
 _CHUNK = 2**11
-# Above it, log φ is not computed from φ − 1.
-_LARGE = 1.0
+# φ − 1 from which on log φ is not computed from it.
+_LARGE = 0.5
 # Above it, an exponential would overflow.
 _LARGEST_EXPONENT = 700.0
 
@@ -81,11 +82,13 @@ class Nodes:
         """Returns log φ(s)."""
         logs = self.logs + s * self.losses
         top = float(np.max(logs))
-        if top > _LARGE:
-            return top + math.log(float(np.sum(np.exp(logs - top))))
-        small = np.abs(s * self.losses) < 1
-        rises = np.exp(self.logs) * np.expm1(np.where(small, s * self.losses, 0.0))
-        return math.log1p(self.excess + float(np.sum(np.where(small, rises, np.exp(logs) - np.exp(self.logs)))))
+        if top <= _LARGE:
+            small = np.abs(s * self.losses) < 1
+            rises = np.exp(self.logs) * np.expm1(np.where(small, s * self.losses, 0.0))
+            rise = self.excess + float(np.sum(np.where(small, rises, np.exp(logs) - np.exp(self.logs))))
+            if abs(rise) < _LARGE:
+                return math.log1p(rise)
+        return top + math.log(float(np.sum(np.exp(logs - top))))
 
     def tilted(self, s: float) -> np.ndarray:
         """Returns w_j."""
@@ -277,7 +280,8 @@ def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray,
     """Returns log F for ω = 0, 1, …, side² − 1 times `unit`, and bounds on the errors of F and of log φ(s)."""
     log, weights, terms = nodes.log_moment(s), nodes.tilted(s), _ROUNDING * (len(nodes.losses) + 64)
     errors = _UNIT * (4 + np.abs(nodes.logs) + s * np.abs(nodes.losses) + s * nodes.rounding)
-    changes = weights if log > _LARGE else np.abs(weights - np.exp(nodes.logs - log))
+    # In the two ways of computing log φ.
+    changes = np.maximum(weights, np.abs(weights - np.exp(nodes.logs - log)))
     left_out, moved = nodes.error + len(weights) * math.exp(_LEFT_OUT), _UNIT * float(weights @ nodes.rounding)
     of_log = left_out + float(changes @ (errors + terms)) + s * moved
     omegas, lengths = unit * np.arange(side**2), weights * np.abs(nodes.losses)

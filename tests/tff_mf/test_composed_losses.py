@@ -59,7 +59,7 @@ def test_epsilon_is_that_of_the_exact_integral(row):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("index", [0, 7, 13, 26, 47])
+@pytest.mark.parametrize("index", [0, 7, 13])
 @pytest.mark.parametrize("contour", [1.0, 0.97])
 def test_the_table_is_that_of_the_oracle(index, contour):
     *setting, with_client, without = oracle.TABLE[index]
@@ -115,8 +115,8 @@ def test_rounding_errors_are_within_their_bounds(probability, mu, takes_part, s)
     exact = np.exp(1j * angles) @ np.exp(weights + s * losses - log)
     differences = np.abs(np.exp(logs.astype(np.clongdouble)) - exact).astype(float)
     assert np.all(differences <= errors + 2e-17)
-    # A few hundred units.
-    assert np.max(errors) < 1e-12
+    # Tens of thousands of units.
+    assert np.max(errors) < 1e-11
 
 
 def figures():
