@@ -163,7 +163,7 @@ def test_clones_delta_agrees_with_all_outcomes(count, pure, epsilon):
     """Every outcome of Feldman, McMillan and Talwar's pair, listed."""
     first, second = pair(count, pure)
     exact = sum(max(0.0, first.get(key, 0) - math.exp(epsilon) * second.get(key, 0)) for key in first)
-    assert clones_delta(count, pure, epsilon) == pytest.approx(exact, abs=2e-13)
+    assert clones_delta(count, pure, epsilon) == pytest.approx(exact, rel=1e-8, abs=1e-14)
     assert clones_delta(count, pure, epsilon) >= exact
 
 
@@ -196,8 +196,8 @@ def test_several_shuffles_agree_with_all_outcomes(count, pure, epochs, delta):
     found = clones_epsilon(count, pure, delta, epochs=epochs)
     first, second = pair(count, pure)
     assert product_delta(first, second, found, epochs) <= delta
-    # Losses are rounded up by 1/5000 of ε₀ in each epoch at most.
-    lower = found - 1.01 * epochs * pure / 5000
+    # Losses are rounded up by 1/5000 of ε₀ in each epoch at most; one more release costs most near the largest loss.
+    lower = 0.998 * found - 1.01 * epochs * pure / 5000
     assert lower <= 0 or product_delta(first, second, lower, epochs) >= delta * (1 - 1e-6)
 
 
