@@ -90,12 +90,12 @@ def amplified_epsilon(
     grid: Grid | None = None,
     dimension: int | None = None,
 ) -> float:
-    """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP, by privacy loss distributions.
+    """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP: the smallest, to about 0.01 %.
 
-    The privacy loss is rounded up to a grid of ε/2000, so that the result exceeds the smallest ε by about 0.1 %. It is
-    never above the ε of the run without amplification.
+    It is never above the ε of the run without amplification.
 
-    Formal guarantee: that of `amplified_dp_event`. With `grid`, the release is the integers that are computed, and what
+    Formal guarantee: that of `amplified_dp_event`, in both directions: a client's contributions are set to zero, or
+    no longer are. Rounding errors are included. With `grid`, the release is the integers that are computed, and what
     they cost is included: the norm of a column of C changes by what the rounding of its entries changes, the ideal
     release is amplified, and the computed one is close to it for every draw of the cohorts, by the chain of
     `grids.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
@@ -110,7 +110,7 @@ def amplified_epsilon(
         grid: The grid on which records are summed and noised, or `None` for floating point.
         dimension: Number d of coordinates of a record, with a grid.
 
-    Source: Choquette-Choo et al. (2023), corollary E.1; Doroshenko et al. (2022) for privacy loss distributions;
+    Source: Choquette-Choo et al. (2023), corollary E.1; `tff_mf.composed_losses` for the arithmetic, with its proof;
     docs/floating-point.md for the grid.
 
     Example:

@@ -104,7 +104,7 @@ def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
 
 
 def test_products_beyond_what_float64_holds():
-    """The product of 32 such likelihood ratios has points far above e^709; each is at least half of that of its round."""
+    """The product of 32 such likelihood ratios has points far above e^709. Each is at least half of its round's."""
     found = random_allocation_epsilon(IDENTITY, 64, participations=32, noise_multiplier=0.09, delta=1e-12)
     schema = tff_mf.MinSep(min_sep=1, max_participations=32)
     plain = tff_mf.epsilon(IDENTITY, 64, schema, noise_multiplier=0.09, delta=1e-12)
