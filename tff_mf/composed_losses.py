@@ -165,7 +165,7 @@ def _at_least(least: float, losses: Losses, count: int, delta: float, most: floa
     while True:
         found = _found(least, losses, count, s, delta, near, gaussian)
         best = min(best, found)
-        if not least < found < near / 2:
+        if not least < found < near / 4:
             return best
         near = found
 

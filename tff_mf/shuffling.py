@@ -137,6 +137,7 @@ def _amplified(count: int, epochs: int, one: Guarantee, delta: float, share: flo
     def excess(epsilon: float) -> float:
         return math.log(max(clones_delta(count, pure, epsilon), 1e-300) / target)
 
+    # pyrefly: ignore[bad-argument-type]: it does not see that a root alone is returned.
     found = float(brentq(excess, 0.0, most, xtol=1e-300, rtol=1e-11)) * (1 + 1e-10)
     return min(most, found) if excess(found) <= 0 else most
 

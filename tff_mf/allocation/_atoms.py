@@ -174,7 +174,7 @@ def _grid(one: Atoms, other: Atoms, near: float) -> np.ndarray:
     masses = np.multiply.outer(coarse[0][1], coarse[1][1]).ravel()
     order = np.argsort(sums)
     sums, masses = sums[order], masses[order]
-    below = np.searchsorted(np.cumsum(masses), near * _LEFT)
+    below = int(np.searchsorted(np.cumsum(masses), near * _LEFT))
     low = max(sums[min(below, len(sums) - 1)], _LOWEST)
     # Expectation of what is beyond each point.
     tail, means = np.cumsum(masses[::-1])[::-1], np.cumsum((masses * sums)[::-1])[::-1]
