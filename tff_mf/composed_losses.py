@@ -188,7 +188,7 @@ def _found(least: float, losses: Losses, count: int, s: float, delta: float, nea
 
 
 def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[float, float] | None:
-    """Returns s and ε of Chernoff's bound, at nearly the best s; `None` if there is none that can be computed with."""
+    """Returns s and ε of Chernoff's bound, at nearly the best s; `None` if no s can be computed with."""
     found = None
 
     def falls(power: float) -> bool:
