@@ -90,7 +90,7 @@ def amplified_epsilon(
     grid: Grid | None = None,
     dimension: int | None = None,
 ) -> float:
-    """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP: the smallest, to about 0.01 %.
+    """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP: mostly 0.01 % above the smallest.
 
     It is never above the ε of the run without amplification.
 
