@@ -145,7 +145,7 @@ def epsilon(each: Sequence[Losses], count: int, delta: float, *, most: float, ga
     Example:
         >>> coin = Losses.of(np.array([-1.0, 1.0]), 1 / (1 + np.exp([1.0, -1.0])))
         >>> [round(epsilon([coin], n, 1e-6, most=math.inf), 2) for n in (1, 100)]
-        [1.0, 84.83]
+        [1.0, 83.53]
     """
     found = 0.0
     for losses in each:
