@@ -5,7 +5,8 @@ import math
 import typing
 from typing import Self
 
-from tff_mf import gaussian, validation
+from tff_mf import composed_losses, gaussian, validation
+from tff_mf.composed_losses import NOTHING
 from tff_mf.errors import InputValueError
 
 if typing.TYPE_CHECKING:
@@ -15,8 +16,6 @@ ADJACENCIES = ("zero-out", "replace-one")
 
 # Exceeds the rounding error of the few operations that turn one figure here into another.
 SLACK = 2.0**-48
-# For a larger ε, the exponential of ε/1000 in dp-accounting overflows.
-_LARGEST_BY_PLD = 1e5
 # Far below every δ that dp-accounting resolves.
 _LARGEST_LEFT_OUT = 1e-20
 
@@ -97,26 +96,13 @@ class Guarantee:
         return gaussian.delta_with_tail(validation.nonnegative("epsilon", epsilon), self.mu, self.tail)
 
     def epsilon_by_pld(self, delta: float) -> float:
-        """Returns ε by dp-accounting's accountant of privacy loss distributions, for comparison with `epsilon`.
-
-        The privacy loss is discretized in steps of ε/1000 and rounded up. Infinite where ε is above 10⁵, at which
-        that accountant overflows.
-        """
+        """Returns ε by the moments of the privacy loss (`tff_mf.composed_losses`), for comparison with `epsilon`."""
         return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_by_pld)
 
     def _epsilon_by_pld(self, delta: float) -> float:
-        exact = self._epsilon(delta)
-        if self.mu == 0 or exact in (0.0, math.inf):
-            return exact
-        if exact > _LARGEST_BY_PLD:
-            return math.inf
-        # Imported here: it takes a second, and no other function needs it.
-        from dp_accounting.pld import privacy_loss_distribution
-
-        distribution = privacy_loss_distribution.from_gaussian_mechanism(
-            1 / self.mu, value_discretization_interval=exact / 1000
-        )
-        return float(distribution.get_epsilon_for_delta(delta))
+        if self.mu in (0.0, math.inf):
+            return self.mu
+        return composed_losses.epsilon([NOTHING], 1, delta, most=math.inf, gaussian=self.mu)
 
     def epsilon_from_zcdp(self, delta: float) -> float:
         """Returns the ε implied by ρ alone, which is larger than `epsilon` and which some publications state.

@@ -14,7 +14,8 @@ import typing
 
 import numpy as np
 
-from tff_mf import _matrices, gaussian, grids, registry, validation
+from tff_mf import _matrices, composed_losses, gaussian, grids, registry, validation
+from tff_mf.composed_losses import Losses, Nodes
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.guarantees import Guarantee
@@ -23,14 +24,9 @@ from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 if typing.TYPE_CHECKING:
     import dp_accounting
 
-# δ is lowered by the probability mass that Fourier transforms of privacy losses may misplace. It is far above the
-# rounding error in float64 of a total mass of 1 over a few million points.
-_MISPLACED = 1e-14
-
-# Steps of the grid of privacy losses per ε, and the range of the step.
-_GRID = 2000
-_FINEST = 1e-5
-_COARSEST = 1e-2
+# A sum in place of an integral is exact to e to the power of minus this, ten times: for itself, and for its ends.
+_DIGITS = 42.0
+_MOST_NODES = 2**18
 
 # Of the search for a noise multiplier on a grid: first by the charge at the last one, then in small steps.
 _APPROACHES, _STEPS = 6, 60
@@ -94,12 +90,12 @@ def amplified_epsilon(
     grid: Grid | None = None,
     dimension: int | None = None,
 ) -> float:
-    """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP, by privacy loss distributions.
+    """Returns ε for which a run with cyclic Poisson sampling is (ε, δ)-DP: mostly 0.01 % above the smallest.
 
-    The privacy loss is rounded up to a grid of ε/2000, so that the result exceeds the smallest ε by about 0.1 %. It is
-    never above the ε of the run without amplification.
+    It is never above the ε of the run without amplification.
 
-    Formal guarantee: that of `amplified_dp_event`. With `grid`, the release is the integers that are computed, and what
+    Formal guarantee: that of `amplified_dp_event`, in both directions: a client's contributions are set to zero, or
+    no longer are. Rounding errors are included. With `grid`, the release is the integers that are computed, and what
     they cost is included: the norm of a column of C changes by what the rounding of its entries changes, the ideal
     release is amplified, and the computed one is close to it for every draw of the cohorts, by the chain of
     `grids.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
@@ -114,7 +110,7 @@ def amplified_epsilon(
         grid: The grid on which records are summed and noised, or `None` for floating point.
         dimension: Number d of coordinates of a record, with a grid.
 
-    Source: Choquette-Choo et al. (2023), corollary E.1; Doroshenko et al. (2022) for privacy loss distributions;
+    Source: Choquette-Choo et al. (2023), corollary E.1; `tff_mf.composed_losses` for the arithmetic, with its proof;
     docs/floating-point.md for the grid.
 
     Example:
@@ -222,8 +218,7 @@ def _on_grid(
 
 def _calibrate(queries: int, probability: float, norm: float, target: float, delta: float) -> float:
     def private(sigma: float) -> bool:
-        mu = Guarantee.of_gaussian(norm, sigma).mu
-        return _epsilon(queries, probability, mu, delta, at_least=target) <= target
+        return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta) <= target
 
     # This σ is large enough without amplification.
     high = gaussian.mu_of(norm * math.sqrt(queries), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
@@ -233,34 +228,77 @@ def _calibrate(queries: int, probability: float, norm: float, target: float, del
     while high > low * (1 + 1e-4):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
-    # The final grid differs from that of the search, and ε may be larger by its rounding.
-    while _epsilon(queries, probability, Guarantee.of_gaussian(norm, high).mu, delta) > target:
-        high *= 1 + 1e-4
     return high
 
 
-def _epsilon(queries: int, probability: float, mu: float, delta: float, *, at_least: float = 0.0) -> float:
-    """Returns ε if it is above `at_least`, and otherwise an upper bound of ε that is not above it."""
-    plain = Guarantee(mu=mu * math.sqrt(queries) * (1 + 2.0**-50)).epsilon(delta)
-    if probability == 1 or plain in (0.0, math.inf) or plain <= at_least:
-        return plain
-    # A coarse ε determines the final grid.
-    coarse = _by_pld(queries, probability, mu, delta, min(_COARSEST, plain / 50))
-    if coarse <= at_least:
-        return coarse
-    step = min(max(coarse / _GRID, _FINEST), _COARSEST)
-    return min(plain, coarse, _by_pld(queries, probability, mu, delta, step))
-
-
 @functools.lru_cache(maxsize=256)
-def _by_pld(queries: int, probability: float, mu: float, delta: float, step: float) -> float:
-    from dp_accounting.pld import privacy_loss_distribution
+def _epsilon(queries: int, probability: float, mu: float, delta: float) -> float:
+    plain = Guarantee(mu=mu * math.sqrt(queries) * (1 + 2.0**-50)).epsilon(delta)
+    if probability == 1 or plain in (0.0, math.inf):
+        return plain
+    losses = [Losses(nodes=functools.partial(_nodes, probability, mu, takes_part)) for takes_part in (True, False)]
+    return composed_losses.epsilon(losses, queries, delta, most=plain)
 
-    one = privacy_loss_distribution.from_gaussian_mechanism(
-        1 / mu, value_discretization_interval=step, sampling_prob=probability
+
+def _nodes(probability: float, mu: float, takes_part: bool, s: float, omega: float) -> Nodes | None:
+    """Returns φ(s + iω) of one query whose client takes part with probability q, or not at all, by quadrature.
+
+    Let Z(x) = 1 − q + q·e^(μx − μ²/2). Without the client, x ~ N(0, 1) and the loss is −log Z(x); with it, x has this
+    density times Z, and the loss is log Z(x). So φ(s + iω) = ∫ f with f(x) = e^(−x²/2)·Z(x)^(p ± iω)/√(2π), where p is
+    −s or 1 + s. The trapezoidal rule with steps h is off by at most 2M/(e^(2πc/h) − 1), if M bounds ∫|f(x + iy)|dx for
+    |y| ≤ c (Trefethen and Weideman (2014), theorem 5.1). Let c ≤ π/(2μ). The angle of Z(x + iy) is at most μc, and
+
+        |Z(x + iy)| ≤ Z(x),    |Z(x + iy)| ≥ Z(x)·cos(μc/2) ≥ Z(x)·e^(−0.141(μc)²),    |Z(x + iy)| ≥ 1 − q.
+
+    As φ(s) ≥ 1 by Jensen's inequality, M/φ(s) is at most e^(c²/2 + ωμc), times the smaller of e^(0.141s(μc)²) and
+    (1 − q)^(−s) for p = −s. Nodes are left out where f is small, and so is the density. To the right, f ends like a
+    normal density and e^(s(s + 1)μ²/2) times one around (1 + s)μ, as Z^(1 + s) ≤ 1 + e^((1 + s)(μx − μ²/2)), where
+    φ(s) ≥ q^(1 + s)·e^(s(s + 1)μ²/2). Z^(−s) is at most 1 to the right of μ/2, and (1 − q)^(−s) to the left. In
+    between, Z^p is monotone, which bounds f in intervals of ¼.
+    """
+    least = -math.log1p(-probability)
+    step = _step(mu, omega, 0.5, _DIGITS)
+    if takes_part:
+        cost = min((s + 1) * s * mu * mu / 2, -(1 + s) * math.log(probability))
+        low, high, power = -math.sqrt(2 * _DIGITS), (1 + s) * mu + math.sqrt(2 * (_DIGITS + cost)), 1 + s
+    else:
+        low, high, power = -math.sqrt(2 * (_DIGITS + s * least)), mu + math.sqrt(2 * _DIGITS), -s
+        step = max(_step(mu, omega, 0.5 + 0.141 * s * mu * mu, _DIGITS), _step(mu, omega, 0.5, _DIGITS + s * least))
+    if not high - low < _MOST_NODES / 4:
+        return None
+    edges = low + np.arange(math.ceil((high - low) * 4) + 1) / 4
+    # Of f, and of the density itself, whose weights must add up to 1.
+    ratios = _log_ratio(probability, mu, edges)
+    powers = np.maximum(power * ratios, ratios if takes_part else 0.0)
+    heights = np.maximum(powers[1:], powers[:-1]) - np.square(np.minimum(np.abs(edges[1:]), np.abs(edges[:-1]))) / 2
+    large = np.flatnonzero(heights > -_DIGITS - math.log(len(edges)))
+    low, high = float(edges[large[0]]), float(edges[large[-1] + 1])
+    if not (high - low) / step < _MOST_NODES:
+        return None
+    x = low + step * np.arange(math.ceil((high - low) / step) + 1)
+    losses, y = _log_ratio(probability, mu, x), mu * (x - mu / 2)
+    # q·e^y/Z is the derivative of log Z by y.
+    share = np.exp(np.minimum(math.log(probability) + y - losses, 0.0))
+    logs = math.log(step / math.sqrt(2 * math.pi)) - np.square(x) / 2
+    return Nodes(
+        losses=losses if takes_part else -losses,
+        logs=logs + losses if takes_part else logs,
+        rounding=np.abs(losses) + share * (1 + np.abs(y) + mu * np.abs(x) + mu * mu),
+        error=10 * math.exp(-_DIGITS),
     )
-    found = one.self_compose(queries).get_epsilon_for_delta(delta - _MISPLACED)
-    return float(found) * (1 + 2.0**-40)
+
+
+def _step(mu: float, omega: float, curvature: float, digits: float) -> float:
+    """Returns the largest h with 2πc/h ≥ `digits` + ωμc + `curvature`·c² for some c ≤ π/(2μ)."""
+    width = min(math.sqrt(digits / curvature), math.pi / (2 * mu))
+    return 2 * math.pi / (digits / width + curvature * width + omega * mu)
+
+
+def _log_ratio(probability: float, mu: float, x: np.ndarray) -> np.ndarray:
+    """Returns log Z(x), without cancellation where Z is near 1."""
+    y = mu * (x - mu / 2)
+    high = np.logaddexp(math.log1p(-probability), math.log(probability) + y)
+    return np.where(y < 1, np.log1p(probability * np.expm1(np.minimum(y, 1.0))), high)
 
 
 def _queries(mechanism: Mechanism, rounds: int, population: int, clients_per_round: float) -> tuple[int, float, float]:

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from tff_mf import gaussian, grids, validation
+from tff_mf import composed_losses, gaussian, grids, validation
 from tff_mf.allocation import one_of_many
 from tff_mf.amplification import bands_and_norm
 from tff_mf.errors import InputValueError
@@ -167,8 +167,8 @@ def _epsilon(releases: int, turns: int, mu: float, delta: float) -> float:
     atoms = one_of_many(releases, mu, delta)
     if atoms is None:
         return plain
-    product = atoms.product_of(turns, delta)
-    return min(plain, max(product.epsilon(delta, most=plain, remove=each) for each in (True, False)))
+    losses = [atoms.losses(remove=each) for each in (True, False)]
+    return composed_losses.epsilon(losses, turns, delta, most=plain)
 
 
 def _checked(mechanism: Mechanism, rounds: int, participations: int) -> tuple[float, int]:

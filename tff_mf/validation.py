@@ -113,7 +113,7 @@ def tail_delta(value: object) -> float:
     if result < MIN_TAIL_DELTA:
         raise InputValueError(
             f"delta={value!r} is below {MIN_TAIL_DELTA}: smaller values are lost in rounding where δ is computed from "
-            "tail probabilities."
+            "tail probabilities. Take a larger one."
         )
     return result
 

@@ -15,9 +15,6 @@ KINDS = ("poisson", "cyclic_poisson")
 # For which mechanisms are made and compared; of a run with known cohorts nothing amplified is computed.
 BALLS_IN_BINS = "balls_in_bins"
 
-# Below it, privacy loss distributions in float64 are not accurate.
-_SMALLEST_DELTA = 1e-12
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Amplified:
@@ -75,7 +72,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
         InputError: If an argument is out of range.
     """
     groups = {"poisson": 1, "cyclic_poisson": privacy.participation.min_sep}.get(sampling.kind)
-    if groups is None or privacy.insecure or not privacy.noise_multiplier or privacy.delta < _SMALLEST_DELTA:
+    if groups is None or privacy.insecure or not privacy.noise_multiplier or privacy.delta < validation.MIN_TAIL_DELTA:
         return None
     if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None:
         return None

@@ -7,7 +7,7 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle, secret_rounds_oracle
-from tff_mf import calibrate_random_allocation_noise_multiplier, random_allocation_epsilon
+from tff_mf import calibrate_random_allocation_noise_multiplier, composed_losses, random_allocation_epsilon
 from tff_mf.allocation import Atoms, one_of_many
 
 IDENTITY = tff_mf.Identity()
@@ -48,25 +48,24 @@ def test_all_rounds_are_not_amplified():
 
 
 def test_products_of_poisson_rounds_are_what_the_accountant_of_poisson_sampling_has():
-    """1 − q + qX per round, through the same grids, against privacy loss distributions of dp-accounting."""
+    """1 − q + qX per round, through the same grid, against quadrature without a grid."""
     q, delta = 0.1, 1e-6
     one = Atoms.lognormal(1.0, delta)
     level = Atoms(points=1 - q + q * one.points, masses=one.masses, spill=q * one.spill, rounding=one.rounding)
-    product = level.product_of(10, delta)
-    found = max(product.epsilon(delta, most=50.0, remove=remove) for remove in (True, False))
+    losses = [level.losses(remove=remove) for remove in (True, False)]
+    found = composed_losses.epsilon(losses, 10, delta, most=50.0)
     expected = tff_mf.amplified_epsilon(
         IDENTITY, 10, population=100, clients_per_round=10, noise_multiplier=1.0, delta=delta
     )
-    assert found == pytest.approx(expected, rel=3e-3)
+    assert expected * (1 - 2e-4) <= found <= expected * (1 + 1e-3)
 
 
 def test_means_and_masses_are_kept():
     atoms = one_of_many(20, 1.2, 1e-8)
-    for each in (atoms, atoms.product_of(3, 1e-8)):
-        assert each.masses.sum() == pytest.approx(1, rel=1e-9)
-        assert each.masses @ each.points + each.spill == pytest.approx(1, rel=1e-7)
-        assert np.all(each.masses >= 0)
-        assert np.all(np.diff(each.points) > 0)
+    assert atoms.masses.sum() == pytest.approx(1, rel=1e-9)
+    assert atoms.masses @ atoms.points + atoms.spill == pytest.approx(1, rel=1e-7)
+    assert np.all(atoms.masses >= 0)
+    assert np.all(np.diff(atoms.points) > 0)
 
 
 @pytest.mark.long  # Those above cover ε, which the search of σ calls.
@@ -104,12 +103,12 @@ def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
         random_allocation_epsilon(mechanism, 8, **setting)
 
 
-def test_products_beyond_what_float64_holds_are_not_amplified():
-    """The product of 32 such likelihood ratios has points far above e^709, and most of its mass below e^-709."""
+def test_products_beyond_what_float64_holds():
+    """The product of 32 such likelihood ratios has points far above e^709. Each is at least half of its round's."""
     found = random_allocation_epsilon(IDENTITY, 64, participations=32, noise_multiplier=0.09, delta=1e-12)
     schema = tff_mf.MinSep(min_sep=1, max_participations=32)
     plain = tff_mf.epsilon(IDENTITY, 64, schema, noise_multiplier=0.09, delta=1e-12)
-    assert found == pytest.approx(plain, rel=1e-9)
+    assert plain - 32 * math.log(2) <= found < plain
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.02, 1e6])

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from tff_mf import gaussian
+from tff_mf.composed_losses import Losses
 
 # Points of a grid.
 _POINTS = 1200
@@ -19,15 +20,15 @@ _POINTS = 1200
 _LEFT, _RIGHT = 1e-4, 1e-6
 # A grid extends beyond what a first, coarse look finds by this share of its width.
 _MARGIN = 0.03
-# Products and quotients of two points from here to its inverse do not overflow; those beyond are moved to the ends, at
-# the same charge as elsewhere.
+# Quotients of two points from here to its inverse do not overflow; those beyond are moved to the ends, at the same
+# charge as elsewhere.
 _LOWEST = 1e-140
 # Pairs of points in memory at a time.
 _CHUNK = 2**20
 # Rounding errors of points, as an amount of ε, and of probabilities, as a share of δ.
 _LOSS_SLACK, _DELTA_SLACK = 1e-8, 1e-7
 # Relative width of the interval in which ε is found, and the share of the largest below which it ends.
-_TOLERANCE, _LEAST = 1e-6, 1e-9
+_TOLERANCE, _LEAST = 1e-12, 1e-12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,12 +83,7 @@ class Atoms:
 
     def plus(self, other: "Atoms", near: float) -> "Atoms":
         """Returns the sum of two independent variables."""
-        return _combined(self, other, np.add, self.spill + other.spill, near)
-
-    def times(self, other: "Atoms", near: float) -> "Atoms":
-        """Returns the product of two independent variables, whose means are at most 1."""
-        # Z₁Z₂ ≤ Z₁′Z₂′ + R₁Z₂ + Z₁′R₂.
-        return _combined(self, other, np.multiply, (self.spill + other.spill) * (1 + 1e-6), near)
+        return _sum(self, other, near)
 
     def scaled(self, factor: float) -> "Atoms":
         """Returns the variable times a factor."""
@@ -95,11 +91,27 @@ class Atoms:
 
     def mean_of(self, count: int, near: float) -> "Atoms":
         """Returns the mean of `count` independent copies."""
-        return _repeated(self, count, lambda one, two: one.plus(two, near)).scaled(1 / count)
+        found, power, left = None, self, count
+        while left:
+            if left % 2:
+                found = power if found is None else found.plus(power, near)
+            left //= 2
+            if left:
+                power = power.plus(power, near)
+        assert found is not None
+        return found.scaled(1 / count)
 
-    def product_of(self, count: int, near: float) -> "Atoms":
-        """Returns the product of `count` independent copies, whose means are at most 1."""
-        return _repeated(self, count, lambda one, two: one.times(two, near))
+    def losses(self, *, remove: bool) -> Losses:
+        """Returns the privacy loss, log Z where a client is present or −log Z where it is not.
+
+        Formal guarantee: its δ is not below E[(Z − e^ε)₊], or E[(1 − e^ε·Z)₊], including rounding errors.
+        """
+        # A point of 0 has no mass where a client is present; elsewhere its loss is infinite.
+        points, masses = self.points[1:], self.masses[1:] * (1 + self.rounding + _DELTA_SLACK)
+        if remove:
+            return Losses.of(np.log(points) + _LOSS_SLACK, masses * points, infinite=self.spill * (1 + _DELTA_SLACK))
+        infinite = float(self.masses[0]) * (1 + self.rounding + _DELTA_SLACK)
+        return Losses.of(_LOSS_SLACK - np.log(points), masses, infinite=infinite)
 
     def delta(self, epsilon: float, *, remove: bool) -> float:
         """Returns a bound of E[(Z − e^ε)₊], or of E[(1 − e^ε·Z)₊].
@@ -124,30 +136,18 @@ class Atoms:
         return high
 
 
-def _repeated(atoms: Atoms, count: int, combine) -> Atoms:
-    found, power = None, atoms
-    while count:
-        if count % 2:
-            found = power if found is None else combine(found, power)
-        count //= 2
-        if count:
-            power = combine(power, power)
-    assert found is not None
-    return found
-
-
-def _combined(one: Atoms, other: Atoms, operation, spill: float, near: float) -> Atoms:
-    """Returns the sum or product on a grid of its own, uniform in the logarithm."""
+def _sum(one: Atoms, other: Atoms, near: float) -> Atoms:
+    """Returns the sum on a grid of its own, uniform in the logarithm."""
     if len(one.points) > len(other.points):
         one, other = other, one
     height = max(1, _CHUNK // len(other.points))
     starts = range(0, len(one.points), height)
-    points = _grid(one, other, operation, near)
+    points = _grid(one, other, near)
     step = math.log(points[-1] / points[1]) / (len(points) - 2)
     found, extra = np.zeros(len(points)), 0.0
     for start in starts:
         rows = slice(start, start + height)
-        sums = operation.outer(one.points[rows], other.points).ravel()
+        sums = np.add.outer(one.points[rows], other.points).ravel()
         masses = np.multiply.outer(one.masses[rows], other.masses).ravel()
         beyond = np.maximum(sums - points[-1], 0.0)
         extra += float(masses @ beyond)
@@ -164,17 +164,17 @@ def _combined(one: Atoms, other: Atoms, operation, spill: float, near: float) ->
         found += np.bincount(index, masses - upper, minlength=len(points))
     # Each mass is a sum of at most this many products, which are sums themselves.
     rounding = one.rounding + other.rounding + (len(one.points) * len(other.points) + 64) * 2.0**-53
-    return Atoms(points=points, masses=found, spill=(spill + extra) * (1 + 1e-9), rounding=rounding)
+    return Atoms(points=points, masses=found, spill=(one.spill + other.spill + extra) * (1 + 1e-9), rounding=rounding)
 
 
-def _grid(one: Atoms, other: Atoms, operation, near: float) -> np.ndarray:
+def _grid(one: Atoms, other: Atoms, near: float) -> np.ndarray:
     """Returns 0 and points that are uniform in the logarithm, with little beyond either end; any points are valid."""
     coarse = [_thinned(each) for each in (one, other)]
-    sums = operation.outer(coarse[0][0], coarse[1][0]).ravel()
+    sums = np.add.outer(coarse[0][0], coarse[1][0]).ravel()
     masses = np.multiply.outer(coarse[0][1], coarse[1][1]).ravel()
     order = np.argsort(sums)
     sums, masses = sums[order], masses[order]
-    below = np.searchsorted(np.cumsum(masses), near * _LEFT)
+    below = int(np.searchsorted(np.cumsum(masses), near * _LEFT))
     low = max(sums[min(below, len(sums) - 1)], _LOWEST)
     # Expectation of what is beyond each point.
     tail, means = np.cumsum(masses[::-1])[::-1], np.cumsum((masses * sums)[::-1])[::-1]
