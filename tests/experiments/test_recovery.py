@@ -214,7 +214,9 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
     with pytest.raises(StoppedError):
         run(small_data, out, on_round=no_more_files)
     monkeypatch.undo()
-    unwritten = types.SimpleNamespace(violations=reports.violations, write=stopped)
+    unwritten = types.SimpleNamespace(
+        violations=reports.violations, open_questions=reports.open_questions, write=stopped
+    )
     for module, name, stops in (
         (results, "reports", unwritten),
         (aggregators.CheckpointManager, "remove_all", stopped),
