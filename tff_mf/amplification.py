@@ -195,10 +195,10 @@ def calibrate_amplified_noise_multiplier(
             before, at_charge = sigma, _calibrate(queries, probability, norm + charge.sensitivity, *level)
             sigma = max(sigma, at_charge)
             settled = sigma <= before * (1 + 1e-2)
-        elif _on_grid(queries, probability, norm, sigma, delta, charge) <= target:
+        elif _on_grid(queries, probability, norm, sigma, delta, charge) <= target * composed_losses.ON_EVERY_MACHINE:
             return sigma
         else:
-            sigma *= 1 + 1e-4
+            sigma = gaussian.rounded_sigma(sigma * (1 + 1e-4))
     raise InputValueError(
         f"epsilon={epsilon!r} at delta={delta!r} was not reached on grid={grid!r} with dimension={dimension!r}, which "
         "costs too much of it, or has too little room for cohorts: take fewer bits or a larger max_clients."
@@ -218,17 +218,18 @@ def _on_grid(
 
 def _calibrate(queries: int, probability: float, norm: float, target: float, delta: float) -> float:
     def private(sigma: float) -> bool:
-        return _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta) <= target
+        found = _epsilon(queries, probability, Guarantee.of_gaussian(norm, sigma).mu, delta)
+        return found <= target * composed_losses.ON_EVERY_MACHINE
 
     # This σ is large enough without amplification.
-    high = gaussian.mu_of(norm * math.sqrt(queries), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
+    high = gaussian.mu_of(norm * math.sqrt(queries), gaussian.mu_from(target, delta)) * (1 + 2.0**-27)
     low = high
     while private(low) and low > high * 1e-6:
         high, low = low, low / 2
     while high > low * (1 + 1e-4):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
-    return high
+    return gaussian.rounded_sigma(high)
 
 
 @functools.lru_cache(maxsize=256)

@@ -44,6 +44,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+# Calibrations end at this part of the ε that is asked for: machines find ε of one σ that differ by 1e-10 of it at most.
+ON_EVERY_MACHINE = 1 - 1e-9
 _ROUNDING = 2.0**-53
 _UNIT = 16 * _ROUNDING
 # The share of ε that one more release may cost, and where its transform ends, in units of 1/η.

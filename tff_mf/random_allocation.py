@@ -127,10 +127,12 @@ def calibrate_random_allocation_noise_multiplier(
 
     def private(sigma: float) -> bool:
         if charge_of is None:
-            return _epsilon(rounds // turns, turns, Guarantee.of_gaussian(norm, sigma).mu, delta) <= target
-        return _on_grid(rounds // turns, turns, norm, sigma, delta, charge_of(sigma)) <= target
+            found = _epsilon(rounds // turns, turns, Guarantee.of_gaussian(norm, sigma).mu, delta)
+        else:
+            found = _on_grid(rounds // turns, turns, norm, sigma, delta, charge_of(sigma))
+        return found <= target * composed_losses.ON_EVERY_MACHINE
 
-    plain = gaussian.mu_of(norm * math.sqrt(turns), gaussian.mu_from(target, delta)) * (1 + 2.0**-30)
+    plain = gaussian.mu_of(norm * math.sqrt(turns), gaussian.mu_from(target, delta)) * (1 + 2.0**-27)
     low = high = plain
     while low > plain * 1e-3 and private(low):
         high, low = low, low / 1.5
@@ -140,7 +142,7 @@ def calibrate_random_allocation_noise_multiplier(
     while high > low * (1 + 1e-3):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
-    return high
+    return gaussian.rounded_sigma(high)
 
 
 def _enough(plain: float, private: Callable[[float], bool], failed: str) -> float:

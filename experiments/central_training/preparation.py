@@ -75,7 +75,7 @@ def prepare(
         order=order,
         noise_multiplier=sigma,
         epsilon=math.inf if wrong else epsilon,
-        statement=f"{statements.REFUSED}: {wrong[0][1]}" if wrong else order.statement(mechanism, **level),
+        statement=f"{statements.NO_EPSILON}: {wrong[0][1]}" if wrong else order.statement(mechanism, **level),
     )
 
 

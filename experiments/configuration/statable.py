@@ -26,7 +26,7 @@ def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) ->
         raise _refused(f"insecure_seed={insecure_seed}", f"{statements.TEST_ONLY}: leave it out")
     if noise_multiplier == 0:
         raise _refused(
-            f"noise_multiplier={noise_multiplier!r}", f"{statements.REFUSED}, there is no noise: give a σ above 0"
+            f"noise_multiplier={noise_multiplier!r}", f"{statements.NO_EPSILON}, there is no noise: give a σ above 0"
         )
 
 
@@ -55,7 +55,7 @@ def check(
     if initial_model and initial_model.same_data:
         raise _refused(
             f"initial_model={initial_model.file!r}",
-            f"{statements.REFUSED} of this run alone: it is the model of a run on the same data set, and the two "
+            f"{statements.NO_EPSILON} of this run alone: it is the model of a run on the same data set, and the two "
             "guarantees compose; start from a model of other data",
         )
     if observed is not None and not observed.within(privacy.participation):

@@ -2,6 +2,7 @@
 
 import datetime
 import pathlib
+import re
 import tomllib
 from typing import Any
 
@@ -21,7 +22,7 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
     started, ended = (None, None) if ledger is None else (ledger.started, ledger.finished)
     return {
         "data_set": {
-            "name": _known(settings.get("dataset", given), str),
+            "name": _without_folder(_known(settings.get("dataset", given), str)),
             "sha256": _known(settings.get("dataset_sha256"), str),
             "clients": _known(settings.get("training_clients"), int),
             "examples": _known(settings.get("training_examples"), int),
@@ -42,6 +43,11 @@ def _of_configuration(folder: pathlib.Path) -> Any:
 
 def _known(value: Any, kind: type) -> Any:
     return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def _without_folder(name: str | None) -> str | None:
+    """Returns the name of a data set without the folder of its file: a report is published."""
+    return None if name is None else re.sub("[^:/]*/", "", name)
 
 
 def _seconds(started: str, ended: str) -> int:

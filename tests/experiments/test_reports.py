@@ -268,7 +268,10 @@ def test_a_provisional_claim_passes_the_check_with_its_open_questions(tmp_path):
 
 
 def test_a_report_says_what_it_is_about(tmp_path):
-    folder, settings = tmp_path / "run", {"dataset": "sqlite:data", "training_clients": 8, "training_examples": 99}
+    folder, settings = (
+        tmp_path / "run",
+        {"dataset": "sqlite:/home/me/data", "training_clients": 8, "training_examples": 99},
+    )
     start(folder, answers={**ANSWERS, "answered_by": "the privacy office"}, settings=settings)
     run(folder)
     entries = run_folders.read_entries(folder)
