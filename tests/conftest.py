@@ -11,7 +11,6 @@ import os
 import pathlib
 import signal
 import sys
-import tarfile
 import uuid
 
 import hypothesis
@@ -68,7 +67,6 @@ LONGEST_FIRST = (
     "test_central_runs.py",
     "test_outside_noise.py",
     "test_cohorts_of_runs.py",
-    "test_stored_files.py",
     "test_restarts.py",
     "test_cli.py",
     "test_secure_sums.py",
@@ -177,37 +175,6 @@ def sample(cases, together=1, most=None):
         chosen.append(min(fresh, key=lambda case: sum(taken[each] for each in (*groups[case], *values[case]))))
         taken.update((*groups[chosen[-1]], *values[chosen[-1]]))
     return chosen
-
-
-class Stored:
-    """Files that an earlier version wrote: see tests/stored/README.md.
-
-    Attributes:
-        folder: Where they are.
-    """
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    @functools.cached_property
-    def about(self):
-        """The version that wrote them, and the command lines of the runs that were stopped."""
-        return json.loads((self.folder / "about.json").read_text())
-
-    def unpack(self, name, to):
-        """Writes a stored folder or file into another folder, with its modes, and returns it."""
-        with tarfile.open(self.folder / f"{name}.tar.gz") as archive:
-            archive.extractall(to, filter="tar")
-        return to / name
-
-
-STORED = [Stored(path.parent) for path in sorted((pathlib.Path(__file__).parent / "stored").glob("*/about.json"))]
-
-
-@pytest.fixture(scope="session", params=STORED, ids=lambda each: each.folder.name)
-def stored(request):
-    """The files of one earlier version."""
-    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,7 @@ def amplified_epsilon(
         0.95
         >>> on_grid = {"grid": Grid(bits=16, max_clients=1000), "dimension": 4_050_748}
         >>> round(amplified_epsilon(Identity(), 100, **setting, delta=1e-6, **on_grid), 4)
-        0.9557
+        0.9558
 
     Raises:
         InputTypeError: If an argument is of the wrong type.

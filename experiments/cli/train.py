@@ -120,7 +120,6 @@ def train(
     _begin(layer, path, privacy, resume=resume)
     signal = signal_to_noise.of_run(privacy, chosen_settings)
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
-
     with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
         more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
         result = _trained(chosen_settings, privacy, data=data, out=path, **more)

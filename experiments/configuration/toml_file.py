@@ -111,8 +111,10 @@ def placed(layer: Layer, fields: Sequence[str] = ("mechanism", "dataset", "initi
     """
     names = {*mechanism_names.names(), *mechanism_names.production(), *named_data.EMBEDDED}
     given = {name: layer.values[name] for name in fields if layer.values.get(name) is not None}
-    paths = {name: _absolute(value) for name, value in given.items() if value not in names}
-    return dataclasses.replace(layer, values={**layer.values, **paths})
+    # What is no file is refused later, as it was typed.
+    placed = {name: _absolute(value) for name, value in given.items() if value not in names}
+    files = {name: value for name, value in placed.items() if os.path.exists(value.removeprefix(named_data.SQLITE))}
+    return dataclasses.replace(layer, values={**layer.values, **files})
 
 
 def _absolute(value: str) -> str:

@@ -31,7 +31,7 @@ from tff_mf.experiments.run_folder import ledger, participation_log
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
 from tff_mf.experiments.training import evaluation, preparation, task
 
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "fuzz", "experiments"))
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
 import checked_elsewhere
 import environments
 import run_folders

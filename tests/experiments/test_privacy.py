@@ -33,7 +33,7 @@ def observed(min_sep=10, max_participations=3):
 
 def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     made = plan()
-    assert 4 - 1e-9 < made.epsilon <= 4
+    assert 4 - 1e-8 < made.epsilon <= 4
     assert made.noise_multiplier_as_run == pytest.approx(made.noise_multiplier / 50)
     exact = tff_mf.epsilon(made.mechanism, 50, SCHEMA, noise_multiplier=made.noise_multiplier_as_run, delta=1e-6)
     assert made.epsilon_as_run == exact > 100

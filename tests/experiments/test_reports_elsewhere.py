@@ -14,7 +14,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.output import agreement
 from tff_mf.experiments.reports import _words
 
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "fuzz", "experiments"))
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
 import checked_elsewhere
 import environments
 import forged_runs

@@ -12,7 +12,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output.digits import rounded_up
 
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "fuzz", "experiments"))
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
 import broken_files as files
 import broken_logs as logs
 import checked_elsewhere

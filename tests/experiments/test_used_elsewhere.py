@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in (".", "experiments"))
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "experiments"))
 import environments
 import used_elsewhere
 

@@ -1,7 +1,7 @@
 """Runs, bundles, artifacts and calibrated noise that are made on one machine and used on another.
 
 `python tests/experiments/used_elsewhere.py [ENVIRONMENT …]` prints a table of false alarms: a row for each environment
-of tests/environments.py in which is used what was made here; with `--there`, also the other way round.
+of tests/machines/environments.py in which is used what was made here; with `--there`, also the other way round.
 """
 
 import argparse
@@ -229,7 +229,7 @@ def _alarm(check: Callable[[pathlib.Path], None], root: pathlib.Path) -> str:
 
 
 def main() -> None:
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "machines"))
     import environments
 
     parser = argparse.ArgumentParser(description=__doc__)

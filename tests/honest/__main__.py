@@ -6,7 +6,6 @@ The checks run with this Python in each environment of `environments`, and with 
 with the newest NumPy. Every check must exit with status 0. Runs that FOLDER has already are kept.
 """
 
-import importlib.util
 import json
 import pathlib
 import shlex
@@ -15,12 +14,8 @@ import sys
 from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.datasets.pydoc import write_pydoc
 
-# With `tests` on the path, tests/tff_mf would be taken for the package.
-_SPEC = importlib.util.spec_from_file_location("environments", pathlib.Path(__file__).parents[1] / "environments.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-environments = sys.modules["environments"] = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(environments)
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "machines"))
+import environments  # noqa: E402
 
 # Answers without which a report states no ε.
 ANSWERS = {

@@ -13,6 +13,8 @@ import math
 import numpy as np
 from scipy import optimize
 
+import tff_mf
+
 LONG = np.longdouble
 # n, and q and σ.
 QUERIES = {
@@ -167,6 +169,32 @@ def table():
         for (probability, sigma), delta in itertools.product(settings, DELTAS):
             each = [epsilon(queries, probability, sigma, delta, takes_part) for takes_part in (True, False)]
             yield queries, probability, sigma, delta, *each
+
+
+def amplified(queries, probability, sigma, delta, population=10**9):
+    return tff_mf.amplified_epsilon(
+        tff_mf.Identity(),
+        queries,
+        population=population,
+        clients_per_round=probability * population,
+        noise_multiplier=sigma,
+        delta=delta,
+    )
+
+
+def figures():
+    """Returns ε and σ of every kind, for the same on another machine."""
+    identity = tff_mf.Identity()
+    found = [amplified(*row[:4]) for row in TABLE[3::4]]
+    setting = {"population": 1000, "clients_per_round": 10, "delta": 1e-10}
+    sigma = tff_mf.calibrate_amplified_noise_multiplier(identity, 100, **setting, epsilon=2.0)
+    found.append(tff_mf.amplified_epsilon(identity, 100, **setting, noise_multiplier=sigma))
+    for participations in (1, 6):
+        setting = {"participations": participations, "noise_multiplier": 1.0, "delta": 1e-8}
+        found.append(tff_mf.random_allocation_epsilon(identity, 300, **setting))
+    found.append(tff_mf.shuffled_epsilon(identity, 2000, noise_multiplier=8.0, delta=1e-9))
+    found.append(tff_mf.shuffled_epsilon(identity, 6000, noise_multiplier=6.0, delta=1e-12, epochs=3))
+    return [*found, tff_mf.Guarantee(mu=0.3).epsilon_by_pld(1e-25)]
 
 
 if __name__ == "__main__":

@@ -10,26 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tests import environments
-from tests.tff_mf import composed_losses_oracle as oracle
 from tff_mf import amplification, composed_losses, shuffling
 from tff_mf.composed_losses import NOTHING, Losses
+
+from ..machines import environments
+from . import composed_losses_oracle as oracle
+from .composed_losses_oracle import amplified, figures
 
 
 def one_direction(queries, probability, sigma, delta, takes_part):
     losses = Losses(nodes=functools.partial(amplification._nodes, probability, 1 / sigma, takes_part))
     return composed_losses.epsilon([losses], queries, delta, most=math.inf)
-
-
-def amplified(queries, probability, sigma, delta, population=10**9):
-    return tff_mf.amplified_epsilon(
-        tff_mf.Identity(),
-        queries,
-        population=population,
-        clients_per_round=probability * population,
-        noise_multiplier=sigma,
-        delta=delta,
-    )
 
 
 @pytest.mark.parametrize(
@@ -119,21 +110,6 @@ def test_rounding_errors_are_within_their_bounds(probability, mu, takes_part, s)
     assert np.max(errors) < 1e-11
 
 
-def figures():
-    """Returns ε and σ of every kind, for the same on another machine."""
-    identity = tff_mf.Identity()
-    found = [amplified(*row[:4]) for row in oracle.TABLE[3::4]]
-    setting = {"population": 1000, "clients_per_round": 10, "delta": 1e-10}
-    sigma = tff_mf.calibrate_amplified_noise_multiplier(identity, 100, **setting, epsilon=2.0)
-    found.append(tff_mf.amplified_epsilon(identity, 100, **setting, noise_multiplier=sigma))
-    for participations in (1, 6):
-        setting = {"participations": participations, "noise_multiplier": 1.0, "delta": 1e-8}
-        found.append(tff_mf.random_allocation_epsilon(identity, 300, **setting))
-    found.append(tff_mf.shuffled_epsilon(identity, 2000, noise_multiplier=8.0, delta=1e-9))
-    found.append(tff_mf.shuffled_epsilon(identity, 6000, noise_multiplier=6.0, delta=1e-12, epochs=3))
-    return [*found, tff_mf.Guarantee(mu=0.3).epsilon_by_pld(1e-25)]
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(
     "name",
@@ -148,7 +124,7 @@ def figures():
 )
 def test_other_machines_state_the_same_epsilon(name):
     """To less than the 1e-9 by which a stated ε may be below a recomputed one."""
-    there = environments.call(name, __file__, "figures")
+    there = environments.call(name, oracle.__file__, "figures")
     assert there == pytest.approx(figures(), rel=2e-10)
 
 

@@ -10,7 +10,7 @@ import pytest
 import tff_mf
 from tff_mf import _in_order, streams
 
-from .. import environments
+from ..machines import environments
 from . import same_integers
 
 # Written by `json.dump(same_integers.stored(), file, indent=1)`. Another hash is other noise for the same keys: states

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 _AVX512 = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL"
 # What this process was started with would make two environments the same.
 _CLEARED = (
