@@ -2,11 +2,9 @@
 
 import collections
 import contextlib
-import functools
 import gc
 import importlib.util
 import itertools
-import json
 import os
 import pathlib
 import signal

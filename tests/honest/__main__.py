@@ -15,7 +15,7 @@ from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.datasets.pydoc import write_pydoc
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "machines"))
-import environments  # noqa: E402
+import environments
 
 # Answers without which a report states no ε.
 ANSWERS = {

@@ -86,10 +86,13 @@ def values():
 
 
 def test_values_are_the_stored_ones():
-    # Not to the bit: another libm or BLAS rounds differently. Calibrated noise is rounded up to 32 bits.
+    # Not to the bit: another libm or BLAS rounds differently. Calibrated noise is rounded up to 32 bits, and amplified
+    # values are bounds of another method, which `test_composed_losses.py` compares with exact ones.
     found = values()
-    coarse = {name for name in STORED if "amplified/" in name or "calibrated/" in name}
-    for names, tolerance in ((STORED.keys() - coarse, 1e-12), (coarse, 1e-9)):
+    amplified = {name for name in STORED if "amplified/" in name}
+    calibrated = {name for name in STORED if "calibrated/" in name} - amplified
+    exact = STORED.keys() - amplified - calibrated
+    for names, tolerance in ((exact, 1e-12), (calibrated, 1e-9), (amplified, 2e-3)):
         assert names
         expected = {name: STORED[name] for name in names}
         assert {name: found[name] for name in names} == pytest.approx(expected, rel=tolerance)
