@@ -15,8 +15,8 @@ ADJACENCIES = ("zero-out", "replace-one")
 
 # Exceeds the rounding error of the few operations that turn one figure here into another.
 SLACK = 2.0**-48
-# For a larger ε, the exponential of ε/1000 in dp-accounting overflows.
-_LARGEST_BY_PLD = 1e5
+# For an ε above 709, the exponential of ε in dp-accounting overflows, and it returns a larger one.
+LARGEST_BY_PLD = 700.0
 # Far below every δ that dp-accounting resolves.
 _LARGEST_LEFT_OUT = 1e-20
 
@@ -99,8 +99,8 @@ class Guarantee:
     def epsilon_by_pld(self, delta: float) -> float:
         """Returns ε by dp-accounting's accountant of privacy loss distributions, for comparison with `epsilon`.
 
-        The privacy loss is discretized in steps of ε/1000 and rounded up. Infinite where ε is above 10⁵, at which
-        that accountant overflows.
+        The privacy loss is discretized in steps of ε/1000 and rounded up. Infinite where ε is above 700, as that
+        accountant computes with exp(ε).
         """
         return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_by_pld)
 
@@ -108,7 +108,7 @@ class Guarantee:
         exact = self._epsilon(delta)
         if self.mu == 0 or exact in (0.0, math.inf):
             return exact
-        if exact > _LARGEST_BY_PLD:
+        if exact > LARGEST_BY_PLD:
             return math.inf
         # Imported here: it takes a second, and no other function needs it.
         from dp_accounting.pld import privacy_loss_distribution

@@ -10,6 +10,7 @@ import math
 
 from tff_mf import grids, validation
 from tff_mf._guarantee import ADJACENCIES as ADJACENCIES
+from tff_mf._guarantee import LARGEST_BY_PLD as LARGEST_BY_PLD
 from tff_mf._guarantee import SLACK
 from tff_mf._guarantee import Guarantee as Guarantee
 from tff_mf.errors import InputValueError

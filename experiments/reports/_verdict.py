@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
+from tff_mf.guarantees import LARGEST_BY_PLD
 
 from ..output.digits import rounded_up
 from ..privacy import statements
@@ -96,8 +97,10 @@ def _critical(field: str, text: str) -> Finding:
 
 
 def _apart(figures: Figures, delta: float) -> float:
-    """Returns the difference of the two accountants, relative where ε is above 1."""
+    """Returns the difference of the two accountants, relative where ε is above 1; 0 where the other one has no ε."""
     epsilon = figures.guarantee.epsilon(delta)
+    if epsilon > LARGEST_BY_PLD:
+        return 0.0
     return (epsilon - figures.guarantee.epsilon_by_pld(delta)) / max(1.0, epsilon)
 
 
