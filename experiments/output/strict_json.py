@@ -14,21 +14,24 @@ def loads(text: str) -> Any:
         >>> loads('{"epsilon": 0.1, "epsilon": 8.0}')
         Traceback (most recent call last):
         ValueError: 'epsilon' is twice in one object
+        >>> loads("1e400")
+        Traceback (most recent call last):
+        ValueError: 1e400 is no number that a float can hold
 
     Raises:
         ValueError: If it is not JSON, a key is twice in one object, or a number is not finite.
     """
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite_float)
 
 
 def finite(value: float) -> float | None:
-    """Returns a number as JSON can hold it: `None` in place of an infinite one, such as an unbounded ε.
+    """Returns a number as JSON can hold it: `None` in place of an unbounded ε, or of the loss of a model that diverged.
 
     Example:
-        >>> finite(0.5), finite(float("inf"))
-        (0.5, None)
+        >>> finite(0.5), finite(float("inf")), finite(float("nan"))
+        (0.5, None, None)
     """
-    return None if math.isinf(value) else value
+    return value if math.isfinite(value) else None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -37,6 +40,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is twice in one object")
     return found
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text:.80} is no number that a float can hold")
+    return value
 
 
 def _refused(name: str) -> Any:

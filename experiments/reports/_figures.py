@@ -9,6 +9,7 @@ from tff_mf import grids
 from tff_mf.errors import InputError
 from tff_mf.guarantees import guarantee_on_grid
 
+from ..privacy import statements
 from ..run_folder.run_record import RunRecord
 from ._evidence import Evidence
 
@@ -46,8 +47,9 @@ def planned(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
 
 
 def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
-    """Returns ε of a run as planned; `None` if it is infinite."""
-    return finite(planned(record, mechanism).guarantee.epsilon(record.delta))
+    """Returns ε of a run as planned; `None` if it is infinite, or may not be stated at this δ."""
+    epsilon = planned(record, mechanism).guarantee.epsilon(record.delta)
+    return None if statements.violations(epsilon, record.delta, record.population) else epsilon
 
 
 def realised(record: RunRecord, evidence: Evidence) -> Figures | None:

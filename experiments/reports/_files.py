@@ -5,9 +5,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from ..output import strict_json
 from ..output.files import write_atomically
 from ..run_folder.names import PLANNED, PLANNED_TEXT, REPORT, REPORT_TEXT
-from ._build import build
+from ._agreement import differences
+from ._build import build, digest
 from ._markdown import markdown
 
 
@@ -19,6 +21,9 @@ def names(*, realised: bool) -> tuple[str, str]:
 def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """Builds a run's report, writes it as JSON and as Markdown, and returns it.
 
+    A report that is there and agrees with the files stays as it is: on another machine its figures have other last
+    bits, and its digest, which was kept elsewhere, would be another one.
+
     Args:
         folder: The run's folder, with `run.json` and, for the final report, its logs.
         realised: Whether to write the final report; else the planned report.
@@ -28,9 +33,21 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """
     report = build(folder, realised=realised)
     as_json, as_markdown = names(realised=realised)
+    stored = _stored(folder / as_json)
+    if stored is not None and not differences(stored, report):
+        report = {**stored, "digest": digest(stored)}
     write_atomically(folder / as_json, as_text(report))
     write_atomically(folder / as_markdown, markdown(report))
     return report
+
+
+def _stored(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the object in a file of JSON; `None` if there is none."""
+    try:
+        stored = strict_json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return stored if isinstance(stored, dict) else None
 
 
 def as_text(report: Mapping[str, Any]) -> str:

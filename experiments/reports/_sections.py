@@ -1,12 +1,12 @@
 """Sections of a report that follow from the files of the run and the judgement on them."""
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
 
+from ..output import strict_json
 from ..privacy import statements
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..run_folder.names import METRICS, SUMMARY
@@ -148,7 +148,7 @@ def rounds(case: Case) -> dict[str, Any]:
 def utility(folder: pathlib.Path) -> dict[str, Any] | None:
     """Returns the quality of the model as the summary states it, if it does."""
     try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = strict_json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
         of = f"claimed by {SUMMARY}, as {METRICS} has it: nothing here can evaluate the model again"
         if "test_sentences" in summary:
             number = int(summary["test_sentences"])

@@ -33,7 +33,8 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "dropped_participations": _COUNT,
     "seconds": _NUMBER,
     "accuracy": _NUMBER,
-    "loss": _NUMBER,
+    # That of a model that diverged is null.
+    "loss": (*_NUMBER, type(None)),
 }
 # With the commit of a checkout at the end. Only ASCII digits: some Unicode digits reorder the line they are in.
 VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+g[0-9a-f]{7,40}(\.d[0-9]{8})?)?"
@@ -71,7 +72,8 @@ def summary_findings(
     except (InputError, TypeError, KeyError) as error:
         return [_finding(f"cannot be compared with {record.participation} and the settings: {error}")]
     found = [
-        _finding(f"has {name}={value!r}, which does not follow from the other files")
+        # Without the value: it may be an ε, and findings are part of a headline that must not state one.
+        _finding(f"has another {name} than follows from the other files")
         for name, value in stored.items()
         if name in expected and not _agrees(name, value, expected[name])
     ]
@@ -152,7 +154,7 @@ def _evaluated(metrics: Metrics, record: RunRecord) -> dict[str, Any]:
     last = next((row for row in reversed(metrics.rows) if row.get(LOSS)), {})
     try:
         if record.measured_earlier:
-            return {name: float(last[column]) for name, column in _EVALUATED.items() if last.get(column)}
+            return {name: strict_json.finite(float(last[of])) for name, of in _EVALUATED.items() if last.get(of)}
         curve = [(int(row[ROUND]), float(row[ACCURACY])) for row in metrics.rows if row.get(ACCURACY)]
         return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)} if curve else {}
     except ValueError:

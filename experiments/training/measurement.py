@@ -12,6 +12,7 @@ from tff_mf.errors import InputValueError
 
 from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import sentences
+from ..output import strict_json
 from ..run_folder import metrics
 from .evaluation import ACCURACY, Evaluator, Tokens
 from .task import Task
@@ -71,14 +72,15 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
         if settings.earlier_metrics:
             heldout = _first(evaluator, data, _HELDOUT, settings.evaluation_examples)
             validated = evaluator.measure(_arrays(weights), heldout).metrics
-            return {"accuracy": last[ACCURACY], "loss": last["loss"], "validation_accuracy": validated[ACCURACY]}
+            loss = strict_json.finite(last["loss"])
+            return {"accuracy": last[ACCURACY], "loss": loss, "validation_accuracy": validated[ACCURACY]}
         # Streamed: a test split may have millions of sentences.
         streamed = evaluator.tokens(sentences.chunks(data, _TEST, skip=skip, most=most))
         tested = evaluator.measure(_arrays(weights), streamed)
         curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
         return {
             "accuracy": tested.metrics[ACCURACY],
-            "loss": tested.metrics["loss"],
+            "loss": strict_json.finite(tested.metrics["loss"]),
             "test_sentences": tested.sentences,
             "validation_accuracy": last[ACCURACY],
             "validation_accuracy_smoothed": metrics.smoothed(curve),

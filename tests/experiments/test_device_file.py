@@ -25,12 +25,12 @@ MINUTES = 15.0
 GAPPED = tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9])
 
 
-def write(folder, participation=None, *, task_name=None, policy=None, **privacy):
+def write(folder, participation=None, *, task_name=None, policy=None, population=None, **privacy):
     """Writes what a bundle's policy follows from, and the policy."""
     folder.mkdir(exist_ok=True)
     schema = tff_mf.MinSep(min_sep=3, max_participations=2) if participation is None else participation
     made = plan(participation=schema, **{"mechanism": GAPPED, **privacy})
-    reports.write_configuration(folder, made, clip_norm=1.0)
+    reports.write_configuration(folder, made, clip_norm=1.0, population=population)
     _policy.write_policy(folder, policy or ParticipationPolicy.of(schema, round_minutes=MINUTES))
     _device_file.write_device_policy(folder, task_name=task_name)
     return read(folder)
@@ -112,6 +112,11 @@ def test_a_long_period_needs_a_long_history(tmp_path):
 
 def test_a_test_only_bundle_has_no_epsilon(tmp_path):
     found = write(tmp_path, insecure_seed=3)["guarantee"]
+    assert [found[name]["epsilon"] for name in ("claimed", "by_devices_alone", "by_min_sep_alone")] == [None] * 3
+
+
+def test_a_delta_that_is_too_large_for_the_population_has_no_epsilon(tmp_path):
+    found = write(tmp_path, population=10**6)["guarantee"]
     assert [found[name]["epsilon"] for name in ("claimed", "by_devices_alone", "by_min_sep_alone")] == [None] * 3
 
 

@@ -374,3 +374,21 @@ def test_every_mechanism_and_sampling_is_among_the_runs():
 def test_versions_of_commits_are_versions(version):
     assert _summarised.re.fullmatch(_summarised.VERSION, version)
     assert not _summarised.re.fullmatch(_summarised.VERSION, f"{version}, ε≤0.1")
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_model_that_diverged_is_no_alarm(small_data, tmp_path, monkeypatch, loss):
+    def build_diverged(settings, vocabulary):
+        found = build_task(settings, vocabulary)
+        metrics = {**dict.fromkeys(task.METRICS, 0.0), "loss": loss}
+        measured = evaluation.Measured(metrics=metrics, sentences=20)
+        found.build_evaluator().measure = lambda weights, chunks: measured
+        return found
+
+    monkeypatch.setattr(preparation, "build_task", build_diverged)
+    monkeypatch.setattr(preparation, "build_process", build_process)
+    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+    done = trained(tmp_path / "run", small_data, KINDS["identity, without checkpoints"].split())
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert alarms(tmp_path / "run") == []
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["loss"] is None

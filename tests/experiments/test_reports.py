@@ -468,3 +468,18 @@ def test_accountants_that_disagree_void_the_guarantee(good, tmp_path, monkeypatc
     folder = copied(good, tmp_path / "run")
     monkeypatch.setattr(tff_mf.Guarantee, "epsilon_by_pld", lambda self, delta: self.epsilon(delta) + 1e-3)
     assert "accountant" in critical(reports.build(folder, realised=True))
+
+
+def test_little_noise_is_no_disagreement_of_accountants(tmp_path):
+    """Accountants that compute with exp(ε) overflow above an ε of 709."""
+    report = finished(tmp_path / "run", privacy=plan(noise_multiplier=0.05))
+    assert report["claim"]["state"] == "stated"
+    assert report["claim"]["epsilon"] > 709
+
+
+def test_a_headline_does_not_quote_an_epsilon_of_a_wrong_summary(good, tmp_path):
+    folder = copied(good, tmp_path / "run")
+    (folder / "summary.json").write_text(json.dumps({"epsilon": 0.0987654321, "claim": {"epsilon": 0.0987654321}}))
+    report = reports.build(folder, realised=True)
+    assert critical(report) == {"summary"}
+    assert "0.0987654321" not in json.dumps(report)

@@ -153,3 +153,14 @@ def test_an_input_is_compared_exactly(made, factor):
     recomputed = reports.build(made / "blt-grid", realised=True)
     for path in (("noise", "noise_multiplier"), ("claim", "delta"), ("clipping", "clip_norm")):
         assert path[0] in reports.differences(changed(recomputed, [path], factor), recomputed)
+
+
+def test_a_report_that_is_printed_on_another_machine_keeps_its_digest(made, tmp_path):
+    """`tff-mf report RUN` writes the report too, with other last bits there."""
+    folder = pathlib.Path(shutil.copytree(made / "blt-grid", tmp_path / "run"))
+    report = json.loads((folder / "report.json").read_text())
+    claims = [path for path in floats(report) if path[-1] in ("mu", "epsilon")]
+    (folder / "report.json").write_text(reports.as_text(elsewhere := changed(report, claims, 1 + 1e-12)))
+    assert elsewhere["digest"] != report["digest"]
+    assert reports.write(folder, realised=True) == elsewhere
+    assert [each for each in reports.check(folder, held=elsewhere["digest"]) if each.severity == "critical"] == []
