@@ -29,7 +29,7 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
         },
         "started": started,
         "ended": ended,
-        "seconds": None if started is None or ended is None else _seconds(started, ended),
+        "seconds": _seconds(started, ended),
         ANSWERED_BY.name: case.answers.get(ANSWERED_BY.name),
     }
 
@@ -50,6 +50,9 @@ def _without_folder(name: str | None) -> str | None:
     return None if name is None else re.sub("[^:/]*/", "", name)
 
 
-def _seconds(started: str, ended: str) -> int:
+def _seconds(started: str | None, ended: str | None) -> int | None:
+    """Returns how long a run took; `None` if it is unknown, or the clock was set back meanwhile."""
+    if started is None or ended is None:
+        return None
     took = datetime.datetime.fromisoformat(ended) - datetime.datetime.fromisoformat(started)
-    return int(took.total_seconds())
+    return int(took.total_seconds()) if took >= datetime.timedelta() else None

@@ -62,7 +62,7 @@ def judge(folder: pathlib.Path, case: Case, *, audited: bool, summarised: bool) 
     findings = _verdict.findings(case, assumptions, figures, audit, contradiction=contradiction)
     findings += audit_findings + ([] if realised else [_A_PLAN])
     if realised and summarised:
-        findings += summary_findings(folder, record, evidence, _verdict.critical(findings))
+        findings += summary_findings(folder, record, evidence, _verdict.critical(findings), case.answers)
     findings += device_findings(evidence)
     return Judgement(
         assumptions=assumptions,

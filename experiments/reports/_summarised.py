@@ -14,6 +14,7 @@ from ..privacy import amplification, statements, summary
 from ..run_folder.metrics import ACCURACY, LOSS, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
+from ..sampling import planner_name
 from ..sampling.settings import SamplingSettings
 from ._evidence import Evidence
 from ._findings import CRITICAL, Finding
@@ -44,7 +45,11 @@ _MADE_BY = "tff_mf_version"
 
 
 def summary_findings(
-    folder: pathlib.Path, record: RunRecord, evidence: Evidence, violations: Sequence[str]
+    folder: pathlib.Path,
+    record: RunRecord,
+    evidence: Evidence,
+    violations: Sequence[str],
+    answers: Mapping[str, Any],
 ) -> list[Finding]:
     """Returns findings where the summary of a run that has ended does not follow from its other files.
 
@@ -53,6 +58,7 @@ def summary_findings(
         record: The content of `run.json`.
         evidence: The content of the other files.
         violations: The critical findings of its report; some of them may be newer than the summary.
+        answers: The operator's answers, `None` for open questions.
     """
     path = folder / SUMMARY
     if not path.exists():
@@ -67,7 +73,7 @@ def summary_findings(
         expected = {
             **_of_settings(record),
             **_evaluated(evidence.metrics, record),
-            **_claims(stored, record, evidence, violations),
+            **_claims(stored, record, evidence, violations, answers),
         }
     except (InputError, TypeError, KeyError) as error:
         return [_finding(f"cannot be compared with {record.participation} and the settings: {error}")]
@@ -86,7 +92,11 @@ def summary_findings(
 
 
 def _claims(
-    stored: Mapping[str, Any], record: RunRecord, evidence: Evidence, violations: Sequence[str]
+    stored: Mapping[str, Any],
+    record: RunRecord,
+    evidence: Evidence,
+    violations: Sequence[str],
+    answers: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the fields that state a guarantee, as training writes them.
 
@@ -100,17 +110,19 @@ def _claims(
     in_secret = None
     if stored.get("amplified_epsilon") is not None and clients is not None:
         kind = SamplingSettings(**record.settings["sampling"])
-        in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, kind, clients))
+        if planner_name(kind.kind) == record.sampler and clients <= (record.population or 0):
+            in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, kind, clients))
     claim = stored.get("claim")
     said: Mapping[str, Any] = claim if isinstance(claim, Mapping) else {}
+    open_then = said.get("open_questions") or ()
     claims = summary.privacy_claims(
         privacy,
         evidence.observed,
         in_secret,
         population=record.population,
         violations=violations if said.get("state") == statements.REFUSED else (),
-        # Those that were open when the run ended.
-        unanswered=[each.name for each in QUESTIONS if each.name in (said.get("open_questions") or ())],
+        # Those that were open when the run ended, and all that are open still.
+        unanswered=[each.name for each in QUESTIONS if each.name in open_then or answers[each.name] is None],
     )
     # The line shows the stored figures, as far as they agree.
     claims["claim"] = agreement.adopted(said, claims["claim"])

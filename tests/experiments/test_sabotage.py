@@ -73,6 +73,7 @@ NOT_IN_THE_REPORT = (files.broken_by_another_plan, files.broken_by_a_plan_alone,
         (files.broken_by_another_plan, "report", "in planned.json does not match"),
         (files.broken_by_a_plan_alone, "report", "planned.json is missing"),
         (files.broken_by_the_summary, "summary", "another epsilon"),
+        (files.broken_by_a_question_that_the_summary_forgets, "summary", "another claim"),
         (files.broken_by_the_statement_of_the_summary, "summary", "another statement"),
         (files.broken_by_a_field_of_the_summary, "summary", "epsilon_after_amplification"),
         (files.broken_by_the_accuracy_of_the_summary, "summary", "another loss"),
@@ -258,7 +259,8 @@ def test_a_configuration_that_no_run_has_is_refused(good, tmp_path, changes, fie
 
 def test_nobody_who_did_not_answer_has_an_epsilon_of_a_person(good, tmp_path):
     folder = copied(good, tmp_path / "run")
-    (folder / "answers.json").unlink()
+    for name in ("answers.json", "summary.json"):
+        (folder / name).unlink()
     claim = reports.build(folder, realised=True)["claim"]
     assert claim["epsilon"] is not None
     assert claim["epsilon_of_a_person"] is None

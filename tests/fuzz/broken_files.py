@@ -36,6 +36,12 @@ def broken_by_the_statement_of_the_summary(good, folder):
     reports.write(folder, realised=True)
 
 
+def broken_by_a_question_that_the_summary_forgets(good, folder):
+    copied(good, folder)
+    change_json(folder / "answers.json", lambda found: {**found, "unit": None})
+    reports.write(folder, realised=True)
+
+
 def broken_by_a_field_of_the_summary(good, folder):
     copied(good, folder)
     change_json(folder / "summary.json", lambda found: {**found, "epsilon_after_amplification": 0.1})
