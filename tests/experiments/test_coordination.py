@@ -126,7 +126,9 @@ def test_a_model_is_published_with_its_report_and_nothing_else(deployment, tmp_p
     logits = model(words=words)["logits"].numpy()
     assert logits.shape == (1, 20, 64)
     lite = tf.lite.Interpreter(str(out / "model.tflite")).get_signature_runner()
-    np.testing.assert_allclose(lite(words=words.numpy())["logits"], logits, rtol=1e-3, atol=1e-4)
+    # The noise makes some logits large, and others differences of large ones.
+    largest = np.abs(logits).max()
+    np.testing.assert_allclose(lite(words=words.numpy())["logits"], logits, rtol=1e-3, atol=1e-5 * largest)
     # d numbers, and no more: no momentum, no rows of noise.
     weights = safetensors.numpy.load_file(run / "model.safetensors").values()
     kept = tf.train.load_checkpoint(str(out / "model" / "variables" / "variables"))
