@@ -35,7 +35,7 @@ SETTINGS = shlex.split(
     --vocab-size 100 --embedding-size 4 --units 4 --max-examples 1 --batch-size 1 --evaluate-every 6
     --evaluation-examples 20"""
 )
-COMMAND = ["-c", "from tff_mf.experiments.cli import main; main()"]
+COMMAND = ["-P", "-c", "from tff_mf.experiments.cli import main; main()"]
 
 
 def trained(folder: pathlib.Path, data: pathlib.Path, mechanism: str, grid: str) -> pathlib.Path:
