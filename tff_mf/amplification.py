@@ -229,7 +229,11 @@ def _calibrate(queries: int, probability: float, norm: float, target: float, del
     while high > low * (1 + 1e-4):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
-    return gaussian.rounded_sigma(high)
+    high = gaussian.rounded_sigma(high)
+    # The bound is not quite monotone in σ.
+    while not private(high):
+        high = gaussian.rounded_sigma(high * (1 + 2.0**-20))
+    return high
 
 
 @functools.lru_cache(maxsize=256)
@@ -296,10 +300,11 @@ def _step(mu: float, omega: float, curvature: float, digits: float) -> float:
 
 
 def _log_ratio(probability: float, mu: float, x: np.ndarray) -> np.ndarray:
-    """Returns log Z(x), without cancellation where Z is near 1."""
+    """Returns log Z(x), without cancellation where Z is near 1, nor where it is near 0."""
     y = mu * (x - mu / 2)
-    high = np.logaddexp(math.log1p(-probability), math.log(probability) + y)
-    return np.where(y < 1, np.log1p(probability * np.expm1(np.minimum(y, 1.0))), high)
+    change = probability * np.expm1(np.minimum(y, 1.0))
+    far = np.logaddexp(math.log1p(-probability), math.log(probability) + y)
+    return np.where((y < 1) & (change > -0.5), np.log1p(np.maximum(change, -0.5)), far)
 
 
 def _queries(mechanism: Mechanism, rounds: int, population: int, clients_per_round: float) -> tuple[int, float, float]:

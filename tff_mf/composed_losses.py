@@ -19,13 +19,14 @@ No loss is rounded to a grid. Terms of k and −k are conjugates. As |φ(s + iω
 1e-11·A/Ω, and η is so small that ε rises by about 1e-4 of it.
 
 **Rounding.** u = 2⁻⁵³. NumPy's elementary functions are assumed to be exact to 8u relative, and sums and products of
-matrices with J terms to (J + 8)u of the sum of absolute values, in any order. `Nodes` bounds the error of φ as a sum
-Σ m_j·e^(zℓ_j), relative to φ(s), and the error of each ℓ_j, 16u·r_j. With w_j = m_j·e^(sℓ_j)/φ(s), which add up to 1:
+complex matrices with J terms to (2J + 8)u of the sum of absolute values, in any order. `Nodes` bounds the error of φ as
+a sum Σ m_j·e^(zℓ_j), relative to φ(s), and the error of each ℓ_j, 16u·r_j. With w_j = m_j·e^(sℓ_j)/φ(s), which add up
+to 1:
 
 - e^(ix) − 1 = 2 sin(x/2)·(i cos(x/2) − sin(x/2)) is exact to 25u relative, and x = ωℓ_j to 16uω·r_j.
 - F(ω) = φ(s + iω)/φ(s) is computed as 1 + Σ w_j(ab + a + b) with a, b = e^(ix) − 1 of two frequencies that add up to
   ω. |a|, |b| ≤ min(2, ω|ℓ_j|), so that the absolute values add up to at most 4D with D = min(2, ω·Σ w_j|ℓ_j|), and
-  F − 1 is exact to 4(J + 64)u·D, which includes the errors of log F and its n-fold, besides those of w_j and ℓ_j.
+  F − 1 is exact to 4(2J + 64)u·D, which includes the errors of log F and its n-fold, besides those of w_j and ℓ_j.
 - w_j is exact to v_j = 16u(4 + |log m_j| + s|ℓ_j| + s·r_j) relative, and to the error of log φ(s), the same for all:
   together D·(Σ w_j·v_j + this error) + min(2·Σ w_j·v_j, ω·Σ w_j·v_j|ℓ_j|).
 - With the sum e(ω) of these, Fⁿ is exact to n·e·(|F| + e)^(n − 1), by the mean value theorem.
@@ -160,7 +161,8 @@ def _at_least(least: float, losses: Losses, count: int, delta: float, most: floa
     if tilt is None:
         return most
     s, chernoff = tilt
-    if chernoff <= least:
+    # By more than its rounding errors.
+    if chernoff * (1 + 1e-9) <= least:
         return least
     # Chernoff's bound can be far above ε: what one more release costs is then found again.
     best, near = most, min(chernoff, most)
@@ -266,25 +268,27 @@ class _Bound:
         log = count * nodes.log_moment(s) + s * (s + 1) * eta**2 / 2
         log += count * log_error + _UNIT * (abs(log) + s * reach + 1)
         return cls(
-            s=s, log=log, omegas=omegas[used], sizes=sizes[used], phases=phases[used], slack=slack * (1 + 2.0**-30)
+            s=s, log=log, omegas=omegas[used], sizes=sizes[used], phases=phases[used], slack=slack * (1 + 2.0**-20)
         )
 
     def delta(self, epsilon: float) -> float:
         """Returns a bound on δ(ε) without infinite losses."""
-        exponent = self.log - self.s * epsilon
+        # An exponential of less would lose digits.
+        exponent = max(self.log - self.s * epsilon, -_LARGEST_EXPONENT)
         if not exponent < _LARGEST_EXPONENT:
             return math.inf
         found = float(self.sizes @ np.cos(self.phases - self.omegas * epsilon)) + self.slack
-        return max(0.0, found) * math.exp(exponent) * (1 + 2.0**-40)
+        # What is not a number stays so, and is no δ.
+        return (0.0 if found <= 0 else found) * math.exp(exponent) * (1 + 2.0**-40)
 
 
 def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Returns log F for ω = 0, 1, …, side² − 1 times `unit`, and bounds on the errors of F and of log φ(s)."""
-    log, weights, terms = nodes.log_moment(s), nodes.tilted(s), _ROUNDING * (len(nodes.losses) + 64)
+    log, weights, terms = nodes.log_moment(s), nodes.tilted(s), _ROUNDING * (2 * len(nodes.losses) + 64)
     errors = _UNIT * (4 + np.abs(nodes.logs) + s * np.abs(nodes.losses) + s * nodes.rounding)
     # In the two ways of computing log φ.
     changes = np.maximum(weights, np.abs(weights - np.exp(nodes.logs - log)))
-    left_out, moved = nodes.error + len(weights) * math.exp(_LEFT_OUT), _UNIT * float(weights @ nodes.rounding)
+    left_out, moved = 2 * (nodes.error + len(weights) * math.exp(_LEFT_OUT)), _UNIT * float(weights @ nodes.rounding)
     of_log = left_out + float(changes @ (errors + terms)) + s * moved
     omegas, lengths = unit * np.arange(side**2), weights * np.abs(nodes.losses)
     total = float(weights @ errors)

@@ -142,7 +142,11 @@ def calibrate_random_allocation_noise_multiplier(
     while high > low * (1 + 1e-3):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if private(middle) else (middle, high)
-    return gaussian.rounded_sigma(high)
+    high = gaussian.rounded_sigma(high)
+    # The bound is not quite monotone in σ.
+    while not private(high):
+        high = gaussian.rounded_sigma(high * (1 + 2.0**-20))
+    return high
 
 
 def _enough(plain: float, private: Callable[[float], bool], failed: str) -> float:
