@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -133,3 +134,28 @@ def test_several_shuffles_at_a_small_delta():
     found = [shuffling.clones_epsilon(1000, 1.0, delta, epochs=4) for delta in (1e-9, 1e-10, 1e-12)]
     assert found == sorted(found)
     assert found[-1] < 1.0
+
+
+@pytest.mark.parametrize("rest", [0.5, 0.01, 1e-3, 1e-6, 1e-9, 1e-12])
+def test_the_loss_of_a_client_who_nearly_always_takes_part_is_as_exact_as_claimed(rest):
+    """log(1 − q + q·e^y) cancels where it is far below 0, if it is computed from e^y − 1."""
+    probability, mu, x = 1 - rest, 2.0, np.linspace(-30.0, 3.0, 200)
+    found, y = amplification._log_ratio(probability, mu, x), mu * (x - mu / 2)
+    share = probability * np.exp(y - found)
+    claimed = 16 * 2.0**-53 * (np.abs(found) + share * (1 + np.abs(y) + mu * np.abs(x) + mu * mu))
+    with mpmath.workdps(60):
+        exact = [mpmath.log(1 - mpmath.mpf(probability) * (1 - mpmath.exp(mpmath.mpf(each)))) for each in y.tolist()]
+        errors = [abs(float(mpmath.mpf(one) - other)) for one, other in zip(found.tolist(), exact, strict=True)]
+    assert np.all(errors <= claimed)
+
+
+def test_a_bound_that_is_no_number_allows_no_epsilon():
+    one = np.ones(1)
+    bound = composed_losses._Bound(s=1.0, log=0.0, omegas=one, sizes=one * math.nan, phases=one, slack=0.0)
+    assert not bound.delta(1.0) <= 1.0
+
+
+@pytest.mark.parametrize("delta", [1e-300, 2.79775e-319, 5e-324])
+def test_a_delta_that_is_hardly_a_number_has_no_smaller_epsilon(delta):
+    guarantee = tff_mf.Guarantee(mu=23.250856674007444)
+    assert guarantee.epsilon_by_pld(delta) >= guarantee.epsilon(delta) * (1 - 1e-9)
