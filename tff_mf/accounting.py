@@ -31,7 +31,7 @@ def effective_noise_multiplier(
 
     It is the plain quotient, for display; every privacy measure here is computed from a sensitivity that is rounded up.
 
-    Formal guarantee: that of `epsilon`.
+    Formal guarantee: as for `epsilon`.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -55,7 +55,7 @@ def effective_noise_multiplier(
 def zcdp_rho(mechanism: Mechanism, rounds: int, participation: Participation, *, noise_multiplier: float) -> float:
     """Returns ρ for which the whole run is ρ-zCDP: 1 / (2·effective_noise_multiplier²).
 
-    Formal guarantee: that of `epsilon`, with ρ-zCDP in place of (ε, δ)-DP. Infinite without noise.
+    Formal guarantee: as for `epsilon`, with ρ-zCDP in place of (ε, δ)-DP. Infinite without noise.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -136,7 +136,7 @@ def calibrate_noise_multiplier(
 ) -> float:
     """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up to 32 bits.
 
-    Formal guarantee: that of `tff_mf.guarantee`, whose `epsilon(delta)` for the result is at most the requested
+    Formal guarantee: as for `tff_mf.guarantee`, whose `epsilon(delta)` for the result is at most the requested
     `epsilon`, on this machine and on every other one. Without restarts, and for zero-out, it is that of the function
     `epsilon`.
 
@@ -225,7 +225,7 @@ def dp_event(
 
     Compose it with events of other runs, but never with itself once per round.
 
-    Formal guarantee: that of `epsilon`; an accountant of dp-accounting adds its own discretization.
+    Formal guarantee: as for `epsilon`; an accountant of dp-accounting adds its own discretization.
 
     Args:
         mechanism: The mechanism with strategy matrix C.

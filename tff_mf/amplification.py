@@ -94,7 +94,7 @@ def amplified_epsilon(
 
     It is never above the ε of the run without amplification.
 
-    Formal guarantee: that of `amplified_dp_event`, in both directions: a client's contributions are set to zero, or
+    Formal guarantee: as for `amplified_dp_event`, in both directions: a client's contributions are set to zero, or
     no longer are. Rounding errors are included. With `grid`, the release is the integers that are computed, and what
     they cost is included: the norm of a column of C changes by what the rounding of its entries changes, the ideal
     release is amplified, and the computed one is close to it for every draw of the cohorts, by the chain of
@@ -151,7 +151,7 @@ def calibrate_amplified_noise_multiplier(
 ) -> float:
     """Returns the smallest σ, to 0.1 %, for which a run with cyclic Poisson sampling is (ε, δ)-DP.
 
-    Formal guarantee: that of `amplified_epsilon`, which for the result is at most the requested `epsilon`.
+    Formal guarantee: as for `amplified_epsilon`, which for the result is at most the requested `epsilon`.
 
     Args:
         mechanism: A mechanism whose C has b̂ bands.

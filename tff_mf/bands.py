@@ -42,7 +42,7 @@ def amplified_bands(
     With few bands the sampling probability B·b̂/N is small; with many the noise is better correlated. One band is
     DP-SGD, and the number of bands at which the probability is 1 is BandMF without amplification.
 
-    Formal guarantee: that of `amplified_epsilon`, for each of the results with its noise multiplier.
+    Formal guarantee: as for `amplified_epsilon`, for each of the results with its noise multiplier.
 
     Args:
         rounds: Number of rounds n.

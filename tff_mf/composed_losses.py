@@ -26,7 +26,7 @@ to 1:
 - e^(ix) − 1 = 2 sin(x/2)·(i cos(x/2) − sin(x/2)) is exact to 25u relative, and x = ωℓ_j to 16uω·r_j.
 - F(ω) = φ(s + iω)/φ(s) is computed as 1 + Σ w_j(ab + a + b) with a, b = e^(ix) − 1 of two frequencies that add up to
   ω. |a|, |b| ≤ min(2, ω|ℓ_j|), so that the absolute values add up to at most 4D with D = min(2, ω·Σ w_j|ℓ_j|), and
-  F − 1 is exact to 4(2J + 64)u·D, which includes the errors of log F and its n-fold, besides those of w_j and ℓ_j.
+  F − 1 is exact to 4(2J + 64)u·D, which includes the errors of log F and its n-fold, besides the errors of w_j and ℓ_j.
 - w_j is exact to v_j = 16u(4 + |log m_j| + s|ℓ_j| + s·r_j) relative, and to the error of log φ(s), the same for all:
   together D·(Σ w_j·v_j + this error) + min(2·Σ w_j·v_j, ω·Σ w_j·v_j|ℓ_j|).
 - With the sum e(ω) of these, Fⁿ is exact to n·e·(|F| + e)^(n − 1), by the mean value theorem.

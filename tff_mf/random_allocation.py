@@ -95,7 +95,7 @@ def calibrate_random_allocation_noise_multiplier(
 ) -> float:
     """Returns the smallest σ, to 0.1 %, for which a run with random allocation is (ε, δ)-DP.
 
-    Formal guarantee: that of `random_allocation_epsilon`, which for the result is at most the requested `epsilon`.
+    Formal guarantee: as for `random_allocation_epsilon`, which for the result is at most the requested `epsilon`.
 
     Args:
         mechanism: A mechanism whose C is diagonal, such as `tff_mf.Identity`.

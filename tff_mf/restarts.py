@@ -34,7 +34,7 @@ def restart_sensitivity(
       one restart is a pattern of the schema with at most j_i participations. Σ_i j_i is at most k, so that the largest
       Σ_i f(j_i) over all such j is an upper bound. It ignores that participations in two restarts are also b apart.
 
-    Formal guarantee: that of `sensitivity`, for the block-diagonal C. The sensitivity of a single restart is that of
+    Formal guarantee: as for `sensitivity`, for the block-diagonal C. The sensitivity of a single restart is that of
     the run only if every client takes part once.
 
     Args:

@@ -43,7 +43,7 @@ _SHARES = (0.5, 0.1, 0.02)
 # what was found against 40 digits with SciPy 1.9.3 (5e-10 of 10⁷ trials) and 1.17.1 (2e-12).
 _ERROR, _ERROR_PER_TRIAL = 1e-9, 1e-15
 
-# Exceeds the relative rounding error of a few operations, with those of the exponential function.
+# Exceeds the relative rounding error of a few operations and of the exponential function.
 _ROUNDING = 2.0**-48
 
 # Steps from 0 to ε₀ in which privacy losses of several epochs are rounded up.
@@ -174,7 +174,7 @@ def clones_delta(count: int, pure: float, epsilon: float) -> float:
     best = np.zeros(count)
     for first in (start - 1, start, start + 1):
         more, less = stats.binom.sf(first - 2, clones, 0.5), stats.binom.sf(first - 1, clones, 0.5)
-        # Of `gain` and `cost`, the errors are those of `heads` and `ratio`.
+        # `gain` and `cost` have the errors of `heads` and `ratio`.
         rounding = (error * gain + _ROUNDING) * more + (error * cost + _ROUNDING * ratio) * less
         best = np.maximum(best, gain * more - cost * less + rounding)
     return float(np.sum(weights * best)) * (1 + error + count * 2.0**-53)

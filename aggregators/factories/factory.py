@@ -170,7 +170,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         TFF's current context computes it: in a resident context the rows of noise are drawn in the worker and stay
         there. It takes as long as the noise of those rounds did.
 
-        Formal guarantee: that of `tff_mf.noise.NoiseStream.replay`: no new key is drawn and nothing is released.
+        Formal guarantee: as for `tff_mf.noise.NoiseStream.replay`: no new key is drawn and nothing is released.
 
         Args:
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.

@@ -47,7 +47,7 @@ def check_process(
     the state, since an exact value there influences later models. There are seven checks:
 
     - `metrics`, `state`: only the trainable weights change if one client's data or number of examples changes, its
-      update is NaN, or the client is absent. No metric beside those of the noised query is measured. The state contains
+      update is NaN, or the client is absent. The noised query alone has metrics. The state contains
       one stream of noise, and no adaptive bound of clipping or zeroing.
     - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
       state has the fingerprint of that noise, which covers later rounds too. With `grid`, the first round is on it,

@@ -37,7 +37,7 @@ _FOLLOWING = (MECHANISM, SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_PO
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
     """Returns the reasons why the files of a bundle must not be deployed; an empty list if they may be.
 
-    Formal guarantee: that of `checked_copy`. That a whole bundle was rewritten is detected by its `digest`, which
+    Formal guarantee: as for `checked_copy`. That a whole bundle was rewritten is detected by its `digest`, which
     `tff-mf export` printed, and by nothing else; graphs are not looked into.
 
     Args:

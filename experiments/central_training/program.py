@@ -35,7 +35,7 @@ def run(
     if there is one. The test split is evaluated once, at the end. At the end the weights are written, and the
     checkpoint, which has the keys of the noise, is removed.
 
-    Formal guarantee: that of `tff_mf.central.Training`, for the training part of the data; weights, metrics and summary
+    Formal guarantee: as for `tff_mf.central.Training`, for the training part of the data; weights, metrics and summary
     are computed from what it covers. The validation and the test part are not protected.
 
     Args:

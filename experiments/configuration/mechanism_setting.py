@@ -119,7 +119,7 @@ class MechanismSetting:
     def sensitivity(self, mechanism: tff_mf.Mechanism) -> tff_mf.SensitivityResult:
         """Returns sens_Π of the whole run, for zero-out: `tff_mf.restart_sensitivity` of C as it is given.
 
-        Formal guarantee: that of `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.cast_to_float32()`.
+        Formal guarantee: as for `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.cast_to_float32()`.
         """
         every = self.searched_rounds
         return tff_mf.restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
@@ -127,7 +127,7 @@ class MechanismSetting:
     def guarantee(self, mechanism: tff_mf.Mechanism, noise_multiplier: float) -> tff_mf.Guarantee:
         """Returns the guarantee of the whole run.
 
-        Formal guarantee: that of `tff_mf.guarantee`.
+        Formal guarantee: as for `tff_mf.guarantee`.
         """
         return tff_mf.guarantee(
             mechanism,
@@ -143,7 +143,7 @@ class MechanismSetting:
     def charge(self, mechanism: tff_mf.Mechanism, noise_multiplier: float) -> grids.GridCharge | None:
         """Returns what the integers of the grid cost; `None` without one, or without noise.
 
-        Formal guarantee: that of `tff_mf.grids.charge`; it is part of `guarantee`.
+        Formal guarantee: as for `tff_mf.grids.charge`; it is part of `guarantee`.
         """
         if self.grid is None or self.dimension is None or noise_multiplier == 0:
             return None
@@ -160,7 +160,7 @@ class MechanismSetting:
     def noise_multiplier(self, mechanism: tff_mf.Mechanism, *, epsilon: float, delta: float) -> float:
         """Returns the smallest σ for which the whole run is (ε, δ)-DP.
 
-        Formal guarantee: that of `tff_mf.calibrate_noise_multiplier`.
+        Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
         """
         return tff_mf.calibrate_noise_multiplier(
             mechanism,

@@ -33,7 +33,7 @@ class Clipped(NamedTuple):
 def clip_record(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
     """Clips a record where it is made; `clip_again` leaves it unchanged then.
 
-    Formal guarantee: that of `tff_mf.queries.clipping.clip_record`: see `clip_again`.
+    Formal guarantee: as for `tff_mf.queries.clipping.clip_record`: see `clip_again`.
 
     Args:
         leaves: float32 arrays of any shape: one client's record.
@@ -49,7 +49,7 @@ def clip_record(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
 def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
     """Clips a record, whether or not its client has clipped it.
 
-    Formal guarantee: that of `tff_mf.queries.clipping.clip_again`: the joint L2 norm of the result, in exact
+    Formal guarantee: as for `tff_mf.queries.clipping.clip_again`: the joint L2 norm of the result, in exact
     arithmetic, is at most ζ = `clip_norm` for every input of up to 2³² values. A record with a value that is not finite
     becomes zero, and so does one whose norm exceeds the clip norm times 2¹²⁶.
 

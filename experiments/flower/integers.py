@@ -31,7 +31,7 @@ def as_integers(
 def clip_to_grid(leaves: Sequence[np.ndarray], clip_norm: np.float32, *, bits: int) -> clipping.Clipped:
     """Clips a record and rounds it to integers q in units of g = ζ·2^-bits, with Σq² ≤ 4^bits.
 
-    Formal guarantee: that of `tff_mf.queries.grid_clipping.clip_to_grid`, of which this is the arithmetic: the bound
+    Formal guarantee: as for `tff_mf.queries.grid_clipping.clip_to_grid`, of which this is the arithmetic: the bound
     holds in exact arithmetic, for every input of any length, for `bits` up to 26 and for any order of summation, since
     the integers are returned only if they pass `within`, and are zero otherwise.
 
@@ -63,7 +63,7 @@ def clip_to_grid(leaves: Sequence[np.ndarray], clip_norm: np.float32, *, bits: i
 def clip_integers_again(leaves: Sequence[np.ndarray], *, bits: int) -> clipping.Clipped:
     """Clips integers that a node should have clipped, and says whether it had not.
 
-    Formal guarantee: that of `clip_to_grid`, for any integers that int32 or int64 can represent. A record that is
+    Formal guarantee: as for `clip_to_grid`, for any integers that int32 or int64 can represent. A record that is
     within the bound is unchanged.
 
     Args:
@@ -91,7 +91,7 @@ def clip_integers_again(leaves: Sequence[np.ndarray], *, bits: int) -> clipping.
 def within(values: Sequence[np.ndarray], bits: int) -> bool:
     """Returns whether Σq² ≤ 4^bits for float64 values q that are whole numbers or not finite.
 
-    Formal guarantee: that of `tff_mf.queries.grid_clipping.within`: exact for every input, of any length and in any
+    Formal guarantee: as for `tff_mf.queries.grid_clipping.within`: exact for every input, of any length and in any
     order of summation.
 
     Example:

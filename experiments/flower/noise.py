@@ -29,7 +29,7 @@ Replay = Callable[[np.ndarray, int], NoiseState]
 def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str | None) -> tuple[Noise, Replay]:
     """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
 
-    Formal guarantee: that of `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
+    Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
     restarts. A state of a run with another clip norm, σ, mechanism, grid, generator or restarts is refused.
 
     Args:

@@ -27,7 +27,7 @@ def plan_run(
     A run that was begun in floating point stays in floating point, whatever `grid` is, and σ is that of `run.json` if
     calibrating it again gives the same but for last bits.
 
-    Formal guarantee: that of `plan_privacy` with the plan's grid.
+    Formal guarantee: as for `plan_privacy` with the plan's grid.
 
     Args:
         folder: The run's folder, which may not exist.

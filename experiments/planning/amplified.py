@@ -44,7 +44,7 @@ def options(
 ) -> list[AmplifiedOption]:
     """Returns numbers of bands, powers of 2 that population and cohorts allow, the one with the least error first.
 
-    Formal guarantee: that of `tff_mf.amplified_epsilon`: only where cohorts are drawn in secret.
+    Formal guarantee: as for `tff_mf.amplified_epsilon`: only where cohorts are drawn in secret.
 
     Args:
         deployment: The estimates; the participation follows from the sampling, not from `min_sep`.

@@ -103,7 +103,7 @@ def certified(
 ) -> CertifiedOption:
     """Returns the certificate of a mechanism that was chosen.
 
-    Formal guarantee: that of `tff_mf.balls_in_bins_epsilon`: only where groups are drawn in secret, and stay secret.
+    Formal guarantee: as for `tff_mf.balls_in_bins_epsilon`: only where groups are drawn in secret, and stay secret.
 
     Args:
         deployment: The estimates.

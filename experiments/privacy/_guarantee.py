@@ -23,7 +23,7 @@ def run_guarantee(
 ) -> tff_mf.Guarantee:
     """Returns the guarantee of everything that a run releases, over all its restarts.
 
-    Formal guarantee: that of `tff_mf.guarantee` for the sums, composed with that of
+    Formal guarantee: as for `tff_mf.guarantee` for the sums, composed with that of
     `tff_mf.adaptive_clipping_guarantee` for the counts if there are any.
 
     Args:
@@ -71,7 +71,7 @@ def run_noise_multiplier(
 
     The μ² of sums and counts add up: the counts take their part of the μ that `epsilon` allows.
 
-    Formal guarantee: that of `run_guarantee`, whose ε for the result is at most `epsilon`, on every machine.
+    Formal guarantee: as for `run_guarantee`, whose ε for the result is at most `epsilon`, on every machine.
 
     Args:
         mechanism: The mechanism; with restarts, that of one restart.

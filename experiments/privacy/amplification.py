@@ -50,7 +50,7 @@ class Amplified:
 def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int) -> Amplified | None:
     """Returns what amplification by sampling would give, or None if no theorem here covers the run.
 
-    Formal guarantee: that of `tff_mf.amplified_epsilon`, for groups enlarged in proportion to the
+    Formal guarantee: as for `tff_mf.amplified_epsilon`, for groups enlarged in proportion to the
     cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
     larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
     bands as groups; neither restarts of the noise, nor the counts of adaptive clipping. What a grid costs is included.
@@ -143,7 +143,7 @@ def in_secret(
 ) -> Amplified:
     """Returns the amplified ε of a deployment that draws its cohorts in secret.
 
-    Formal guarantee: that of `tff_mf.amplified_epsilon`, which needs the mechanism to have as many bands as there are
+    Formal guarantee: as for `tff_mf.amplified_epsilon`, which needs the mechanism to have as many bands as there are
     groups; anything else is refused.
 
     Args:
@@ -196,7 +196,7 @@ def in_bins(found: tff_mf.BallsInBinsGuarantee, rounds: int, *, population: int,
     As many clients are put into bins as `clients_per_round` of them in each on average, as
     `sampling.plan_balls_in_bins` does; the statement names their number, as a grid has room for their cohorts.
 
-    Formal guarantee: that of `tff_mf.balls_in_bins_epsilon`, if `found` is certified; anything else is refused.
+    Formal guarantee: as for `tff_mf.balls_in_bins_epsilon`, if `found` is certified; anything else is refused.
 
     Args:
         found: The certificate.

@@ -91,7 +91,7 @@ class PrivacyPlan:
     def guarantee(self) -> tff_mf.Guarantee:
         """What the run guarantees that the cohort stands for: of all its restarts, and of the counts it releases.
 
-        Formal guarantee: that of `tff_mf.guarantee` with the plan's restarts, composed with that of
+        Formal guarantee: as for `tff_mf.guarantee` with the plan's restarts, composed with that of
         `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable. With a
         grid, what its integers cost is included; without one, noise is taken to be real numbers.
         """
@@ -196,7 +196,7 @@ class PrivacyPlan:
     ) -> statements.Claim:
         """Returns the content of a training run's one-line statement, with participation assumed and observed.
 
-        Formal guarantee: that of `statements.one_line`; observed participation that exceeds the assumed one voids
+        Formal guarantee: as for `statements.one_line`; observed participation that exceeds the assumed one voids
         ε, and the line then says so instead of a number.
 
         Args:

@@ -249,7 +249,7 @@ def one_line(claim: Claim) -> str:
 
 
 def line(found: Mapping[str, Any]) -> str:
-    """Returns the `facts` of a claim in one line; they may be those of a file, with figures of another machine."""
+    """Returns the `facts` of a claim in one line; a file may hold them, with figures of another machine."""
     if found["state"] == REFUSED:
         return found["reason"]
     number, several = len(found["open_questions"]), found["clients_of_one_person"]

@@ -1,4 +1,4 @@
-"""Whether a stored report agrees with the one that follows from the files, also with those of its time."""
+"""Whether a stored report agrees with the one that follows from the files, as they are or as they were."""
 
 import dataclasses
 import hmac

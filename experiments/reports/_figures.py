@@ -83,7 +83,7 @@ def observed_sensitivity(
 ) -> tuple[tff_mf.SensitivityResult, float]:
     """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown.
 
-    Formal guarantee: that of `realised`.
+    Formal guarantee: as for `realised`.
 
     Raises:
         InputError: If it cannot be computed.
@@ -184,7 +184,7 @@ def _charge(
 ) -> grids.GridCharge | None:
     """Returns what the integers of a run cost, for as many parameters as the model may have.
 
-    Formal guarantee: that of `tff_mf.grids.charge`; fewer rounds or parameters do not cost more.
+    Formal guarantee: as for `tff_mf.grids.charge`; fewer rounds or parameters do not cost more.
     """
     if record.grid is None or record.dimension is None or not record.noise_multiplier:
         return None

@@ -31,7 +31,7 @@ from .report_counts import read_counts as read_counts
 class Ledger:
     """Appends entries to a ledger, each durably before the call returns. Made by `open_ledger`.
 
-    Formal guarantee: that of `LedgerSequence`: an entry that cannot come next is refused and not written.
+    Formal guarantee: as for `LedgerSequence`: an entry that cannot come next is refused and not written.
     """
 
     def __init__(self, file: TextIO, run: str, record: LedgerRecord | None = None) -> None:

@@ -117,7 +117,7 @@ def _one_more(path: pathlib.Path, rows: Iterator[list[str]]) -> list[Entry]:
 def read_observed(path: pathlib.Path) -> ObservedParticipation:
     """Returns how often, and how far apart, clients took part according to a log.
 
-    Formal guarantee: that of `rounds_by_client`.
+    Formal guarantee: as for `rounds_by_client`.
 
     Raises:
         InputValueError: If the file is not a participation log, or its rounds are not in order.

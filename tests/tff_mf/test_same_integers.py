@@ -17,7 +17,7 @@ from . import same_integers
 # and keys of earlier runs then cannot be continued.
 STORED = json.loads((pathlib.Path(__file__).parent / "same_integers.json").read_text())
 FILE = "tests/tff_mf/same_integers.py"
-# Other BLAS kernels, and no SIMD loops newer than those of the first 64-bit processors.
+# Other BLAS kernels, and only the SIMD loops of the first 64-bit processors.
 FEW = ("skylakex", "oldest")
 EACH = [
     # The others run the same code with the kernels of other processors.

@@ -43,7 +43,7 @@ def sensitivity(mechanism: Mechanism, rounds: int, participation: Participation)
 def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns what `sensitivity` does, with the rule that gave it and whether it is exact.
 
-    Formal guarantee: that of `sensitivity`. For a class from outside of this package, see `register_mechanism`.
+    Formal guarantee: as for `sensitivity`. For a class from outside of this package, see `register_mechanism`.
 
     Example:
         >>> from tff_mf import BLT, MinSep

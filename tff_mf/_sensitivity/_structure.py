@@ -9,7 +9,7 @@ from tff_mf.participation import Participation
 def by_structure(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity, or an upper bound of it, from coefficients, diagonals or entries of C.
 
-    Formal guarantee: that of `tff_mf.sensitivity`, whatever C is.
+    Formal guarantee: as for `tff_mf.sensitivity`, whatever C is.
     """
     if isinstance(mechanism, ToeplitzMechanism):
         return toeplitz.toeplitz(mechanism, rounds, participation)

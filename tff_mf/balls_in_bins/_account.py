@@ -102,7 +102,7 @@ def balls_in_bins_delta(
 ) -> BallsInBinsGuarantee:
     """Returns a certified δ for which a run with balls-in-bins sampling is (ε, δ)-DP.
 
-    Formal guarantee: that of `balls_in_bins_epsilon` without a grid: noise is taken to be Gaussian with real values.
+    Formal guarantee: as for `balls_in_bins_epsilon` without a grid: noise is taken to be Gaussian with real values.
 
     Args:
         mechanism: A mechanism whose C has no entry below 0.
@@ -145,7 +145,7 @@ def calibrate_balls_in_bins(
 ) -> BallsInBinsGuarantee:
     """Returns a σ near the smallest for which a run with balls-in-bins sampling is certified.
 
-    Formal guarantee: that of `balls_in_bins_epsilon`, for `noise_multiplier` of the result, whose `epsilon` is at most
+    Formal guarantee: as for `balls_in_bins_epsilon`, for `noise_multiplier` of the result, whose `epsilon` is at most
     the requested one. Attempt t for one σ may fail with probability δ/1000·2^(−t), so that all of them together fail
     with at most δ/1000.
 

@@ -27,7 +27,7 @@ class DirectionBound:
 class BallsInBinsGuarantee:
     """(ε, δ) of a run with balls-in-bins sampling, with its certificate.
 
-    Formal guarantee: that of `balls_in_bins_epsilon`, if `certified`.
+    Formal guarantee: as for `balls_in_bins_epsilon`, if `certified`.
 
     Attributes:
         epsilon: ε.

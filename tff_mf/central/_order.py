@@ -83,7 +83,7 @@ class Order(abc.ABC):
     ) -> guarantees.Guarantee:
         """Returns the guarantee of the whole training, without amplification.
 
-        Formal guarantee: that of `tff_mf.guarantee` for `rounds` and `participation`, with one example in the place of
+        Formal guarantee: as for `tff_mf.guarantee` for `rounds` and `participation`, with one example in the place of
         a client: zero-out sets the gradients of one example to zero in all rounds. It covers a training that ends
         sooner. The choice of settings, validation and repeated training on the same examples are not covered.
 

@@ -49,7 +49,7 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
 def epsilon_of_chain(delta: float, charge: GridCharge, epsilon_from: Callable[[float], float]) -> float:
     """Returns an ε for which a computed release is (ε, δ)-DP, from the ideal release's ε at a slightly smaller δ.
 
-    Formal guarantee: that of `delta_of_chain`, which is computed for the result and is at most `delta`. Infinite if no
+    Formal guarantee: as for `delta_of_chain`, which is computed for the result and is at most `delta`. Infinite if no
     such ε was found.
 
     Args:
@@ -104,7 +104,7 @@ def ideal_delta(about: float, delta: float, charge: GridCharge) -> float:
 def charged_epsilon(epsilon: float, part: float, delta: float, charge: GridCharge) -> float:
     """Returns an ε for which a computed release is (ε, δ)-DP if the ideal one is (`epsilon`, `part`)-DP.
 
-    Formal guarantee: that of `delta_of_chain`, which is at most `delta` for the result; a is the smallest that was
+    Formal guarantee: as for `delta_of_chain`, which is at most `delta` for the result; a is the smallest that was
     tried, and may depend on `epsilon`. Infinite if there is none.
 
     Args:
@@ -129,7 +129,7 @@ def charged_epsilon(epsilon: float, part: float, delta: float, charge: GridCharg
 def ideal_level(epsilon: float, delta: float, charge: GridCharge) -> tuple[float, float] | None:
     """Returns an (ε, δ) that is enough for the ideal release so that the computed one is (`epsilon`, `delta`)-DP.
 
-    Formal guarantee: that of `delta_of_chain`, which is computed for the result. `None` if none was found: the charge
+    Formal guarantee: as for `delta_of_chain`, which is computed for the result. `None` if none was found: the charge
     alone exceeds what is allowed.
 
     Args:

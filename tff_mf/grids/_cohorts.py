@@ -10,7 +10,7 @@ from tff_mf.grids._charge import GridCharge, charge
 from tff_mf.grids._grid import Grid, check
 from tff_mf.mechanisms import Mechanism
 
-# Exceeds the relative rounding error of a few operations, with those of the exponential function.
+# Exceeds the relative rounding error of a few operations and of the exponential function.
 _SLACK = 2.0**-40
 
 
@@ -25,7 +25,7 @@ def charge_of_secret_cohorts(
 ) -> Callable[[float], GridCharge] | None:
     """Returns what the integers of a run with random cohorts cost, as a function of σ; `None` without a grid.
 
-    Formal guarantee: that of `charge`; its tail includes the probability that a cohort exceeds `grid.max_clients`,
+    Formal guarantee: as for `charge`; its tail includes the probability that a cohort exceeds `grid.max_clients`,
     which ends the run, if clients join independently of one another.
 
     Args:

@@ -62,7 +62,7 @@ class RowsRecursion(Recursion[Mechanism]):
     def _fit(self, unit: float) -> None:
         """Sets the coefficients and the last round, so that no sum of products exceeds 2^52.
 
-        The bound is that of C̃, which is streamed: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
+        C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
         """
         bits, most = math.inf, _MOST_BITS
         while most < bits:

@@ -10,7 +10,7 @@ from tff_mf.grids import Grid
 class MinSepPoissonGuarantee:
     """(ε, δ) of a run with b-min-sep sampling, with its certificate.
 
-    Formal guarantee: that of `min_sep_poisson_epsilon`, if `certified`.
+    Formal guarantee: as for `min_sep_poisson_epsilon`, if `certified`.
 
     Attributes:
         epsilon: ε.

@@ -43,7 +43,7 @@ class GridStream(KeyedStream[_M]):
 
     A subclass defines `past`, which does not get z, and `after`.
 
-    Formal guarantee: that of `KeyedStream` for the keys. What errors and the normals cost is in `tff_mf.guarantee` with
+    Formal guarantee: as for `KeyedStream` for the keys. What errors and the normals cost is in `tff_mf.guarantee` with
     the same grid; see docs/floating-point.md. Rows are float64 that hold integers below 2^52, so that a refused round
     can be NaN: add them to sums in float64, which is exact. A cast to an integer would turn NaN into a number.
 

@@ -34,7 +34,7 @@ def build_stream(
 
     A kind that is registered without a stream gets the rows of C⁻¹, which is slow: t + 1 draws in round t.
 
-    Formal guarantee: that of `NoiseStream`. For a kind from outside of this package, its first 32 rows are checked to
+    Formal guarantee: as for `NoiseStream`. For a kind from outside of this package, its first 32 rows are checked to
     be C⁻¹z for the z of the keys that it drew, before it is returned.
 
     Example:

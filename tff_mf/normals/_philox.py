@@ -29,7 +29,7 @@ _SCRAMBLING_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint64)
 def draw(key: np.ndarray, dimension: int) -> np.ndarray:
     """Returns the standard normals of a key, the same as those of `tff_mf.noise` in TensorFlow, bit for bit.
 
-    Formal guarantee: that of `from_words`, with the words of Philox 4x32-10 in place of random ones. No word is used
+    Formal guarantee: as for `from_words`, with the words of Philox 4x32-10 in place of random ones. No word is used
     twice: first words and levels have disjoint ranges of the counter.
 
     Args:
@@ -57,7 +57,7 @@ def draw(key: np.ndarray, dimension: int) -> np.ndarray:
 def draw_part(drawn: Callable[[int, int], np.ndarray], begin: int, count: int) -> np.ndarray:
     """Returns the standard normals of coordinates that are drawn together, for any generator with a counter.
 
-    Formal guarantee: that of `from_words` for the words that `drawn` returns. No word is used twice, neither in a part
+    Formal guarantee: as for `from_words` for the words that `drawn` returns. No word is used twice, neither in a part
     nor in two parts without a coordinate in common.
 
     Args:

@@ -84,7 +84,7 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
 def clip_again(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> Clipped:
     """Clips a record that its client should have clipped, and says whether it had not; see `clip_record`.
 
-    Formal guarantee: that of `clip_record`, for any record. A record from `clip_record` is unchanged: neither scaled
+    Formal guarantee: as for `clip_record`, for any record. A record from `clip_record` is unchanged: neither scaled
     nor zeroed.
 
     Example:
@@ -98,7 +98,7 @@ def clip_again(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> Clipped:
 def factors(norms: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
     """Returns by what records of float32 values are to be multiplied, so that each has a norm of at most `clip_norm`.
 
-    Formal guarantee: that of `clip_record`, for norms with a relative error of at most 2⁻²², and products that are
+    Formal guarantee: as for `clip_record`, for norms with a relative error of at most 2⁻²², and products that are
     rounded at most twice to float32. The factor is 0 for a norm that is not finite; the product must then be 0 too, as
     by `tf.math.multiply_no_nan`.
 

@@ -58,7 +58,7 @@ def clip_to_grid(leaves: list[tf.Tensor], clip_norm: tf.Tensor, *, bits: int, dt
 def clip_integers_again(leaves: list[tf.Tensor], *, bits: int) -> clipping.Clipped:
     """Clips a record of integers that its client should have clipped, and says whether it had not.
 
-    Formal guarantee: that of `clip_to_grid` for any integers, also for the smallest and the largest that their type can
+    Formal guarantee: as for `clip_to_grid` for any integers, also for the smallest and the largest that their type can
     represent. A record that is within the bound is unchanged: neither scaled nor zeroed.
 
     Args:

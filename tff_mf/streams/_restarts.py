@@ -91,7 +91,7 @@ class RestartedStream:
     def replay(self, keys: np.ndarray, *, rounds_done: int) -> NoiseState:
         """Returns the state after `rounds_done` rounds, by running those since the last restart again.
 
-        Formal guarantee: that of `NoiseStream.replay`; nothing of the noise before a restart is in a state.
+        Formal guarantee: as for `NoiseStream.replay`; nothing of the noise before a restart is in a state.
 
         Args:
             keys: Keys of the rounds since the last restart, int64 `[rounds, 2]`: `state["keys"]`.

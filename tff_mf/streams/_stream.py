@@ -22,7 +22,7 @@ from tff_mf.streams._steps import Step, Steps
 class NoiseStream:
     """Streams the rows of σζ·C⁻¹z, one per round, in NumPy.
 
-    Formal guarantee: that of `tff_mf.noise.NoiseStream`, without TensorFlow. Row t is σζ(C⁻¹z)_t for the mechanism's C
+    Formal guarantee: as for `tff_mf.noise.NoiseStream`, without TensorFlow. Row t is σζ(C⁻¹z)_t for the mechanism's C
     with float32 parameters, up to the rounding of float32, where z has independent standard Gaussian rows, and row i is
     drawn from a key of 128 bits that the operating system gives when round i runs. Two steps from one state draw two
     keys: a round that runs again, after a failure or a resume, gets fresh noise, independent of the first attempt, on

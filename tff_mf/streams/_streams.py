@@ -50,7 +50,7 @@ def build_stream(
     A kind without a stream of its own (`Dense`, and kinds from outside of this package) gets the rows of C⁻¹, which is
     slow: t + 1 draws in round t.
 
-    Formal guarantee: that of `NoiseStream`. For a kind from outside, C and C⁻¹ are checked to be each other's inverse,
+    Formal guarantee: as for `NoiseStream`. For a kind from outside, C and C⁻¹ are checked to be each other's inverse,
     and the noise is computed from C⁻¹.
 
     Args:
