@@ -1,5 +1,6 @@
 """Reports: what they state. The runs are folders; nothing is trained."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -17,8 +18,12 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output.digits import rounded_up
+from tff_mf.experiments.privacy import amplification, summary
 from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
+from tff_mf.experiments.run_folder.participation_log import read_observed
+from tff_mf.experiments.sampling import planner_name
+from tff_mf.experiments.sampling.settings import SamplingSettings
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
@@ -483,3 +488,20 @@ def test_a_headline_does_not_quote_an_epsilon_of_a_wrong_summary(good, tmp_path)
     report = reports.build(folder, realised=True)
     assert critical(report) == {"summary"}
     assert "0.0987654321" not in json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients", "believed"), [("poisson", 20_000, True), ("min_sep", 20_000, False), ("poisson", 20_001, False)]
+)
+def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tmp_path, kind, clients, believed):
+    """`clients` are those that the settings name: no more than the population can train."""
+    privacy, folder = plan(mechanism=tff_mf.Identity()), tmp_path / "run"
+    kinds = {"sampling": dataclasses.asdict(SamplingSettings(kind="poisson"))}
+    sampler, more = planner_name(kind), {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
+    start(folder, privacy=privacy, sampler=sampler, **more)
+    run(folder)
+    in_secret = amplification.amplified(privacy, SamplingSettings(kind="poisson"), clients)
+    claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), in_secret, population=20_000)
+    assert claims["amplified_epsilon"] < claims["epsilon"]
+    (folder / "summary.json").write_text(json.dumps(claims))
+    assert critical(reports.build(folder, realised=True)) == (set() if believed else {"summary"})
