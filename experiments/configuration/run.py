@@ -205,7 +205,7 @@ class RunConfiguration:
         """
         self._check_counts()
         grid = self._grid()
-        if grid is not None and mechanism.max_rounds is not None:
+        if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
             grids.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=dimension_of(self._model()))
         return plan_privacy(
             mechanism=mechanism,

@@ -1,7 +1,6 @@
 """Noise on a grid: streams against exact integers and fractions, and sums as functions of Cx + z."""
 
-import copy
-import math
+import types
 
 import numpy as np
 import pytest
@@ -10,17 +9,17 @@ import tff_mf
 from tff_mf import grids, normals, streams
 
 tf = pytest.importorskip("tensorflow")
-from tff_mf.errors import InputTypeError, InputValueError  # noqa: E402
-from tff_mf.noise import _grid, build_stream, exact_normal  # noqa: E402
+from tff_mf.errors import InputValueError  # noqa: E402
+from tff_mf.noise import _recursion, build_stream, exact_normal  # noqa: E402
 
 from .grid_oracle import assert_recursion, couplings, exact_scales  # noqa: E402
-from .test_noise import plausible  # noqa: E402
-from .test_registry import geometric, registered_for_one_test  # noqa: E402, F401
+from .test_noise import InNumPy, InTensorFlow, plausible  # noqa: E402
 
 GRID = tff_mf.Grid(bits=16, max_clients=100)
 BLT = tff_mf.BLT.production("b400")
 
 
+ENGINES = pytest.mark.parametrize("engine", [InNumPy, InTensorFlow], ids=["numpy", "tensorflow"])
 FEW = {
     "blt": lambda rounds: BLT,
     "toeplitz": lambda rounds: tff_mf.BandedToeplitz.square_root(29),
@@ -41,29 +40,34 @@ def rows_of(stream, rounds):
     return np.stack(rows), state
 
 
-def rounded(stream, products):
-    """The integers n of a stream for given s_t·z_t, float64 [rounds, dimension], in one graph."""
+def found_of(mechanism, stddev=3.0):
+    return grids.recursion(mechanism, deviation=stddev * 2**16, largest_normal=grids.LARGEST_NORMAL)
 
-    @tf.function(reduce_retracing=True)
-    def all_rounds(products):
-        def one(state, product):
-            row, rows = stream._rounded(lambda rounded: rounded(product, 0, stream.dimension), state)
-            return state._replace(round=state.round + 1, rows=rows), row
 
-        state, out = stream.init(), tf.TensorArray(tf.float64, len(products), element_shape=[stream.dimension])
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)._replace(keys=tf.TensorShape([None, 2]))
+def rounded(monkeypatch, engine, mechanism, products):
+    """The integers n of a stream for given s_t·z_t, float64 [rounds, dimension]: keys name the round."""
+    rounds, dimension = products.shape
+    stream = engine.build(mechanism, dimension=dimension, stddev=3.0, grid=GRID)
+    stream = stream.repeating(np.stack([np.arange(rounds), np.zeros(rounds, np.int64)], axis=1))
+    if engine is InNumPy:
+        stream._scale = lambda step: np.float64(1)
+        stream._generator = types.SimpleNamespace(
+            write=lambda key, begin, out: np.copyto(out, products[key[0]]), part=10**6
+        )
+    else:
+        known = tf.constant(products)
 
-        def body(index, state, out):
-            state, row = one(state, products[index])
-            return index + 1, state, out.write(index, row)
+        def parts(key, size, use, dtypes):
+            return use(known[key[0]], 0, size)
 
-        loop = [tf.zeros([], tf.int32), state, out]
-        invariants = [tf.TensorShape([]), shapes, tf.TensorShape(None)]
-        return tf.while_loop(lambda index, *_: index < len(products), body, loop, shape_invariants=invariants)[
-            2
-        ].stack()
-
-    return all_rounds(tf.constant(products)).numpy()
+        monkeypatch.setattr(_recursion, "in_parts", parts)
+        monkeypatch.setattr(_recursion._Round, "_scale", lambda self: 1.0)
+        stream._stddev = np.float64(1)
+    step, state, rows = engine.compiled(stream), stream.init(), []
+    for _ in range(rounds):
+        row, state = step(state)
+        rows.append(np.asarray(row))
+    return np.stack(rows)
 
 
 def test_a_stream_is_the_recursion_in_exact_fractions(make_mechanism):
@@ -72,7 +76,7 @@ def test_a_stream_is_the_recursion_in_exact_fractions(make_mechanism):
     stream = streamed(mechanism, dimension=3)
     rows, state = rows_of(stream, rounds)
     drawn = np.stack([exact_normal(key, 3).numpy() for key in state.past_keys])
-    assert_recursion(mechanism, stream._recursion, rows, drawn, 3.0 * 2**16)
+    assert_recursion(mechanism, found_of(mechanism), rows, drawn, 3.0 * 2**16)
     # In NumPy, the same bits.
     ours = streams.build_stream(mechanism, dimension=3, stddev=3.0, grid=GRID).repeating(state.past_keys.numpy())
     after = ours.init()
@@ -105,16 +109,15 @@ def test_coordinates_in_several_parts_have_the_bits_of_numpy(monkeypatch, make_m
         np.testing.assert_array_equal(noise, row)
 
 
-def shifted(stream, rounds, *, seed=0, lattice=2.0**-10):
+def shifted(monkeypatch, engine, mechanism, rounds, *, dimension=4, lattice=2.0**-10):
     """Returns n of z, and y − x′ of the z′ for which W = Cx + z is the same, in units of the grid: integers x."""
-    generator = np.random.default_rng(seed)
-    products = np.rint(generator.normal(size=(rounds, stream.dimension)) * 2e5 / lattice) * lattice
-    data = np.zeros((rounds, stream.dimension))
+    generator = np.random.default_rng(0)
+    products = np.rint(generator.normal(size=(rounds, dimension)) * 2e5 / lattice) * lattice
+    data = np.zeros((rounds, dimension))
     # A client of the clip norm in some rounds: others' data is the same in both.
-    data[rng_rounds(generator, rounds)] = generator.integers(-4000, 4000, size=stream.dimension)
-    below = couplings(stream._recursion, rounds)
-    moved = products + data + below @ data
-    return rounded(stream, products), rounded(stream, moved) - data
+    data[rng_rounds(generator, rounds)] = generator.integers(-4000, 4000, size=dimension)
+    moved = products + data + couplings(found_of(mechanism), rounds) @ data
+    return rounded(monkeypatch, engine, mechanism, products), rounded(monkeypatch, engine, mechanism, moved) - data
 
 
 def rng_rounds(generator, rounds):
@@ -128,63 +131,51 @@ EXACT = {
 }
 
 
+@ENGINES
 @pytest.mark.parametrize("name", EXACT)
-def test_equal_releases_give_equal_sums_bit_for_bit(name):
-    rounds = 2000
-    first, second = shifted(streamed(EXACT[name](rounds), dimension=4), rounds)
+def test_equal_releases_give_equal_sums_bit_for_bit(monkeypatch, engine, name):
+    first, second = shifted(monkeypatch, engine, EXACT[name](2000), 2000)
     np.testing.assert_array_equal(first, second)
 
 
+@ENGINES
 @pytest.mark.parametrize("make_mechanism", [FEW["blt"], FEW["full"]], ids=["blt", "full"])
-def test_equal_releases_give_equal_sums_up_to_the_error(make_mechanism):
+def test_equal_releases_give_equal_sums_up_to_the_error(monkeypatch, engine, make_mechanism):
     """W is the same up to the rounding of Cx in this test, so that sums differ where a cell ends within that: rarely.
 
     n then is another integer, by one, and later rounds follow: their differences are those of past n.
     """
-    rounds = 40
-    stream = streamed(make_mechanism(rounds), dimension=2000)
-    first, second = shifted(stream, rounds)
+    first, second = shifted(monkeypatch, engine, make_mechanism(40), 40, dimension=2000)
     assert np.mean(first != second) < 1e-3
 
 
 def test_rounding_after_a_recursion_in_floats_depends_on_more_than_the_release():
     rounds = 60
-    stream = streamed(BLT, dimension=50)
     generator = np.random.default_rng(0)
     products, data = generator.normal(size=(rounds, 50)) * 2e7, np.zeros((rounds, 50))
     data[5] = generator.integers(-4000, 4000, size=50)
-    moved = products + data + couplings(stream._recursion, rounds) @ data
+    moved = products + data + couplings(found_of(BLT), rounds) @ data
     inverse = BLT.cast_to_float32().inverse(rounds).astype(np.float32)
     first, second = (np.rint((inverse @ z.astype(np.float32)).astype(np.float64)) for z in (products, moved))
     assert np.mean(first != second - data) > 0.05
 
 
+@ENGINES
 @pytest.mark.parametrize("fault", ["round", "noise in the past"])
-def test_the_shift_test_finds_faults(monkeypatch, fault):
+def test_the_shift_test_finds_faults(monkeypatch, engine, fault):
     """Half to even does not commute with shifts by odd integers; nor does an L that has seen z."""
-    stream = streamed(tff_mf.BandedToeplitz(column=[1.0, 0.5]), dimension=50)
-    if fault == "round":
-        monkeypatch.setattr(_grid.tf, "floor", lambda value: tf.round(value - 0.5))
+    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5])
+    changes = {"round": lambda v: v - 0.5, "noise in the past": lambda v: v - abs(v) * 2.0**-6}[fault]
+    if engine is InNumPy:
+        floor, nearest = np.floor, np.rint if fault == "round" else np.floor
+        faulty = types.SimpleNamespace(**{**vars(np), "floor": lambda v, out: np.copyto(out, nearest(changes(v)))})
+        assert floor is np.floor
+        monkeypatch.setattr(streams._advance, "np", faulty)
     else:
-        past = type(stream).past
-
-        def sees_noise(self, state):
-            before, computed = past(self, state)
-            seen = tf.math.abs(products[state.round]) * 2.0**-6
-            return lambda begin, end: before(begin, end) + seen[begin:end], computed
-
-        products = tf.constant(np.random.default_rng(0).normal(size=(60, 50)) * 2e5)
-        changed = type("Changed", (type(stream),), {"past": sees_noise})
-        # The second run sees another z.
-        stream = copy.copy(stream)
-        stream.__class__ = changed
-        first, data = rounded(stream, products.numpy()), np.zeros((60, 50))
-        data[5] = 3001
-        products = tf.constant(products.numpy() + data + couplings(stream._recursion, 60) @ data)
-        assert not np.array_equal(first, rounded(stream, products.numpy()) - data)
-        return
+        floor, nearest = tf.floor, tf.round if fault == "round" else tf.floor
+        monkeypatch.setattr(_recursion.tf, "floor", lambda value: nearest(changes(value)))
     # Sums with one half behind the point are frequent on this lattice.
-    first, second = shifted(stream, 60, lattice=0.5)
+    first, second = shifted(monkeypatch, engine, mechanism, 60, dimension=50, lattice=0.5)
     assert not np.array_equal(first, second)
 
 
@@ -253,7 +244,7 @@ def test_coefficients_of_other_digits_are_another_stream(monkeypatch):
 
     before = fingerprint()
     assert fingerprint() == before
-    monkeypatch.setattr(grids._rows, "_MOST_BITS", 20)
+    monkeypatch.setattr("tff_mf.mechanisms.grid_recursion._MOST_BITS", 20)
     assert fingerprint() != before
 
 
@@ -271,14 +262,6 @@ def test_no_noise_is_zero(make_mechanism):
     assert not rows.any()
 
 
-def test_kinds_from_outside_take_no_grid():
-    mechanism = geometric()
-    with pytest.raises(InputTypeError, match="grid=None"):
-        streamed(mechanism)
-    with pytest.raises(InputTypeError, match="grid=None"):
-        grids.charge(mechanism, 10, 1, noise_multiplier=1.0, grid=GRID, dimension=10)
-
-
 def test_a_dense_mechanism_is_for_small_models():
     dense = tff_mf.Dense(matrix=np.eye(40))
     with pytest.raises(InputValueError, match="dimension=10000000 is refused"):
@@ -287,22 +270,18 @@ def test_a_dense_mechanism_is_for_small_models():
 
 def test_an_unstable_mechanism_ends_before_its_integers_are_inexact():
     stream = streamed(tff_mf.BandedToeplitz(column=[1.0, -1.5]), dimension=2)
-    last = stream._recursion.rounds
+    found = found_of(tff_mf.BandedToeplitz(column=[1.0, -1.5]))
+    last = found.rounds
     assert last < 60
     rows, state = rows_of(stream, last)
-    assert np.abs(rows).max() <= stream._recursion.largest <= 2**52
+    assert np.abs(rows).max() <= found.largest <= 2**52
     with pytest.raises(tf.errors.InvalidArgumentError, match="all of them have run"):
         stream.next(state)
 
 
-# A wrong scale fails the oracle of exact fractions as well.
 @pytest.mark.long
 def test_scales_are_rounded_up(make_mechanism):
     mechanism = make_mechanism(20)
-    stream = streamed(mechanism)
-    for t in range(20):
-        state = stream.init()._replace(round=tf.constant(t, tf.int64))
-        scale = float(stream.relative_scale(state))
-        exact = exact_scales(mechanism, 20)[t]
+    for t, exact in enumerate(exact_scales(mechanism, 20)):
+        scale = found_of(mechanism).recursion.step(t).scale
         assert exact * (1 - 1e-15) <= scale <= exact * (1 + 1e-12)
-        assert math.isclose(scale, exact, rel_tol=1e-12)

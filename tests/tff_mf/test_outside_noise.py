@@ -1,4 +1,4 @@
-"""Streams from outside: noise that is not C⁻¹z voids the guarantee, and is refused where a stream or query is built."""
+"""Recursions from outside: noise that is not C⁻¹z voids the guarantee, and is refused where a stream or query is built."""
 
 import dataclasses
 
@@ -6,27 +6,25 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf import grids, normals
+from tff_mf.mechanisms import Recursion
+from tff_mf.mechanisms.recursion import DRAWN, NEW, Case
 
 tf = pytest.importorskip("tensorflow")
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise import NoiseStream, _keys, build_stream  # noqa: E402
 
+from .grid_oracle import assert_recursion  # noqa: E402
+from .test_noise import InNumPy, InTensorFlow, assert_close, rows_of  # noqa: E402
 from .test_registry import any_matrix, geometric, mixed_matrix, registered_for_one_test  # noqa: E402, F401
 
 SPECS = tf.TensorSpec([3])
+GRID = tff_mf.Grid(bits=16, max_clients=100)
+ENGINES = pytest.mark.parametrize("engine", [InNumPy, InTensorFlow], ids=["numpy", "tensorflow"])
 
 
-class GeometricStream(NoiseStream):
+def own(self):
     """x_t = z_t − αs, then s ← βs + x_t."""
-
-    @property
-    def row_count(self):
-        return 1
-
-    def step(self, noise, state):
-        (memory,) = state.rows
-        row = noise - self.mechanism.alpha * memory
-        return row, (self.mechanism.beta * memory + row,)
+    return Recursion.linear(past=[self.alpha], after=[[(0, self.beta), (NEW, 1.0)]])
 
 
 def query_of(mechanism, **changes):
@@ -35,22 +33,66 @@ def query_of(mechanism, **changes):
     )
 
 
-def rows_of(stream, rounds):
-    state, rows = stream.init(), []
-    for _ in range(rounds):
-        row, state = stream.next(state)
-        rows.append(row.numpy())
-    z = np.stack([_keys.standard_normal(key, stream.dimension).numpy() for key in state.past_keys])
-    return np.stack(rows), z * float(stream.stddev)
+OUTSIDE = {
+    "own": lambda: (geometric(recursion=own), 20),
+    "rows of a Toeplitz inverse": lambda: (geometric(), 20),
+    "rows of an inverse": lambda: (any_matrix(mixed_matrix(40)), 40),
+}
 
 
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("stream", [GeometricStream, None])
-def test_an_outsider_has_a_stream_and_a_query(stream):
-    mechanism = geometric(stream=stream)
-    rows, z = rows_of(build_stream(mechanism, dimension=4, stddev=2.0), 20)
-    np.testing.assert_allclose(rows, mechanism.cast_to_float32().inverse(20) @ z, rtol=1e-4, atol=1e-4)
-    query = query_of(mechanism)
+@ENGINES
+@pytest.mark.parametrize("make", OUTSIDE.values(), ids=OUTSIDE)
+def test_an_outsider_has_noise(engine, make):
+    mechanism, rounds = make()
+    stream = engine.build(mechanism, dimension=4, stddev=2.0)
+    rows, state = rows_of(stream, rounds, engine.compiled(stream))
+    z = engine.drawn_again(stream, state, 4, 2.0)
+    assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ z)
+
+
+@ENGINES
+@pytest.mark.parametrize("make", [OUTSIDE["own"], OUTSIDE["rows of an inverse"]], ids=["own", "rows of an inverse"])
+def test_an_outsider_runs_on_a_grid(engine, make):
+    mechanism, rounds = make()
+    stream = engine.build(mechanism, dimension=3, stddev=2.0, grid=GRID)
+    rows, state = rows_of(stream, rounds, engine.compiled(stream))
+    drawn = np.stack([normals.draw(key, 3) for key in engine.keys(state)])
+    deviation = 2.0 * 2**16
+    found = grids.recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    assert_recursion(mechanism, found, rows.astype(np.float64), drawn, deviation)
+    other = InNumPy if engine is InTensorFlow else InTensorFlow
+    same = other.build(mechanism, dimension=3, stddev=2.0, grid=GRID).repeating(engine.keys(state))
+    np.testing.assert_array_equal(rows_of(same, rounds)[0], rows)
+
+
+def test_an_outsider_has_a_charge_near_that_of_the_same_blt():
+    blt, mechanism = tff_mf.BLT(theta=[0.75], omega=[0.5]), geometric(recursion=own)
+    ours, theirs = (
+        grids.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000) for each in (blt, mechanism)
+    )
+    assert theirs.mu == pytest.approx(ours.mu)
+    assert ours.sensitivity == 0 < theirs.sensitivity < 1e-8
+
+
+def test_a_recursion_that_differs_in_later_rounds_adds_to_the_sensitivity():
+    """Beyond the rounds that are compared: a case of its own."""
+
+    def late(self):
+        good = Case(past=((0, self.alpha),), after=(((0, self.beta), (NEW, 1.0)),))
+        none = dataclasses.replace(good, past=((0, 0.0),))
+        return Recursion(
+            rows=1,
+            cases=(good, none),
+            case=lambda done, tables, operations: operations.minimum(done // 100, 1),
+            rounds=200,
+        )
+
+    charge = grids.charge(geometric(recursion=late), 200, 4, noise_multiplier=1.0, grid=GRID, dimension=1000)
+    assert charge.sensitivity > 0.5
+
+
+def test_a_query_of_an_outsider():
+    query = query_of(geometric(recursion=own))
     assert type(query) is queries.MatrixFactorizationQuery
     event = query.dp_event(40, tff_mf.MinSep(min_sep=10, max_participations=4))
     assert event == query_of(tff_mf.BLT(theta=[0.75], omega=[0.5])).dp_event(
@@ -58,124 +100,73 @@ def test_an_outsider_has_a_stream_and_a_query(stream):
     )
 
 
-def test_a_matrix_without_a_stream_gets_the_rows_of_its_inverse():
-    mechanism = any_matrix(mixed_matrix(40))
-    stream = build_stream(mechanism, dimension=4, stddev=2.0)
-    rows, z = rows_of(stream, 40)
-    expected = mechanism.cast_to_float32().inverse(40) @ z
-    np.testing.assert_allclose(rows, expected, atol=1e-4 * np.abs(expected).max())
-    with pytest.raises(tf.errors.InvalidArgumentError, match="defined for 40 rounds"):
-        stream.next(stream.replay(tf.zeros([40, 2], tf.int64)))
-
-
-def test_rows_of_a_toeplitz_matrix_without_an_end_have_one():
-    stream = build_stream(geometric(), dimension=2, stddev=1.0)
+@ENGINES
+def test_rows_of_an_inverse_have_an_end(engine):
+    stream = engine.build(any_matrix(mixed_matrix(40)), dimension=4, stddev=2.0)
+    with pytest.raises(engine.refused(), match="defined for 40 rounds"):
+        stream.next(stream.replay(np.zeros([40, 2], np.int64)))
+    stream = engine.build(geometric(), dimension=2, stddev=1.0)
     assert stream.limited_to(100).fingerprint == stream.fingerprint
     with pytest.raises(tff_mf.InputError, match="rounds=16385 is more than the 16384"):
         stream.limited_to(2**14 + 1)
 
 
-def test_a_matrix_without_a_stream_or_an_end_has_no_noise():
-    mechanism = any_matrix(mixed_matrix(40), max_rounds=None)
+@ENGINES
+@pytest.mark.parametrize("grid", [None, GRID])
+def test_a_matrix_without_a_recursion_or_an_end_has_no_noise(engine, grid):
     with pytest.raises(tff_mf.InputError, match="has no last round"):
-        build_stream(mechanism, dimension=2, stddev=1.0)
+        engine.build(any_matrix(mixed_matrix(40), max_rounds=None), dimension=2, stddev=1.0, grid=grid)
 
 
-def changed(**methods):
-    return type("GeometricStream", (GeometricStream,), methods)
+def test_many_rows_of_an_inverse_take_no_grid():
+    with pytest.raises(tff_mf.InputError, match="has no integer recursion"):
+        InNumPy.build(geometric(), dimension=2, stddev=1.0, grid=GRID)
 
 
-def repeats(self, noise, state):
-    """The noise of round 0 in every round."""
-    first = tf.cond(tf.equal(state.round, 0), lambda: noise, lambda: state.rows[0])
-    return first, (first,)
+def linear(scale=1.0, past=None, after=None):
+    return lambda self: Recursion.linear(
+        scale=scale, past=past or [self.alpha], after=after or [[(0, self.beta), (NEW, 1.0)]]
+    )
 
 
-def late(self, noise, state):
-    row, rows = GeometricStream.step(self, noise, state)
-    return tf.where(state.round < 20, row, tf.zeros_like(row)), rows
-
-
-def wraps_too_early(self, noise, state):
-    """A memory of 40 rows that fails once it is full."""
-    memory, *rest = state.rows
-    row = noise - self.mechanism.alpha * memory
-    return tf.where(state.round < 40, row, noise), (self.mechanism.beta * memory + row, *rest)
-
-
-def remembers(self, noise, state):
-    """Memory that is not in the state, and that a restart does not clear."""
-    if not hasattr(self, "_memory"):
-        with tf.init_scope():
-            self._memory = tf.Variable(tf.zeros([self.dimension]))
-    row = noise - self.mechanism.alpha * self._memory
-    with tf.control_dependencies([self._memory.assign(self.mechanism.beta * self._memory + row)]):
-        return tf.identity(row), state.rows
-
-
-def only_small(self, noise, state):
-    row, rows = GeometricStream.step(self, noise, state)
-    return (row if self.dimension == 3 else tf.zeros_like(row)), rows
+def late(self):
+    """Right for 20 rounds, and without noise after them."""
+    good = Case(past=((0, self.alpha),), after=(((0, self.beta), (NEW, 1.0)),))
+    return Recursion(
+        rows=1,
+        cases=(good, dataclasses.replace(good, scale=0.0)),
+        case=lambda done, tables, operations: operations.minimum(done // 20, 1),
+    )
 
 
 HOSTILE = {
-    "is wrong after the rows of its memory": changed(row_count=property(lambda self: 40), step=wraps_too_early),
-    "has memory outside of the state": changed(step=remembers),
-    "repeats noise": changed(step=repeats),
-    "adds none": changed(step=lambda self, noise, state: (tf.zeros_like(noise), state.rows)),
-    "adds 1 % less": changed(step=lambda self, noise, state: GeometricStream.step(self, noise * 0.99, state)),
-    "adds independent noise": changed(step=lambda self, noise, state: (noise, state.rows)),
-    "is another mechanism's": lambda mechanism, **arguments: GeometricStream(
-        dataclasses.replace(mechanism, alpha=0.4), **arguments
-    ),
-    "ends after 20 rounds": changed(step=late),
-    "is not a number": changed(step=lambda self, noise, state: (noise * float("nan"), state.rows)),
+    "repeats noise": linear(scale=0.0, past=[-1.0], after=[[(0, 1.0), (DRAWN, 1.0)]]),
+    "adds none": linear(scale=0.0),
+    "adds 1 % less": linear(scale=0.99),
+    "adds independent noise": linear(past=[0.0]),
+    "is another mechanism's": linear(past=[0.4]),
+    "ends after 20 rounds": late,
+    "is not a number": linear(scale=float("nan")),
 }
 
 
-@pytest.mark.sampled(most=4)
-@pytest.mark.parametrize("stream", HOSTILE.values(), ids=HOSTILE)
-def test_a_stream_that_is_not_the_inverse_times_the_noise_is_refused(stream):
-    mechanism = geometric(stream=stream)
-    for use in (lambda: build_stream(mechanism, dimension=2, stddev=1.0), lambda: query_of(mechanism)):
-        with pytest.raises(tff_mf.InputError, match="stream of kind 'geometric' is not C⁻¹z: row"):
+@ENGINES
+@pytest.mark.parametrize("recursion", HOSTILE.values(), ids=HOSTILE)
+def test_a_recursion_that_is_not_the_inverse_is_refused(engine, recursion):
+    mechanism = geometric(recursion=recursion)
+    uses = [lambda: engine.build(mechanism, dimension=2, stddev=1.0, grid=grid) for grid in (None, GRID)]
+    for use in (*uses, lambda: query_of(mechanism)):
+        with pytest.raises(tff_mf.InputError, match="recursion of kind 'geometric' is not C⁻¹z: row"):
             use()
 
 
-def test_a_stream_is_run_with_the_dimension_that_it_is_for():
-    with pytest.raises(tff_mf.InputError, match="is not C⁻¹z"):
-        build_stream(geometric(stream=changed(step=only_small)), dimension=2, stddev=1.0)
-
-
-def test_it_is_refused_in_the_graph_of_a_caller_too():
-    mechanism = geometric(stream=HOSTILE["adds 1 % less"])
-    with pytest.raises(tff_mf.InputError, match="is not C⁻¹z"):
-        tf.function(lambda: build_stream(mechanism, dimension=2, stddev=1.0).init().round, autograph=False)()
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"stddev": 1e-9}, {"insecure_seed": 7}, {"dimension": 1}], ids=lambda each: next(iter(each))
-)
-def test_a_stream_that_does_not_take_what_it_is_given_is_refused(arguments):
-    mechanism = geometric(stream=lambda mechanism, **given: GeometricStream(mechanism, **{**given, **arguments}))
-    with pytest.raises(tff_mf.InputError, match="stream of kind 'geometric' has the dimension, stddev"):
-        query_of(mechanism)
-
-
-def test_what_is_no_stream_is_refused():
-    mechanism = geometric(stream=lambda mechanism, **arguments: object())
-    with pytest.raises(tff_mf.InputError, match=r"return a tff_mf\.noise\.NoiseStream"):
-        query_of(mechanism)
-
-
-@pytest.mark.parametrize("name", ["next", "init", "replay", "_key", "_advance", "limited_to", "fingerprint"])
-def test_a_stream_does_not_change_how_keys_are_drawn(name):
-    with pytest.raises(tff_mf.InputError, match=f"must not override {name}"):
-        changed(**{name: lambda self, *arguments: None})
+def test_what_is_no_recursion_is_refused():
+    with pytest.raises(tff_mf.InputError, match=r"return a mechanisms\.Recursion"):
+        query_of(geometric(recursion=lambda self: object()))
 
 
 def test_matrices_that_do_not_fit_have_no_noise():
-    mechanism = geometric(stream=GeometricStream, inverse_coefficients=lambda self, rounds: np.eye(rounds)[0])
+    mechanism = geometric(recursion=own, inverse_coefficients=lambda self, rounds: np.eye(rounds)[0])
     with pytest.raises(tff_mf.InputError, match="is not the inverse of its encoder"):
         query_of(mechanism)
 
@@ -187,7 +178,7 @@ def test_a_subclass_inherits_no_noise():
 
     for use in (
         lambda: query_of(Other(theta=[0.5], omega=[0.5])),
-        lambda: build_stream(Other(theta=[0.5], omega=[0.5]), dimension=2, stddev=1.0),
+        lambda: InTensorFlow.build(Other(theta=[0.5], omega=[0.5]), dimension=2, stddev=1.0),
     ):
         with pytest.raises(tff_mf.InputError, match="Other is not registered"):
             use()

@@ -268,8 +268,6 @@ def test_kinds_from_outside_have_the_rows_of_their_inverse():
         rows, state = rows_of(stream, rounds)
         z = drawn_in_numpy(stream, state["keys"], 4) * 2.0
         assert_close(rows, mechanism.cast_to_float32().inverse(rounds) @ z)
-        with pytest.raises(tff_mf.InputError, match="grid=None"):
-            streams.build_stream(mechanism, dimension=4, stddev=2.0, grid=GRID)
 
 
 def test_a_matrix_without_an_end_has_no_rows():

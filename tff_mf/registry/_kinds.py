@@ -8,7 +8,7 @@ from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.registry._codec import Codec
-from tff_mf.registry._record import MechanismKind, Named, Search, Sensitivity, Stream
+from tff_mf.registry._record import MechanismKind, Named, Search, Sensitivity
 
 _KINDS: dict[str, MechanismKind] = {}
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -23,7 +23,6 @@ def register_mechanism(
     *,
     codec: Codec | None = None,
     sensitivity: Sensitivity | None = None,
-    stream: Stream | str | None = None,
     search: Search | None = None,
     named: Named | None = None,
 ) -> MechanismKind:
@@ -38,8 +37,7 @@ def register_mechanism(
         the given rounds; if it is below, it is refused.
         Matrices: `encoder` and `inverse` must be finite, lower-triangular, each other's inverse, and what
         `coefficients` or `diagonals` say; see `check_matrices`.
-        Noise: the first 32 rows of the stream must be C⁻¹z for the z of the keys it drew; checked whenever a stream is
-        built.
+        Noise: in the first 32 rounds, the recursion must be C⁻¹; checked whenever a stream is built.
         Artifacts: the tensors must give back every field. Loading a file never imports code.
         A subclass inherits nothing: kinds are found by the exact class.
 
@@ -49,9 +47,6 @@ def register_mechanism(
         sensitivity: Closed form: a function of mechanism, rounds and participation that returns a float, or `None`
             where it knows none. In this package it is the sensitivity; from outside it is checked, and the rules for
             Toeplitz, banded or any matrices are used.
-        stream: A function of the mechanism, and of `dimension`, `stddev` and `insecure_seed` by name, that returns a
-            `tff_mf.noise.NoiseStream`, such as a subclass of it; or its name as "package.module:function", imported
-            when the first stream is built. By default the rows of C⁻¹, with as many draws in a round as rounds so far.
         search: How one is found for a setting, for the command line.
         named: Mechanisms that the command line knows by a name: functions of the rounds, which may be `None`.
 
@@ -73,7 +68,6 @@ def register_mechanism(
         mechanism=mechanism,
         codec=Codec.of_fields(mechanism) if codec is None else codec,
         sensitivity=sensitivity,
-        stream=stream,
         search=search,
         named={} if named is None else dict(named),
         outside=not _is_of_this_package(mechanism),
@@ -177,10 +171,8 @@ def _check_class(mechanism: type[Mechanism]) -> None:
 
 def _check_parts(record: MechanismKind) -> None:
     validation.instance("codec", record.codec, Codec, "pass registry.Codec, or None for one of the fields")
-    for name in ("sensitivity", "stream"):
-        value = getattr(record, name)
-        if value is not None and not callable(value) and not (name == "stream" and isinstance(value, str)):
-            raise InputTypeError(f"{name}={value!r} must be a function, or None.")
+    if record.sensitivity is not None and not callable(record.sensitivity):
+        raise InputTypeError(f"sensitivity={record.sensitivity!r} must be a function, or None.")
     if record.search is not None:
         validation.instance("search", record.search, Search, "pass registry.Search, or None")
 

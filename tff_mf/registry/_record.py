@@ -1,7 +1,6 @@
 """What a kind of mechanism has."""
 
 import dataclasses
-import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,8 +13,6 @@ SAMPLE = "encoder_sample"
 
 # Of the mechanism, the rounds and the schema; `None` where there is no closed form.
 Sensitivity = Callable[[Any, int, Participation], Any]
-# Of the mechanism, and `dimension`, `stddev` and `insecure_seed` by name: a `tff_mf.noise.NoiseStream`.
-Stream = Callable[..., Any]
 Named = Mapping[str, Callable[[int | None], Mechanism]]
 
 
@@ -47,7 +44,6 @@ class MechanismKind:
         mechanism: The class of its mechanisms.
         codec: How its parameters are written and read.
         sensitivity: Its own closed form, or `None`.
-        stream: What builds its stream of noise, or the dotted name of that, or `None`.
         search: How one is found for a setting, or `None`.
         named: Mechanisms that need no search, by the names of the command line: functions of the rounds, which may be
             `None`.
@@ -59,7 +55,6 @@ class MechanismKind:
     codec: Codec
     outside: bool
     sensitivity: Sensitivity | None = None
-    stream: Stream | str | None = None
     search: Search | None = None
     named: Named = dataclasses.field(default_factory=dict)
 
@@ -75,12 +70,3 @@ class MechanismKind:
         With the sample, an artifact and the noise of a state belong to one C, also if the code that defines C changes.
         """
         return {**self.codec.axes, **({SAMPLE: 2} if self.outside else {})}
-
-    def stream_builder(self) -> Stream | None:
-        """Returns what builds the stream of noise, imported now if it was registered by name; `None` if there is none.
-
-        Raises:
-            ImportError: If there is no module of the name.
-            AttributeError: If the module has nothing of the name.
-        """
-        return pkgutil.resolve_name(self.stream) if isinstance(self.stream, str) else self.stream

@@ -8,4 +8,4 @@ from tff_mf.streams._files import save_state as save_state
 from tff_mf.streams._restarts import RestartedStream as RestartedStream
 from tff_mf.streams._states import NoiseState as NoiseState
 from tff_mf.streams._stream import NoiseStream as NoiseStream
-from tff_mf.streams._streams import build_stream as build_stream
+from tff_mf.streams._stream import build_stream as build_stream

@@ -5,10 +5,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from tff_mf.streams._steps import DRAWN, NEW, PAST, THE_NEW_ROW, Product, Step, Terms
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Product, Terms
 
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**20
+
+_THE_NEW_ROW: Terms = ((NEW, 1.0),)
 
 # Writes the normals of a round from a coordinate on, which is a multiple of the part.
 Draw = Callable[[int, int, np.ndarray], None]
@@ -44,7 +46,7 @@ class Advance:
 
     def __init__(
         self,
-        step: Step,
+        step: Case,
         rows: Sequence[np.ndarray],
         *,
         dimension: int,
@@ -61,7 +63,7 @@ class Advance:
         self.rows = [
             rows[entry]
             if isinstance(entry, int)
-            else np.empty(dimension, stored if self._on_grid and entry == THE_NEW_ROW else self._number)
+            else np.empty(dimension, stored if self._on_grid and entry == _THE_NEW_ROW else self._number)
             for entry in step.after
         ]
         self._new = [
@@ -70,7 +72,7 @@ class Advance:
 
     def run(self, done: int, part: int) -> None:
         """Fills `noise` and the new ones of `rows` for the round after `done` rounds."""
-        dimension, sums = len(self.noise), 0 if self._step.product is None else len(self._step.product.weights)
+        dimension, sums = len(self.noise), 0 if self._step.product is None else self._step.product.sums
         size = min(part, dimension)
         drawn, past, new, scratch = (np.empty(size, self._number) for _ in range(4))
         whole = _Buffers(drawn, past, new, scratch, np.empty((sums, size), self._number))
@@ -95,7 +97,7 @@ class Advance:
             _sum(self._step.past, source, past, scratch)
         else:
             past[:] = 0.0
-        for earlier, weight in self._step.drawn_again:
+        for earlier, weight in self._step.again:
             self._draw(earlier, begin, drawn)
             np.multiply(drawn, self._number.type(-weight) * self._earlier_scale, out=drawn)
             np.add(past, drawn, out=past)

@@ -1,25 +1,23 @@
 """`NoiseStream`: keys, rounds, the last round, and states of other noise, which are refused."""
 
-import copy
-import hashlib
 from collections.abc import Mapping
-from typing import Self
+from typing import Any
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import grids
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.registry import content_digest
+from tff_mf.mechanisms.recursion import Case
 from tff_mf.streams import _keys, arguments
 from tff_mf.streams._advance import Advance
 from tff_mf.streams._generators import generator_of
+from tff_mf.streams._keyed import KeyedStream
 from tff_mf.streams._states import NoiseState, check_state, new_state
-from tff_mf.streams._steps import Step, Steps
 
 
-class NoiseStream:
+class NoiseStream(KeyedStream):
     """Streams the rows of σζ·C⁻¹z, one per round, in NumPy.
 
     Formal guarantee: as for `tff_mf.noise.NoiseStream`, without TensorFlow. Row t is σζ(C⁻¹z)_t for the mechanism's C
@@ -33,122 +31,47 @@ class NoiseStream:
     `tff_mf.grids` with its normals, and `tff_mf.guarantee` with the same grid holds for the numbers that are released.
     For equal keys they are those of `tff_mf.noise`, bit for bit.
 
-    Build it with `build_stream`.
-
     Args:
         mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`.
-        steps: Its rounds.
         dimension: Number of coordinates of a row.
-        stddev: Standard deviation of each coordinate of the independent noise, in units of the grid if there is one.
-        limit: Number of rounds, or `None`.
-        grid: The grid, or `None`.
+        stddev: Standard deviation of each coordinate of the independent noise: σ times the clip norm; with a grid, σ.
+        grid: The grid, in units of which rows are, or `None` for floats.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        generator: "philox", "aes", or `None` for the default.
-        setting: What the noise depends on beside the other arguments.
+        generator: "philox", the default, or "aes": AES in counter mode, a cryptographic generator, which needs the
+            package `cryptography`. See docs/streams.md.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
+        InputTypeError: If an argument is of the wrong type; if the exact class of the mechanism is not registered, or
+            its kind has neither a recursion nor an end.
+        InputValueError: If an argument is out of range, the matrices of a kind from outside are not consistent, or the
+            grid does not fit the noise.
+        ImportError: If the generator needs a package that is not installed.
     """
 
     def __init__(
         self,
         mechanism: Mechanism,
-        steps: Steps,
         *,
         dimension: int,
-        stddev: np.floating,
-        limit: int | None,
-        grid: Grid | None,
-        insecure_seed: int | None,
-        generator: str | None,
-        setting: tuple[object, ...] = (),
+        stddev: float,
+        grid: Grid | None = None,
+        insecure_seed: int | None = None,
+        generator: str | None = None,
     ) -> None:
-        self._mechanism, self._steps, self._grid = mechanism.cast_to_float32(), steps, grid
-        self._dimension = validation.whole("dimension", dimension)
-        self._stddev, self._limit = stddev, limit
-        self._insecure_seed = arguments.seed(insecure_seed)
-        self._generator = generator_of(generator, on_grid=grid is not None)
-        self._repeated: np.ndarray | None = None
-        drawn = repr(
-            ("tff_mf.streams", type(steps).__name__, float(stddev), insecure_seed, self._generator.name, *setting)
+        self._generator = generator_of(generator, on_grid=grids.check(grid) is not None)
+        super().__init__(
+            mechanism,
+            dimension=dimension,
+            stddev=stddev,
+            grid=grid,
+            insecure_seed=insecure_seed,
+            engine=f"tff_mf.streams {self._generator.name}",
+            in_place=True,
         )
-        self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
-
-    def bound_to(self, setting: str) -> Self:
-        """Returns the same stream with a fingerprint of its own for `setting`.
-
-        For settings that the noise does not depend on but that must not change during a run: the clip norm, of which a
-        stream knows only the product with σ, and the rounds of restarts.
-        """
-        bound = copy.copy(self)
-        bound._fingerprint = hashlib.sha256(self._fingerprint + setting.encode()).digest()
-        return bound
-
-    def limited_to(self, rounds: int) -> Self:
-        """Returns the same stream limited to `rounds` rounds: it refuses the next one, and `replay` more keys.
-
-        Noise and fingerprint are the same: a stream of more rounds can continue the state.
-
-        Raises:
-            InputTypeError: If `rounds` is not a whole number.
-            InputValueError: If it is below 1, or more than the stream is defined for.
-        """
-        limited = copy.copy(self)
-        limited._limit = self._mechanism.check(validation.whole("rounds", rounds))
-        if self._limit is not None and rounds > self._limit:
-            raise InputValueError(f"rounds={rounds} is more than the {self._limit} that this stream is defined for.")
-        return limited
-
-    def repeating(self, keys: np.ndarray) -> Self:
-        """Returns the same stream, which takes the key of round t from `keys[t]`: for verification only.
-
-        What has run once can be computed again with it, and compared. Nothing that it gives may be released: anyone who
-        has the keys can subtract the noise.
-
-        Args:
-            keys: Keys that were drawn, int64 `[rounds, 2]`.
-
-        Raises:
-            InputValueError: If they are of another shape or type.
-        """
-        repeating = copy.copy(self)
-        repeating._repeated = arguments.keys(keys)
-        return repeating
-
-    @property
-    def dimension(self) -> int:
-        """Number of coordinates of a row."""
-        return self._dimension
-
-    @property
-    def stddev(self) -> np.floating:
-        """Standard deviation of each coordinate of the independent noise, in units of the grid if there is one."""
-        return self._stddev
-
-    @property
-    def insecure_seed(self) -> int | None:
-        """The seed of repeatable noise, or `None`."""
-        return self._insecure_seed
-
-    @property
-    def fingerprint(self) -> bytes:
-        """Digest of everything that the noise depends on except its keys, and of the settings that it is bound to."""
-        return self._fingerprint
-
-    @property
-    def max_rounds(self) -> int | None:
-        """Number of rounds; `None` for any number."""
-        return self._limit
-
-    @property
-    def row_count(self) -> int:
-        """Number of rows of memory; they are zero before round 0."""
-        return self._steps.row_count
 
     def rows_in_use(self, rounds: int) -> int:
         """Returns how many rows of memory are in use after `rounds` rounds: not secret."""
-        return self._steps.rows_in_use(rounds)
+        return int(self._recursion.rows_in_use(rounds))
 
     def init(self) -> NoiseState:
         """Returns the state before round 0."""
@@ -169,7 +92,7 @@ class NoiseStream:
         """
         done = self.check(state)
         if self._limit is not None and done >= self._limit:
-            raise InputValueError(arguments.past_the_end(self._mechanism, self._limit))
+            raise InputValueError(self._past_the_end())
         return self._advanced(state, done, self._key(done))
 
     def check(self, state: Mapping[str, np.ndarray]) -> int:
@@ -193,7 +116,7 @@ class NoiseStream:
         """
         keys = arguments.keys(keys)
         if len(keys):
-            self._mechanism.check(len(keys))
+            self.mechanism.check(len(keys))
         if self._limit is not None and len(keys) > self._limit:
             raise InputValueError(f"keys of {len(keys)} rounds are more than the {self._limit} of this stream.")
         state = self.init()
@@ -203,14 +126,11 @@ class NoiseStream:
 
     def _types(self, done: int) -> list[str]:
         """Returns the type of each row of memory after `done` rounds."""
-        sums = self._steps.sums(done)
-        if self._grid is None:
-            return ["float32"] * self.row_count
-        return ["float64"] * sums + [self._steps.stored] * (self.row_count - sums)
+        return ["float32"] * self.row_count if self._grid is None else self._recursion.types(done)
 
     def _advanced(self, state: Mapping[str, np.ndarray], done: int, key: np.ndarray) -> tuple[np.ndarray, NoiseState]:
         keys = np.vstack([state["keys"], key])
-        step = self._steps.step(done)
+        step = self._recursion.step(done)
         advance = Advance(
             step,
             [state[f"row_{index}"] for index in range(self.row_count)],
@@ -218,12 +138,12 @@ class NoiseStream:
             draw=lambda index, begin, out: self._generator.write(keys[index], begin, out),
             scale=self._scale(step),
             earlier_scale=self._stddev,
-            stored=None if self._grid is None else self._steps.stored,
+            stored=None if self._grid is None else self._recursion.stored,
         )
         advance.run(done, self._generator.part)
         return advance.noise, new_state(self._fingerprint, advance.rows, keys=keys)
 
-    def _scale(self, step: Step) -> np.floating:
+    def _scale(self, step: Case) -> np.floating:
         scale = float(self._stddev) * step.scale
         return np.float64(scale) if self._grid is not None else arguments.float32_at_least("stddev", scale)
 
@@ -235,3 +155,19 @@ class NoiseStream:
         if self._insecure_seed is None:
             return _keys.system_key()
         return _keys.insecure_key(self._insecure_seed, done)
+
+
+def build_stream(mechanism: Mechanism, **settings: Any) -> NoiseStream:
+    """Returns the noise stream of a mechanism in NumPy: see `NoiseStream` for arguments and guarantee.
+
+    Example:
+        >>> from tff_mf import BLT, Grid
+        >>> stream = build_stream(BLT.production("b400"), dimension=3, stddev=2.0)
+        >>> noise, state = stream.next(stream.init())
+        >>> noise.dtype, noise.shape, int(state["round"]), sorted(state)[:3]
+        (dtype('float32'), (3,), 1, ['fingerprint', 'keys', 'round'])
+        >>> stream = build_stream(BLT.production("b400"), dimension=3, stddev=2.0, grid=Grid(bits=16, max_clients=100))
+        >>> stream.next(stream.init())[0].dtype
+        dtype('int64')
+    """
+    return NoiseStream(mechanism, **settings)

@@ -56,12 +56,3 @@ def float32_at_least(name: str, value: float) -> np.float32:
     if not np.isfinite(result):
         raise InputValueError(f"{name}={value!r} is too large for float32.")
     return result
-
-
-def past_the_end(mechanism: Any, limit: int) -> str:
-    """Returns what is said where a round after the last one is refused."""
-    # A limit below that of the mechanism is that of a run.
-    defined = f"{mechanism.kind} mechanism"
-    if limit != mechanism.max_rounds:
-        defined = f"run of this {defined}"
-    return f"The {defined} is defined for {limit} rounds, and all of them have run."

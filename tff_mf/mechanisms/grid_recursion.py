@@ -1,0 +1,568 @@
+"""Recursions on a grid of integers, with the bounds that their guarantee is computed from: docs/floating-point.md."""
+
+import abc
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tff_mf import _in_order
+from tff_mf.errors import InputValueError
+from tff_mf.mechanisms.past_rows import past_rows
+from tff_mf.mechanisms.recursion import NEW, PAST, Case, Recursion, Terms
+
+if TYPE_CHECKING:
+    from tff_mf.mechanisms._mechanism import Mechanism
+
+# Largest relative error of one operation in float64.
+ROUNDING = 2.0**-53
+# Exceeds the relative rounding error of the bounds themselves.
+SLACK = 1 + 2.0**-10
+# Rounds of a stream whose mechanism has no last one.
+MOST_ROUNDS = 2**17
+# Up to so many rounds, a matrix is formed for bounds.
+MOST_WHOLE_ROUNDS = 2**12
+# A recursion may differ from the exact one by this much, in units of the grid; a stream ends before.
+_LARGEST_ERROR = 2.0**-6
+# Of the largest z, so that bounds are computed up to `SLACK`.
+_LARGEST_SHARE = 2.0**-12
+# Of a row, so that its sum with records is exact.
+_LARGEST = 2.0**52
+# Of a coefficient: a stream ends before sums need more than 52 bits with so few.
+_MOST_BITS, _FEWEST_BITS = 48, 10
+_INT32_LIMIT = 2**31
+# Of all rows of a mechanism that is not banded: 1 GiB in int32.
+_MOST_ENTRIES = 2**28
+
+
+class GridRecursion(abc.ABC):
+    """n_t = R(s_t·z_t − L_t), with L_t = Σ_{i<t} K_ti n_i for row t of C divided by C_tt, and s_t = s / C_tt.
+
+    Args:
+        mechanism: The mechanism, cast to float32.
+        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
+        largest_normal: T, largest absolute value of a standard normal that is drawn.
+    """
+
+    smallest_diagonal = largest_diagonal = 1.0
+
+    def __init__(self, mechanism: "Mechanism", *, deviation: float, largest_normal: float) -> None:
+        self.mechanism, self.deviation, self.largest_normal = mechanism, deviation, largest_normal
+
+    @property
+    def unit(self) -> float:
+        """Bound on |s·z + C_tt·r|, where |r| ≤ 1 is what rounding adds to n_t."""
+        return (self.deviation * self.largest_normal + self.largest_diagonal) * SLACK
+
+    @property
+    @abc.abstractmethod
+    def recursion(self) -> Recursion:
+        """What is computed in each round; a row of memory never changes its type."""
+
+    @property
+    def in_place(self) -> Recursion:
+        """The same integers with less memory, of which a row may change its type."""
+        return self.recursion
+
+    @property
+    @abc.abstractmethod
+    def rounds(self) -> int:
+        """Last round of the stream."""
+
+    @property
+    def largest(self) -> float:
+        """Bound on |n_t| in all rounds of the stream."""
+        return self.largest_within(self.rounds)
+
+    @property
+    def column_change(self) -> float:
+        """Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes with."""
+        return 0.0
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what integers are computed from beside s and the normals, for fingerprints."""
+        return self.recursion.digest
+
+    @abc.abstractmethod
+    def largest_within(self, rounds: int) -> float:
+        """Returns N: bound on |n_t| in the first rounds, which are at most those of the stream."""
+
+    @abc.abstractmethod
+    def error(self, rounds: int) -> float:
+        """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""
+
+    def check(self, dimension: int) -> None:
+        """Refuses a recursion that would keep too many numbers.
+
+        Raises:
+            InputValueError: If it would.
+        """
+
+
+def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:
+    """Returns how many rounds have integers and errors within their bounds, for bounds that never decrease.
+
+    Raises:
+        InputValueError: If the first round has not.
+    """
+    with np.errstate(invalid="ignore"):
+        fits = (largest <= _LARGEST) & (np.asarray(error) <= _LARGEST_ERROR)
+    rounds = len(fits) if fits.all() else int(np.argmin(fits))
+    if rounds == 0:
+        raise InputValueError(
+            f"grid does not fit the noise of this {name} mechanism: its integers would exceed 2^52 or lose their last "
+            "digits. Take fewer bits or less noise."
+        )
+    return rounds
+
+
+class Analyzed(GridRecursion):
+    """Any recursion in float64: its bounds are computed by running it.
+
+    All that it computes is linear in the v_i = n_i + L_i, |v_i| ≤ unit / C_ii: the sums of absolute values of the
+    responses to them bound n, the rows of memory and L. An operation is off by at most 2^-53 of its result, and what
+    it is off by goes through the recursion of the memory for given n, with absolute values of weights.
+
+    Args:
+        mechanism: The mechanism, cast to float32.
+        deviation: s.
+        largest_normal: T.
+        as_stored: Whether the recursion's weights are parameters of C, so that it is the recursion of exactly C.
+    """
+
+    def __init__(
+        self, mechanism: "Mechanism", *, deviation: float, largest_normal: float, as_stored: bool = False
+    ) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        self._recursion, self._norms = _analyzed(mechanism)
+        self._change = 0.0 if as_stored else _change(mechanism)
+        scales = [self._recursion.step(done).scale for done in range(1 if self._alike else len(self._norms))]
+        # A scale may be rounded up.
+        self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
+        if self._alike and scales[0] == 1.0:
+            self.smallest_diagonal = self.largest_diagonal = 1.0
+        with np.errstate(over="ignore"):
+            bounds = self._norms * self.unit
+        self._largest = bounds[:, 0]
+        most = bounds.max(axis=1)
+        errors = functools.partial(_error, self._recursion, self._norms, self.unit)
+        rounds = allowed(mechanism.kind, most)
+        limit = min(_LARGEST_ERROR, _LARGEST_SHARE * self.unit)
+        if not errors(rounds) <= limit:
+            fewest = 0
+            while rounds - fewest > 1:
+                middle = (fewest + rounds) // 2
+                fewest, rounds = (middle, rounds) if errors(middle) <= limit else (fewest, middle)
+            rounds = fewest
+        if rounds == 0:
+            allowed(mechanism.kind, np.array([np.inf]))
+        self._rounds, self._errors = rounds, functools.cache(errors)
+
+    @property
+    def _alike(self) -> bool:
+        return _is_alike(self._recursion)
+
+    @property
+    def recursion(self) -> Recursion:
+        return self._recursion
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    @property
+    def column_change(self) -> float:
+        return self._change
+
+    def largest_within(self, rounds: int) -> float:
+        return float(self._largest[rounds - 1])
+
+    def error(self, rounds: int) -> float:
+        return self._errors(min(rounds, self._rounds))
+
+
+def _is_alike(recursion: Recursion) -> bool:
+    """Returns whether all rounds are the same."""
+    return len(recursion.cases) == 1 and recursion.line is None and recursion.cases[0].product is None
+
+
+# A calibration asks for many deviations.
+@functools.lru_cache(maxsize=8)
+def _analyzed(mechanism: "Mechanism") -> tuple[Recursion, np.ndarray]:
+    """Returns a mechanism's recursion, and the bounds of `_bounds`."""
+    recursion = mechanism.recursion()
+    rounds = _rounds_of(mechanism, recursion)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = _bounds_of_alike(recursion, rounds) if _is_alike(recursion) else _bounds(recursion, rounds)
+    norms.setflags(write=False)
+    return recursion, norms
+
+
+def _rounds_of(mechanism: "Mechanism", recursion: Recursion) -> int:
+    most = MOST_ROUNDS if _is_alike(recursion) else MOST_WHOLE_ROUNDS
+    return min(most, recursion.rounds or most, mechanism.max_rounds or most)
+
+
+@functools.lru_cache(maxsize=8)
+def _change(mechanism: "Mechanism") -> float:
+    """Returns a bound on the norm of a column of C̃ − C, for the C̃ that the recursion is: L_t for given n."""
+    recursion = mechanism.recursion()
+    rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if _is_alike(recursion):
+            claimed = mechanism.coefficients(rounds)[:, np.newaxis]
+            found, sizes = (_column_of_alike(recursion, rounds, of) for of in (float, abs))
+        else:
+            claimed = mechanism.encoder(rounds)
+            found, sizes = (_encoder(recursion, rounds, of) for of in (float, abs))
+        change = np.abs(found - claimed) + rounds * terms * 4 * ROUNDING * sizes
+        norm = float(np.sqrt(_in_order.sums(np.square(change).T)).max()) * SLACK
+    return norm if norm >= 0 else math.inf
+
+
+def _column_of_alike(recursion: Recursion, rounds: int, of: Callable[[float], float]) -> np.ndarray:
+    """Returns the first column of what `_encoder` returns, for rounds that are the same, in Python's numbers."""
+    step = recursion.step(0)
+    terms = _weighted(step.past, of)
+    after = [entry if isinstance(entry, int) else _weighted(entry, of) for entry in step.after]
+    memory, found = [0.0] * recursion.rows, np.empty((rounds, 1))
+    for done in range(rounds):
+        new, past = float(done == 0), _plain_sum(terms, memory, ())
+        found[done] = new + past
+        memory = [
+            memory[entry] if isinstance(entry, int) else _plain_sum(entry, memory, (new, past)) for entry in after
+        ]
+    return found / step.scale
+
+
+def _encoder(recursion: Recursion, rounds: int, of: Callable[[float], float]) -> np.ndarray:
+    """Returns the C̃ of a recursion, or of the one whose weights are `of` its weights."""
+    memory, found = np.zeros((recursion.rows, rounds)), np.zeros((rounds, rounds))
+    for done in range(rounds):
+        step = recursion.step(done)
+        new = np.zeros(rounds)
+        new[done] = 1.0
+        past = _vector_sum(_weighted(step.past, of), memory, ())
+        found[done] = (new + past) / step.scale
+        after = [
+            memory[entry] if isinstance(entry, int) else _vector_sum(_weighted(entry, of), memory, (new, past))
+            for entry in step.after
+        ]
+        memory = np.array(after).reshape(memory.shape)
+    return found
+
+
+def _weighted(terms: Terms, of: Callable[[float], float]) -> Terms:
+    return tuple((source, of(weight)) for source, weight in terms)
+
+
+def _bounds_of_alike(recursion: Recursion, rounds: int) -> np.ndarray:
+    """As `_bounds`, for rounds that are the same: the response to the first v, in Python's numbers."""
+    step = recursion.step(0)
+    memory, total = [0.0] * recursion.rows, [0.0] * (2 + recursion.rows)
+    found = np.empty((rounds, len(total)))
+    for done in range(rounds):
+        past = _plain_sum(step.past, memory, ())
+        new = (step.scale if done == 0 else 0.0) - past
+        memory = [
+            memory[entry] if isinstance(entry, int) else _plain_sum(entry, memory, (new, past)) for entry in step.after
+        ]
+        total = [before + abs(each) for before, each in zip(total, (new, past, *memory), strict=True)]
+        found[done] = total
+    return found
+
+
+def _plain_sum(terms: Terms, memory: Sequence[float], special: Sequence[float]) -> float:
+    total = 0.0
+    for source, weight in terms:
+        total += weight * (memory[source] if source >= 0 else special[-1 - source])
+    return total
+
+
+def _bounds(recursion: Recursion, rounds: int) -> np.ndarray:
+    """Returns bounds on |n_t|, |L_t| and rows after round t for |v_i| ≤ scale_i, so far, `[rounds, 2 + rows]`."""
+    memory = np.zeros((recursion.rows, rounds))
+    found = np.empty((rounds, 2 + recursion.rows))
+    for done in range(rounds):
+        step = recursion.step(done)
+        # What has been drawn so far: everything else is 0.
+        known = memory[:, : done + 1]
+        past = _vector_sum(step.past, known, ())
+        new = -past
+        new[done] += step.scale
+        memory = memory.copy()
+        for row, entry in enumerate(step.after):
+            memory[row, : done + 1] = known[entry] if isinstance(entry, int) else _vector_sum(entry, known, (new, past))
+        found[done] = (
+            [_sum(new), _sum(past), *_in_order.sums(np.abs(memory[:, : done + 1]))]
+            if recursion.rows
+            else [_sum(new), 0.0]
+        )
+    return np.maximum.accumulate(found)
+
+
+def _sum(values: np.ndarray) -> float:
+    return float(_in_order.sums(np.abs(values)))
+
+
+def _vector_sum(terms: Terms, memory: np.ndarray, special: Sequence[np.ndarray]) -> np.ndarray:
+    total = np.zeros(memory.shape[1])
+    for source, weight in terms:
+        total += weight * (memory[source] if source >= 0 else special[-1 - source])
+    return total
+
+
+def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) -> float:
+    """Returns a bound on the error of L_t − ½ in the first rounds."""
+    new, past, *rows = (norms[rounds - 1] * unit).tolist()
+    whole = _whole_rows(recursion)
+    memory, largest = np.zeros(recursion.rows), 0.0
+    local = functools.partial(_local_error, whole=whole, new=new, past=past, rows=rows)
+    if _is_alike(recursion):
+        step = recursion.step(0)
+        transition, added = _transition(recursion, step, local)
+        memory = _sum_of_powers(transition, added, rounds)
+        error = _carried(step.past, memory, 0.0) + local(step.past, past)
+        # A half is subtracted exactly from a whole number.
+        return (error + ROUNDING * (past + 1)) * SLACK if _is_fraction(step.past, whole) else error
+    for done in range(rounds):
+        step = recursion.step(done)
+        error = _carried(step.past, memory, 0.0) + local(step.past, past)
+        largest = max(largest, error)
+        memory = np.array(
+            [
+                memory[entry] if isinstance(entry, int) else _carried(entry, memory, error) + local(entry, bound)
+                for entry, bound in zip(step.after, rows, strict=True)
+            ]
+        )
+    return (largest + ROUNDING * (past + 1)) * SLACK
+
+
+def _carried(terms: Terms, memory: np.ndarray, past: float) -> float:
+    """Returns what the errors of the sources of a sum make of it: n is known."""
+    errors = {NEW: 0.0, PAST: past}
+    return math.fsum(abs(weight) * float(errors[source] if source < 0 else memory[source]) for source, weight in terms)
+
+
+def _local_error(
+    terms: Terms, bound: float, *, whole: set[int], new: float, past: float, rows: Sequence[float]
+) -> float:
+    """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
+    if not _is_fraction(terms, whole):
+        return 0.0
+    sizes = {NEW: new, PAST: past}
+    products = [abs(weight) * (sizes[source] if source < 0 else rows[source]) for source, weight in terms]
+    rounded = math.fsum(each for each, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
+    partial = [min(math.fsum(products[: count + 1]), math.inf) for count in range(1, len(products))]
+    if partial:
+        partial[-1] = min(partial[-1], bound)
+    return ROUNDING * (rounded + math.fsum(partial))
+
+
+def _is_fraction(terms: Terms, whole: set[int]) -> bool:
+    """Returns whether a sum may be no whole number, or may depend on a weight that differs from round to round."""
+    return not all(
+        isinstance(weight, float) and weight.is_integer() and (source == NEW or source in whole)
+        for source, weight in terms
+    )
+
+
+def _whole_rows(recursion: Recursion) -> set[int]:
+    """Returns the rows of memory that are whole numbers, sums of which are exact."""
+    whole = set(range(recursion.rows))
+    while True:
+        fractions = {
+            row
+            for row in whole
+            for case in recursion.cases
+            if (
+                case.after[row] not in whole
+                if isinstance(case.after[row], int)
+                else _is_fraction(case.after[row], whole)
+            )
+        }
+        if not fractions:
+            return whole
+        whole -= fractions
+
+
+def _transition(recursion: Recursion, step: Case, local: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how errors of rows go on in a round, and what the round adds to them."""
+    units = np.eye(recursion.rows)
+    rows = local.keywords["rows"]
+
+    def line(entry: int | Terms, unit: np.ndarray) -> float:
+        return float(unit[entry]) if isinstance(entry, int) else _carried(entry, unit, _carried(step.past, unit, 0.0))
+
+    matrix = np.array([[line(entry, unit) for unit in units] for entry in step.after]).reshape(len(units), len(units))
+    own = local(step.past, local.keywords["past"])
+    added = [
+        0.0 if isinstance(entry, int) else local(entry, bound) + _carried(entry, np.zeros(len(units)), own)
+        for entry, bound in zip(step.after, rows, strict=True)
+    ]
+    return matrix, np.array(added)
+
+
+def _sum_of_powers(matrix: np.ndarray, vector: np.ndarray, count: int) -> np.ndarray:
+    """Returns Σ_{i < count} matrix^i·vector, for numbers of at least 0."""
+    total, power, sums = np.zeros_like(vector), matrix, vector
+    with np.errstate(over="ignore", invalid="ignore"):
+        while count:
+            if count & 1:
+                total = sums + _times(power, total)
+            sums, power = sums + _times(power, sums), _in_order.product(power, power)
+            count >>= 1
+    return total
+
+
+def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    return _in_order.product(matrix, vector[:, np.newaxis])[:, 0]
+
+
+class OfRows(GridRecursion):
+    """L_t = Σ K̃_ti n_i, where K̃ is K rounded to multiples of 2^-k so that no sum of products reaches 2^52.
+
+    All products and partial sums are then exact in float64, in any order: e = 0. What the rounding of K changes is a
+    change of C, and so of the sensitivity: `column_change`. It is for any C with few diagonals, or few rounds.
+
+    Args:
+        mechanism: The mechanism, cast to float32.
+        entries: C by rows, from the main diagonal to the left, float64 `[rounds, bands]`; one line if C is Toeplitz.
+        deviation: s.
+        largest_normal: T.
+        banded: Whether C has few diagonals: otherwise it is for small models.
+    """
+
+    def __init__(
+        self, mechanism: "Mechanism", entries: np.ndarray, *, deviation: float, largest_normal: float, banded: bool
+    ) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        self._entries, self._banded = entries, banded
+        diagonal = entries[:, 0]
+        self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
+        self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
+        self._fit(self.unit)
+
+    def _fit(self, unit: float) -> None:
+        """Sets the coefficients and the last round, so that no sum of products exceeds 2^52.
+
+        C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
+        """
+        bits, most = math.inf, _MOST_BITS
+        while most < bits:
+            bits = self.coefficient_bits = most
+            self.coefficients = _rounded(self._entries, bits)
+            with np.errstate(over="ignore"):
+                self._norms = _streamed_norms(self._entries.tobytes(), self._entries.shape, bits) * unit
+                needed = self._norms * _sums(self.coefficients)
+                self._rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
+            most = _bits_within(float(needed[self._rounds - 1]))
+
+    @property
+    def bands(self) -> int:
+        """Number of diagonals of C, including the main one."""
+        return self._entries.shape[1]
+
+    @property
+    def stored(self) -> str:
+        """Type in which rows are stored."""
+        return "int32" if self.largest < _INT32_LIMIT else "int64"
+
+    @functools.cached_property
+    def recursion(self) -> Recursion:
+        return past_rows(self.relative_scales, self.coefficients, stored=self.stored, in_place=False)
+
+    @functools.cached_property
+    def in_place(self) -> Recursion:
+        return past_rows(self.relative_scales, self.coefficients, stored=self.stored)
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    def largest_within(self, rounds: int) -> float:
+        return float(self._norms[rounds - 1])
+
+    @property
+    def column_change(self) -> float:
+        entries = self._entries
+        change = np.abs(entries[:, :1] * self.coefficients - entries[:, 1:])
+        # Of the quotient and of this difference.
+        change += 2.0**-50 * np.abs(entries[:, 1:])
+        if len(entries) == 1:
+            return float(np.linalg.norm(change)) * SLACK
+        rounds, squares = len(entries), np.zeros(len(entries))
+        for offset in range(1, self.bands):
+            squares[: rounds - offset] += change[offset:, offset - 1] ** 2
+        return float(np.sqrt(squares.max(initial=0.0))) * SLACK
+
+    def error(self, rounds: int) -> float:
+        return 0.0
+
+    def check(self, dimension: int) -> None:
+        check_rows(self.mechanism.kind, bands=1 if self._banded else self.bands, dimension=dimension)
+
+
+def check_rows(kind: str, *, bands: int, dimension: int) -> None:
+    """Refuses the noise of a mechanism that is not banded if it would keep too many numbers.
+
+    Args:
+        kind: The kind of the mechanism.
+        bands: Number of diagonals of C, including the main one: the number of its rounds.
+        dimension: Number d of coordinates of a record.
+
+    Example:
+        >>> check_rows("dense", bands=64, dimension=4_050_748)
+
+    Raises:
+        InputValueError: If all rows have more than 2^28 entries.
+    """
+    entries = (bands - 1) * dimension
+    if entries > _MOST_ENTRIES:
+        raise InputValueError(
+            f"grid with dimension={dimension} is refused: integer noise of a {kind} mechanism needs all {bands} rows "
+            f"in memory, {entries:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a banded mechanism or a BLT; or "
+            "grid=None (--grid none), which gives up a guarantee about the numbers that are released: it is then that "
+            "of real numbers, and low bits of floats can give clients away."
+        )
+
+
+def _sums(coefficients: np.ndarray) -> float:
+    """Returns a bound on the sum of absolute values of a row of K, with what its terms are added to."""
+    if coefficients.shape[1] == 0:
+        return SLACK
+    return (float(_in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
+
+
+def _bits_within(needed: float) -> int:
+    """Returns the largest k with needed·2^k ≤ 2^52."""
+    fraction, exponent = math.frexp(needed)
+    return 52 - exponent + (fraction == 0.5)
+
+
+def _rounded(entries: np.ndarray, bits: int) -> np.ndarray:
+    """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
+    return np.ldexp(np.rint(np.ldexp(entries[:, 1:] / entries[:, :1], bits)), -bits)
+
+
+# A calibration asks for many deviations, but few numbers of bits.
+@functools.lru_cache(maxsize=8)
+def _streamed_norms(content: bytes, shape: tuple[int, int], bits: int) -> np.ndarray:
+    """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
+    entries = np.frombuffer(content).reshape(shape)
+    diagonal, coefficients = entries[:, 0], _rounded(entries, bits)
+    if len(entries) == 1:
+        with np.errstate(over="ignore", invalid="ignore"):
+            column = _in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
+            return np.add.accumulate(np.abs(column)) / diagonal[0]
+    rounds = len(diagonal)
+    matrix = np.eye(rounds)
+    for offset in range(1, entries.shape[1]):
+        later = np.arange(offset, rounds)
+        matrix[later, later - offset] = coefficients[later, offset - 1]
+    inverse = _in_order.solve(matrix, np.diag(1 / diagonal))
+    with np.errstate(over="ignore"):
+        return np.maximum.accumulate(_in_order.sums(np.abs(inverse)))
