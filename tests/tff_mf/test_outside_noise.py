@@ -1,4 +1,4 @@
-"""Recursions from outside: noise that is not C⁻¹z voids the guarantee, and is refused where a stream or query is built."""
+"""Recursions from outside: on a grid and in floats, in both engines; and what is not C⁻¹z, which is refused."""
 
 import dataclasses
 
@@ -154,7 +154,7 @@ HOSTILE = {
 @pytest.mark.parametrize("recursion", HOSTILE.values(), ids=HOSTILE)
 def test_a_recursion_that_is_not_the_inverse_is_refused(engine, recursion):
     mechanism = geometric(recursion=recursion)
-    uses = [lambda: engine.build(mechanism, dimension=2, stddev=1.0, grid=grid) for grid in (None, GRID)]
+    uses = [lambda grid=grid: engine.build(mechanism, dimension=2, stddev=1.0, grid=grid) for grid in (None, GRID)]
     for use in (*uses, lambda: query_of(mechanism)):
         with pytest.raises(tff_mf.InputError, match="recursion of kind 'geometric' is not C⁻¹z: row"):
             use()

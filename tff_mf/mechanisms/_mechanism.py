@@ -154,9 +154,9 @@ class Mechanism(abc.ABC):
         rounds = self.max_rounds or recursion.rounds
         if rounds is None or rounds > _MOST_ROWS:
             raise InputTypeError(
-                f"mechanism of kind {self.kind!r} has no integer recursion for so many rounds: give it max_rounds of at "
-                f"most {_MOST_ROWS}, or a recursion. Or pass grid=None (--grid none), which gives up a guarantee about "
-                "the numbers that are released: it is then that of real numbers, and low bits of floats can give "
+                f"mechanism of kind {self.kind!r} has no integer recursion for so many rounds: give it max_rounds of "
+                f"at most {_MOST_ROWS}, or a recursion. Or pass grid=None (--grid none), which gives up a guarantee "
+                "about the numbers that are released: it is then that of real numbers, and low bits of floats can give "
                 "clients away."
             )
         encoder = self.encoder(rounds)

@@ -87,14 +87,12 @@ class BandedInverse(ToeplitzMechanism):
         return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
 
 
-class _OnGrid(GridRecursion):
+class _OnGrid(GridRecursion[BandedInverse]):
     """q_t = n_t + L_t with L_t = −Σ_{j>0} (d_j/d_0) q_{t−j}: q is C·n divided by the diagonal of C.
 
     As n_t = R(s_t·z_t − L_t), |q_t| is at most T·s_t + 1, whatever the error of L_t. What a step adds to that error
     goes through the same recursion as z, whose response is C: a closer bound than that of absolute values.
     """
-
-    mechanism: BandedInverse
 
     def __init__(self, mechanism: BandedInverse, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)

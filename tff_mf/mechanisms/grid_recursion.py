@@ -4,14 +4,14 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from tff_mf import _in_order
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms.past_rows import past_rows
-from tff_mf.mechanisms.recursion import NEW, PAST, Case, Recursion, Terms
+from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms
 
 if TYPE_CHECKING:
     from tff_mf.mechanisms._mechanism import Mechanism
@@ -37,7 +37,10 @@ _INT32_LIMIT = 2**31
 _MOST_ENTRIES = 2**28
 
 
-class GridRecursion(abc.ABC):
+_M = TypeVar("_M", bound="Mechanism")
+
+
+class GridRecursion(abc.ABC, Generic[_M]):
     """n_t = R(s_t·z_t − L_t), with L_t = Σ_{i<t} K_ti n_i for row t of C divided by C_tt, and s_t = s / C_tt.
 
     Args:
@@ -48,7 +51,7 @@ class GridRecursion(abc.ABC):
 
     smallest_diagonal = largest_diagonal = 1.0
 
-    def __init__(self, mechanism: "Mechanism", *, deviation: float, largest_normal: float) -> None:
+    def __init__(self, mechanism: _M, *, deviation: float, largest_normal: float) -> None:
         self.mechanism, self.deviation, self.largest_normal = mechanism, deviation, largest_normal
 
     @property
@@ -94,12 +97,18 @@ class GridRecursion(abc.ABC):
     def error(self, rounds: int) -> float:
         """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""
 
+    @property
+    def kept_rows(self) -> int:
+        """Number of rows of memory of a mechanism that is not banded, which is for small models."""
+        return 0
+
     def check(self, dimension: int) -> None:
         """Refuses a recursion that would keep too many numbers.
 
         Raises:
             InputValueError: If it would.
         """
+        check_rows(self.mechanism.kind, bands=1 + self.kept_rows, dimension=dimension)
 
 
 def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:
@@ -119,7 +128,7 @@ def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> 
     return rounds
 
 
-class Analyzed(GridRecursion):
+class Analyzed(GridRecursion["Mechanism"]):
     """Any recursion in float64: its bounds are computed by running it.
 
     All that it computes is linear in the v_i = n_i + L_i, |v_i| ≤ unit / C_ii: the sums of absolute values of the
@@ -140,6 +149,8 @@ class Analyzed(GridRecursion):
         self._recursion, self._norms = _analyzed(mechanism)
         self._change = 0.0 if as_stored else _change(mechanism)
         scales = [self._recursion.step(done).scale for done in range(1 if self._alike else len(self._norms))]
+        if not 0 < min(scales) <= max(scales) < math.inf:
+            raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
         # A scale may be rounded up.
         self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
         if self._alike and scales[0] == 1.0:
@@ -202,8 +213,13 @@ def _analyzed(mechanism: "Mechanism") -> tuple[Recursion, np.ndarray]:
 
 
 def _rounds_of(mechanism: "Mechanism", recursion: Recursion) -> int:
-    most = MOST_ROUNDS if _is_alike(recursion) else MOST_WHOLE_ROUNDS
+    most = MOST_ROUNDS if _is_alike(recursion) and _column(mechanism) is not None else MOST_WHOLE_ROUNDS
     return min(most, recursion.rounds or most, mechanism.max_rounds or most)
+
+
+def _column(mechanism: "Mechanism") -> Callable[[int], np.ndarray] | None:
+    """Returns what gives the first column of a Toeplitz C."""
+    return getattr(mechanism, "coefficients", None)
 
 
 @functools.lru_cache(maxsize=8)
@@ -212,8 +228,9 @@ def _change(mechanism: "Mechanism") -> float:
     recursion = mechanism.recursion()
     rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
     with np.errstate(over="ignore", invalid="ignore"):
-        if _is_alike(recursion):
-            claimed = mechanism.coefficients(rounds)[:, np.newaxis]
+        column = _column(mechanism)
+        if _is_alike(recursion) and column is not None:
+            claimed = column(rounds)[:, np.newaxis]
             found, sizes = (_column_of_alike(recursion, rounds, of) for of in (float, abs))
         else:
             claimed = mechanism.encoder(rounds)
@@ -255,7 +272,7 @@ def _encoder(recursion: Recursion, rounds: int, of: Callable[[float], float]) ->
     return found
 
 
-def _weighted(terms: Terms, of: Callable[[float], float]) -> Terms:
+def _weighted(terms: Numbers, of: Callable[[float], float]) -> Numbers:
     return tuple((source, of(weight)) for source, weight in terms)
 
 
@@ -275,7 +292,7 @@ def _bounds_of_alike(recursion: Recursion, rounds: int) -> np.ndarray:
     return found
 
 
-def _plain_sum(terms: Terms, memory: Sequence[float], special: Sequence[float]) -> float:
+def _plain_sum(terms: Numbers, memory: Sequence[float], special: Sequence[float]) -> float:
     total = 0.0
     for source, weight in terms:
         total += weight * (memory[source] if source >= 0 else special[-1 - source])
@@ -308,7 +325,7 @@ def _sum(values: np.ndarray) -> float:
     return float(_in_order.sums(np.abs(values)))
 
 
-def _vector_sum(terms: Terms, memory: np.ndarray, special: Sequence[np.ndarray]) -> np.ndarray:
+def _vector_sum(terms: Numbers, memory: np.ndarray, special: Sequence[np.ndarray]) -> np.ndarray:
     total = np.zeros(memory.shape[1])
     for source, weight in terms:
         total += weight * (memory[source] if source >= 0 else special[-1 - source])
@@ -341,14 +358,14 @@ def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) ->
     return (largest + ROUNDING * (past + 1)) * SLACK
 
 
-def _carried(terms: Terms, memory: np.ndarray, past: float) -> float:
+def _carried(terms: Numbers, memory: np.ndarray, past: float) -> float:
     """Returns what the errors of the sources of a sum make of it: n is known."""
     errors = {NEW: 0.0, PAST: past}
     return math.fsum(abs(weight) * float(errors[source] if source < 0 else memory[source]) for source, weight in terms)
 
 
 def _local_error(
-    terms: Terms, bound: float, *, whole: set[int], new: float, past: float, rows: Sequence[float]
+    terms: Numbers, bound: float, *, whole: set[int], new: float, past: float, rows: Sequence[float]
 ) -> float:
     """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
     if not _is_fraction(terms, whole):
@@ -370,31 +387,28 @@ def _is_fraction(terms: Terms, whole: set[int]) -> bool:
     )
 
 
+def _as_terms(entry: int | Terms) -> Terms:
+    return ((entry, 1.0),) if isinstance(entry, int) else entry
+
+
 def _whole_rows(recursion: Recursion) -> set[int]:
     """Returns the rows of memory that are whole numbers, sums of which are exact."""
     whole = set(range(recursion.rows))
     while True:
         fractions = {
-            row
-            for row in whole
-            for case in recursion.cases
-            if (
-                case.after[row] not in whole
-                if isinstance(case.after[row], int)
-                else _is_fraction(case.after[row], whole)
-            )
+            row for row in whole for case in recursion.cases if _is_fraction(_as_terms(case.after[row]), whole)
         }
         if not fractions:
             return whole
         whole -= fractions
 
 
-def _transition(recursion: Recursion, step: Case, local: Any) -> tuple[np.ndarray, np.ndarray]:
+def _transition(recursion: Recursion, step: Step, local: Any) -> tuple[np.ndarray, np.ndarray]:
     """Returns how errors of rows go on in a round, and what the round adds to them."""
     units = np.eye(recursion.rows)
     rows = local.keywords["rows"]
 
-    def line(entry: int | Terms, unit: np.ndarray) -> float:
+    def line(entry: int | Numbers, unit: np.ndarray) -> float:
         return float(unit[entry]) if isinstance(entry, int) else _carried(entry, unit, _carried(step.past, unit, 0.0))
 
     matrix = np.array([[line(entry, unit) for unit in units] for entry in step.after]).reshape(len(units), len(units))
@@ -422,7 +436,7 @@ def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return _in_order.product(matrix, vector[:, np.newaxis])[:, 0]
 
 
-class OfRows(GridRecursion):
+class OfRows(GridRecursion["Mechanism"]):
     """L_t = Σ K̃_ti n_i, where K̃ is K rounded to multiples of 2^-k so that no sum of products reaches 2^52.
 
     All products and partial sums are then exact in float64, in any order: e = 0. What the rounding of K changes is a
@@ -502,8 +516,9 @@ class OfRows(GridRecursion):
     def error(self, rounds: int) -> float:
         return 0.0
 
-    def check(self, dimension: int) -> None:
-        check_rows(self.mechanism.kind, bands=1 if self._banded else self.bands, dimension=dimension)
+    @property
+    def kept_rows(self) -> int:
+        return 0 if self._banded else self.bands - 1
 
 
 def check_rows(kind: str, *, bands: int, dimension: int) -> None:

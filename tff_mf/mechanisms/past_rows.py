@@ -50,9 +50,10 @@ def past_rows(
     # A column of zeros for what is beyond the bands, and lines of zeros for what is beyond the last round.
     table = np.hstack([weights, np.zeros((len(weights), 1)), scales[:, np.newaxis]])
     scale = float(scales[0]) if alike else Entry(reach + 1)
-    rules = {} if alike else {"tables": (np.pad(table, [(0, block), (0, 0)]),), "line": _line}
+    tables = () if alike else (np.pad(table, [(0, block), (0, 0)]),)
+    line = None if alike else _line
     if reach == 0:
-        return Recursion(rows=0, cases=(Case(scale=scale),), **rules)
+        return Recursion(rows=0, cases=(Case(scale=scale),), tables=tables, line=line)
 
     def entry(age: int) -> float | Entry:
         return float(weights[0, age - 1]) if alike else Entry(age - 1)
@@ -89,7 +90,8 @@ def past_rows(
         stored=stored or "float64",
         sums=(lambda done: -done % block) if in_place else lambda done: block,
         exact=stored is not None,
-        **rules,
+        tables=tables,
+        line=line,
     )
 
 

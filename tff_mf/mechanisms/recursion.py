@@ -93,19 +93,40 @@ class Case:
         past: Terms of L_t: of rows of memory and of sums of the product.
         after: For each row of memory after the round: the number of the row that it is before it, or its terms.
         product: Sums that `past` and `after` may use.
-        again: Rounds of which s·z is drawn again, and their weights in −L_t: of a concrete round.
     """
 
     scale: Weight = 1.0
     past: Terms = ()
     after: tuple[int | Terms, ...] = ()
     product: Product | None = None
-    again: Sequence[tuple[int, float]] = ()
 
     def weights(self) -> list[Weight]:
         """Returns the scale and all weights of sums."""
         sums = (terms for terms in (self.past, *self.after) if not isinstance(terms, int))
         return [self.scale, *(weight for terms in sums for _, weight in terms)]
+
+
+# Terms of a round: pairs of a source and a number.
+Numbers = tuple[tuple[int, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One round: a case with its weights.
+
+    Attributes:
+        scale: 1 / C_tt.
+        past: Terms of L_t.
+        after: For each row of memory after the round: the number of the row that it is before it, or its terms.
+        product: Weights `[sums, rows]` and rows of the product.
+        again: Rounds of which s·z is drawn again, and their weights in −L_t.
+    """
+
+    scale: float
+    past: Numbers
+    after: tuple[int | Numbers, ...]
+    product: tuple[np.ndarray, Sequence[int]] | None
+    again: Sequence[tuple[int, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,19 +203,19 @@ class Recursion:
         sums = self.rows if self.sums is None else self.sums(done)
         return ["float64"] * sums + [self.stored] * (self.rows - sums)
 
-    def step(self, done: int) -> Case:
-        """Returns the round after `done` rounds with all of its weights as numbers, without terms of weight 0."""
+    def step(self, done: int) -> Step:
+        """Returns the round after `done` rounds, without terms of weight 0."""
         case = self.cases[int(self.case_of(done))]
         line = () if self.line is None else self.line(done, self.tables, Operations)
 
         def number(weight: Weight) -> float:
             return float(line[weight.place]) if isinstance(weight, Entry) else weight
 
-        def terms(given: Terms) -> Terms:
+        def terms(given: Terms) -> Numbers:
             known = ((source, number(weight)) for source, weight in given)
             return tuple((source, weight) for source, weight in known if weight)
 
-        def row(given: int | Terms) -> int | Terms:
+        def row(given: int | Terms) -> int | Numbers:
             if isinstance(given, int):
                 return given
             found = terms(given)
@@ -203,11 +224,13 @@ class Recursion:
         again: list[tuple[int, float]] = []
         if self.again is not None:
             first, weights = self.again(done, self.tables, Operations)
-            again = [(first + place, float(weight)) for place, weight in enumerate(weights) if weight]
-        product = case.product
-        if product is not None and not isinstance(product.weights, np.ndarray):
-            product = dataclasses.replace(product, weights=product.weights(done, self.tables, Operations))
-        return Case(
+            again = [(int(first) + place, float(weight)) for place, weight in enumerate(weights) if weight]
+        product = None
+        if case.product is not None:
+            given = case.product.weights
+            known = given if isinstance(given, np.ndarray) else given(done, self.tables, Operations)
+            product = known, case.product.rows
+        return Step(
             scale=number(case.scale),
             past=terms(case.past),
             after=tuple(map(row, case.after)),
@@ -234,13 +257,13 @@ class Recursion:
             found[done], memory = self._responses_of(self.step(done), done, memory)
         return found
 
-    def _responses_of(self, step: Case, done: int, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _responses_of(self, step: Step, done: int, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         drawn = np.zeros(memory.shape[1])
         drawn[done] = 1.0
-        products = () if step.product is None else step.product.weights @ memory[list(step.product.rows)]
+        products = () if step.product is None else step.product[0] @ memory[list(step.product[1])]
         special = {DRAWN: drawn}
 
-        def total(terms: Terms) -> np.ndarray:
+        def total(terms: Numbers) -> np.ndarray:
             found = np.zeros(memory.shape[1])
             for source, weight in terms:
                 if source < 0:

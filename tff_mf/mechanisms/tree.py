@@ -160,15 +160,13 @@ def _full_line(rounds: int, done: Any, operations: Any) -> list[Any]:
     return [tree_factors.ROUND_UP / operations.sqrt(1 + alpha), *reversed(weights)]
 
 
-class _OnGrid(GridRecursion):
+class _OnGrid(GridRecursion[Tree]):
     """L_t = Σ_h w_h(t)·I_h for the integer sums I_h of n over the last complete block of 2^h rounds.
 
     Up to 4,096 rounds, the bounds on n and I_h are sums of absolute values of C⁻¹; for more, they are coarse: of the
     full tree, |n_t| ≤ (levels + 1)·u, of the others, (levels + 1)²·u, for u = T·s + max C_tt. Sums of a block are at
     most a sum of one estimate per level, of norm 1 in the vanilla tree and of more in the online one.
     """
-
-    mechanism: Tree
 
     def __init__(self, mechanism: Tree, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)

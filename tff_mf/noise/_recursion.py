@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Terms, Weight
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms, Weight
 from tff_mf.noise import _keys
 from tff_mf.noise._normals import in_parts
 from tff_mf.noise._rows import weighted_sums
@@ -156,7 +156,8 @@ class _Round:
             return past, *early
         terms = ((DRAWN, case.scale), *((source, _negative(weight)) for source, weight in case.past))
         new = self._sum(terms, products)
-        return (self._with_earlier(new) if self._recursion.again is not None else new), *early
+        again = self._recursion.again
+        return (new if again is None else self._with_earlier(new, again)), *early
 
     def _after(self, case: Case) -> Tensors:
         return tuple(self._row(case.after[place], ()) for place in self._runner._late)
@@ -228,9 +229,9 @@ class _Round:
             return -self._weight(weight.entry)
         return tf.cast(self._line[weight.place], self._runner._type) if isinstance(weight, Entry) else weight
 
-    def _with_earlier(self, new: tf.Tensor) -> tf.Tensor:
+    def _with_earlier(self, new: tf.Tensor, again: Rule) -> tf.Tensor:
         """Returns n_t with z of earlier rounds, drawn again with one row in memory at a time."""
-        first, weights = self._recursion.again(self._done, self._tables, Operations)
+        first, weights = again(self._done, self._tables, Operations)
 
         def add(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             drawn = _keys.standard_normal(self._keys[first + index], self._runner._dimension) * self._stddev

@@ -5,12 +5,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Product, Terms
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Numbers, Step
 
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**20
 
-_THE_NEW_ROW: Terms = ((NEW, 1.0),)
+_THE_NEW_ROW: Numbers = ((NEW, 1.0),)
 
 # Writes the normals of a round from a coordinate on, which is a multiple of the part.
 Draw = Callable[[int, int, np.ndarray], None]
@@ -46,7 +46,7 @@ class Advance:
 
     def __init__(
         self,
-        step: Case,
+        step: Step,
         rows: Sequence[np.ndarray],
         *,
         dimension: int,
@@ -72,7 +72,7 @@ class Advance:
 
     def run(self, done: int, part: int) -> None:
         """Fills `noise` and the new ones of `rows` for the round after `done` rounds."""
-        dimension, sums = len(self.noise), 0 if self._step.product is None else self._step.product.sums
+        dimension, sums = len(self.noise), 0 if self._step.product is None else len(self._step.product[0])
         size = min(part, dimension)
         drawn, past, new, scratch = (np.empty(size, self._number) for _ in range(4))
         whole = _Buffers(drawn, past, new, scratch, np.empty((sums, size), self._number))
@@ -85,7 +85,7 @@ class Advance:
         if not self._on_grid:
             new = self.noise[begin:end]
         if self._step.product is not None:
-            self._multiply(self._step.product, begin, end, products)
+            self._multiply(*self._step.product, begin, end, products)
         special = {NEW: new, PAST: past, DRAWN: drawn}
 
         def source(number: int) -> np.ndarray:
@@ -118,19 +118,19 @@ class Advance:
             else:
                 np.copyto(row[begin:end], new, casting="unsafe")
 
-    def _multiply(self, product: Product, begin: int, end: int, out: np.ndarray) -> None:
-        weights = product.weights.astype(self._number)
-        size = max(64, _PRODUCT // len(product.rows))
-        stacked = np.empty((len(product.rows), min(size, end - begin)), self._number)
+    def _multiply(self, weights: np.ndarray, rows: Sequence[int], begin: int, end: int, out: np.ndarray) -> None:
+        weights = weights.astype(self._number)
+        size = max(64, _PRODUCT // len(rows))
+        stacked = np.empty((len(rows), min(size, end - begin)), self._number)
         for first in range(begin, end, size):
             last = min(first + size, end)
             columns = stacked[:, : last - first]
-            for line, row in zip(columns, product.rows, strict=True):
+            for line, row in zip(columns, rows, strict=True):
                 line[:] = self._rows[row][first:last]
             np.matmul(weights, columns, out=out[:, first - begin : last - begin])
 
 
-def _sum(terms: Terms, source: Callable[[int], np.ndarray], out: np.ndarray, scratch: np.ndarray) -> None:
+def _sum(terms: Numbers, source: Callable[[int], np.ndarray], out: np.ndarray, scratch: np.ndarray) -> None:
     """Writes w_0·a_0 + w_1·a_1 + …, each product and each sum rounded once, in this order."""
     (number, weight), *others = terms
     total = source(number)

@@ -9,7 +9,7 @@ from tff_mf import grids
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.mechanisms.recursion import Case
+from tff_mf.mechanisms.recursion import Step
 from tff_mf.streams import _keys, arguments
 from tff_mf.streams._advance import Advance
 from tff_mf.streams._generators import generator_of
@@ -143,7 +143,7 @@ class NoiseStream(KeyedStream):
         advance.run(done, self._generator.part)
         return advance.noise, new_state(self._fingerprint, advance.rows, keys=keys)
 
-    def _scale(self, step: Case) -> np.floating:
+    def _scale(self, step: Step) -> np.floating:
         scale = float(self._stddev) * step.scale
         return np.float64(scale) if self._grid is not None else arguments.float32_at_least("stddev", scale)
 
