@@ -342,6 +342,8 @@ def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) ->
         step = recursion.step(0)
         transition, added = _transition(recursion, step, local)
         memory = _sum_of_powers(transition, added, rounds)
+        if not _are_small(memory, rows):
+            return math.inf
         error = _carried(step.past, memory, 0.0) + local(step.past, past)
         # A half is subtracted exactly from a whole number.
         return (error + ROUNDING * (past + 1)) * SLACK if _is_fraction(step.past, whole) else error
@@ -355,7 +357,14 @@ def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) ->
                 for entry, bound in zip(step.after, rows, strict=True)
             ]
         )
+        if not _are_small(memory, rows):
+            return math.inf
     return (largest + ROUNDING * (past + 1)) * SLACK
+
+
+def _are_small(errors: np.ndarray, rows: Sequence[float]) -> bool:
+    """Returns whether `SLACK` covers how far computed rows of memory are from exact ones, which the bounds are of."""
+    return bool(np.all(errors <= _LARGEST_SHARE * np.array(rows)))
 
 
 def _carried(terms: Numbers, memory: np.ndarray, past: float) -> float:
@@ -368,10 +377,10 @@ def _local_error(
     terms: Numbers, bound: float, *, whole: set[int], new: float, past: float, rows: Sequence[float]
 ) -> float:
     """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
-    if not _is_fraction(terms, whole):
-        return 0.0
     sizes = {NEW: new, PAST: past}
     products = [abs(weight) * (sizes[source] if source < 0 else rows[source]) for source, weight in terms]
+    if not _is_fraction(terms, whole) and math.fsum(products) <= 2 * _LARGEST:
+        return 0.0
     rounded = math.fsum(each for each, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
     partial = [min(math.fsum(products[: count + 1]), math.inf) for count in range(1, len(products))]
     if partial:
