@@ -131,7 +131,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.central._training",
     "tff_mf.queries.clipping",
     "tff_mf.noise._normals",
-    "tff_mf.noise._streams",
+    "tff_mf.noise._stream",
     "tff_mf.queries._adaptive_clipping",
     "tff_mf.queries._mechanisms",
     "tff_mf.queries._restarts",

@@ -81,7 +81,16 @@ class BandedInverse(ToeplitzMechanism):
             return done - count, tables[0][reach - count :]
 
         backwards = np.array(self.inverse_column[:0:-1])
-        return Recursion(rows=0, cases=(Case(scale=self.inverse_column[0]),), tables=(backwards,), again=again)
+        case = Case(scale=self.inverse_column[0])
+        return Recursion(rows=0, cases=(case,), tables=(backwards,), again=again, kept=self.kept_recursion())
+
+    def kept_recursion(self) -> Recursion:
+        """q_t = n_t + L_t with L_t = −Σ_{j>0} (d_j/d_0) q_{t−j}: the last b̂ − 1 rows q, the newest first."""
+        first, *others = self.inverse_column
+        past = tuple((row, -other / first) for row, other in enumerate(others))
+        after = (((NEW, 1.0), (PAST, 1.0)), *range(len(others) - 1)) if others else ()
+        # 1 / C_tt is d_0, and the product with s is rounded.
+        return Recursion(rows=len(others), cases=(Case(scale=first * (1 + 2.0**-50), past=past, after=after),))
 
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
@@ -109,13 +118,7 @@ class _OnGrid(GridRecursion[BandedInverse]):
 
     @property
     def recursion(self) -> Recursion:
-        """The last b̂ − 1 rows q, the newest first."""
-        first, *others = self.mechanism.inverse_column
-        new = [[(NEW, 1.0), (PAST, 1.0)]] if others else []
-        past = tuple((row, -other / first) for row, other in enumerate(others))
-        after = (*(tuple(terms) for terms in new), *range(len(others) - 1))
-        # 1 / C_tt is d_0, and the product with s is rounded.
-        return Recursion(rows=len(others), cases=(Case(scale=first * (1 + 2.0**-50), past=past, after=after),))
+        return self.mechanism.kept_recursion()
 
     @property
     def rounds(self) -> int:

@@ -150,6 +150,7 @@ class Recursion:
         sums: On a grid, the number of first rows that are sums and no copies of n_t, for a number of rounds; `None` if
             all rows are in float64.
         exact: Whether sums on a grid are exact in any order.
+        kept: The same noise in less time, with rows of memory for what is drawn again; `None` if there is none.
     """
 
     rows: int
@@ -163,6 +164,7 @@ class Recursion:
     stored: str = "float64"
     sums: Callable[[int], int] | None = None
     exact: bool = False
+    kept: "Recursion | None" = None
 
     @classmethod
     def linear(cls, *, past: Sequence[float], after: Sequence[Sequence[tuple[int, float]]], scale: float = 1.0) -> Self:

@@ -27,7 +27,7 @@ class KeyedStream:
         grid: The grid, or `None` for floats.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         engine: What computes the noise: streams of two engines do not continue each other's states.
-        in_place: Whether a row of memory may change its type on a grid.
+        fast: Whether to keep rows of memory in place of draws, and to let a row change its type on a grid.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -43,7 +43,7 @@ class KeyedStream:
         grid: Grid | None,
         insecure_seed: int | None,
         engine: str,
-        in_place: bool = False,
+        fast: bool = False,
     ) -> None:
         record = registry.registered(mechanism)
         self.mechanism = mechanism.cast_to_float32()
@@ -55,15 +55,16 @@ class KeyedStream:
             check_recursion(mechanism)
         setting: tuple[object, ...] = ()
         if grid is None:
-            self._recursion: Recursion = self.mechanism.recursion()
+            found = self.mechanism.recursion()
+            self._recursion: Recursion = found.kept if fast and found.kept is not None else found
             self._stddev: np.floating = arguments.float32_at_least("stddev", stddev)
             limits = (mechanism.max_rounds, self._recursion.rounds)
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
-            found = recursion(mechanism, deviation=float(self._stddev), largest_normal=LARGEST_NORMAL)
-            found.check(self._dimension)
-            self._recursion = found.in_place if in_place else found.recursion
-            setting, limits = (repr(grid),), (found.rounds,)
+            bounded = recursion(mechanism, deviation=float(self._stddev), largest_normal=LARGEST_NORMAL)
+            bounded.check(self._dimension)
+            self._recursion = bounded.in_place if fast else bounded.recursion
+            setting, limits = (repr(grid),), (bounded.rounds,)
         self._limit = min((limit for limit in limits if limit is not None), default=None)
         drawn = repr((engine, float(self._stddev), insecure_seed, self._recursion.digest, *setting))
         self._fingerprint = hashlib.sha256(registry.content_digest(mechanism) + drawn.encode()).digest()

@@ -66,7 +66,7 @@ class NoiseStream(KeyedStream):
             grid=grid,
             insecure_seed=insecure_seed,
             engine=f"tff_mf.streams {self._generator.name}",
-            in_place=True,
+            fast=True,
         )
 
     def rows_in_use(self, rounds: int) -> int:
