@@ -1,10 +1,8 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
 from importlib.metadata import version as _version
-from typing import Any as _Any
 
 from tff_mf import _builtin as _builtin
-from tff_mf import _renamed
 from tff_mf._sensitivity import SensitivityResult as SensitivityResult
 from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
 from tff_mf._sensitivity import sensitivity as sensitivity
@@ -54,7 +52,6 @@ from tff_mf.min_sep_poisson import MinSepPoissonGuarantee as MinSepPoissonGuaran
 from tff_mf.min_sep_poisson import min_sep_poisson_epsilon as min_sep_poisson_epsilon
 from tff_mf.min_sep_poisson import min_sep_poisson_probability as min_sep_poisson_probability
 from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
-from tff_mf.optimize import former_results
 from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
 from tff_mf.optimize import optimize_amplified_blt as optimize_amplified_blt
 from tff_mf.optimize import optimize_banded as optimize_banded
@@ -83,16 +80,3 @@ from tff_mf.workloads import PrefixSum as PrefixSum
 from tff_mf.workloads import Workload as Workload
 
 __version__ = _version("tff-mf")
-
-_RENAMED = {
-    "MadeFor": "OptimizedFor",
-    "Structured": "BandedPlusLowRank",
-    "optimize_structured": "optimize_banded_plus_low_rank",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    """Returns what a former name stands for."""
-    if name in former_results.NAMES:
-        return former_results.found(__name__, name)
-    return _renamed.found(__name__, name, _RENAMED)

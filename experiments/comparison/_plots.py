@@ -50,7 +50,7 @@ def over_rounds(found: Sequence[Level], path: pathlib.Path, setting: str, min_se
                 last = max(number for level in group for run in level.best for number, _ in run.history)
                 figures.round_ticks(axes.xaxis, min_sep, last)
             axes.set(xlabel="round", title=f"noise for {statements.level(*group[0].privacy)}")
-        panels[0, 0].set(ylabel=_curve(found), xlim=(0, None), ylim=(0, None))
+        panels[0, 0].set(ylabel=f"validation {_ACCURACY}", xlim=(0, None), ylim=(0, None))
         figure.suptitle(f"{setting}; each seed (thin) and their mean")
         _legend_below(figure, panels[0], 2 * len(groups))
 
@@ -102,14 +102,6 @@ def best_rates(found: Sequence[Level], path: pathlib.Path, setting: str, clip_no
         counted = "1 seed" if seeds == "1" else f"{seeds} seeds"
         figure.suptitle(f"{setting}; best rate (dots: others tried), {counted}", fontsize=7.5)
         _legend_below(figure, panels[0], 2)
-
-
-def _curve(found: Sequence[Level]) -> str:
-    """Returns the name of the curves' axis: the curves of earlier releases are of test clients."""
-    kinds = {run.smoothed is not None for level in found for run in level.best}
-    if kinds == {True}:
-        return f"validation {_ACCURACY}"
-    return f"{'test' if kinds == {False} else 'validation or test'} {_ACCURACY}"
 
 
 def _seeds_and_mean(axes: Any, level: Level, style: figures.Style, index: int, count: int) -> None:

@@ -64,8 +64,7 @@ class PreparedRun:
             "clients_per_round": self.privacy.clients_per_round,
             "participation": repr(self.privacy.participation),
             "cohorts": self.cohorts.digest,
-            # Left out without a grid, as by earlier releases.
-            **({} if self.privacy.grid is None else {"grid": repr(self.privacy.grid)}),
+            "grid": repr(self.privacy.grid),
         }
 
     @property

@@ -16,7 +16,6 @@ from tff_mf import aggregators, grids, noise
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.configuration.grid import dimension_of, grid_of
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig
@@ -207,20 +206,6 @@ def test_a_guard_takes_the_grid_of_the_plan_alone():
     for other in (None, tff_mf.Grid(bits=18, max_clients=1000), "auto"):
         with pytest.raises(tff_mf.InputError, match="grid="):
             check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, 1.0, {})
-
-
-def test_grids_are_compared_and_floating_point_keeps_its_name(tmp_path):
-    path = tmp_path / "spec.toml"
-    setting = "rounds = 8\nclients_per_round = 2\ndelta = 1e-6\nmin_sep = 4\nmax_participations = 2\nepsilon = 8.0\n"
-    names_of = {}
-    for grid in ('["none", "auto"]', None):
-        line = "" if grid is None else f"grid = {grid}\n"
-        path.write_text(f'[run]\n{setting}[[grid]]\nmechanism = "identity"\n{line}')
-        planned = spec.read(path, in_floats=grid is None)
-        names_of[grid] = [each.name.rsplit("-", 1)[1] for each in planned]
-    both, (before,) = names_of.values()
-    assert both[0] == before
-    assert both[1] != before
 
 
 def test_the_audit_of_a_run_on_a_grid(whole):

@@ -169,16 +169,16 @@ def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
     assert len({line.get_marker() for line in lines}) == 3
 
 
-def level(label, privacy, accuracies, rmse=0.1, smoothed=True):
+def level(label, privacy, accuracies, rmse=0.1):
     best = [
         _results.Finished(
             label=label, privacy=privacy, seed=seed, rate=1.0, effective_rmse=rmse, accuracy=accuracy,
             validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], statement="",
-            smoothed=accuracy if smoothed else None,
+            test_sentences=70,
         )
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
-    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2}, smoothed=smoothed)
+    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2})
 
 
 def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
@@ -207,10 +207,6 @@ def test_the_other_pictures_of_a_comparison_name_what_they_show(tmp_path):
     axis = "validation accuracy, known words (%)"
     assert {"round", axis, "noise for ε = 2", "noise for ε = 8", "blt", "identity"} <= shown
     assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
-    # Curves of earlier releases are of test clients.
-    found[0] = level("blt", ("epsilon", 2.0), (0.1, 0.2), smoothed=False)
-    _plots.over_rounds(found, tmp_path / "mixed.svg", "n = 4, b = 2, k = 2", 2)
-    assert "validation or test accuracy, known words (%)" in texts(tmp_path / "mixed.svg")
     _plots.best_rates(found, tmp_path / "rates.svg", "n = 4, b = 2, k = 2", 1.0)
     shown = set(texts(tmp_path / "rates.svg"))
     assert {"effective RMSE of prefix sums", "server's learning rate", "blt", "identity", "paper's regression"} <= shown

@@ -260,10 +260,10 @@ def test_what_was_made_smaller_is_said(tmp_path):
         best=[
             _results.Finished(
                 label="X", privacy=("epsilon", 2.0), seed=0, rate=1.0, effective_rmse=0.1, accuracy=0.2,
-                validation_accuracy=0.2, history=[], statement="ε = 2",
+                validation_accuracy=0.2, history=[], test_sentences=9, statement="ε = 2",
             )
         ],
-        tried={1.0: 0.2}, smoothed=True,
+        tried={1.0: 0.2},
     )  # fmt: skip
     about = {**_spec.about(path), "scaled": {"fraction": 0.25, "fields": changed, "note": note}}
     result = _report.as_dict(

@@ -74,12 +74,12 @@ def kind_of(manifest: Any) -> registry.MechanismKind:
     """
     if not isinstance(manifest, dict):
         raise InputTypeError("its manifest is not a JSON object")
-    # First, because a newer format may have other keys.
-    version = validation.whole("format_version", manifest.get("format_version"))
-    if version > FORMAT_VERSION:
+    # First, because another format may have other keys.
+    version = manifest.get("format_version")
+    if type(version) is not int or version != FORMAT_VERSION:
         raise InputValueError(
-            f"its format_version={version} is newer than {FORMAT_VERSION}, the newest that tff-mf "
-            f"{importlib.metadata.version('tff-mf')} knows; install a newer release"
+            f"its format_version={version!r:.80}, and tff-mf {importlib.metadata.version('tff-mf')} reads "
+            f"{FORMAT_VERSION}: use the release that wrote it, or optimize the mechanism again"
         )
     _require_keys("its manifest", manifest, _KEYS)
     return registry.named(manifest["kind"])
@@ -151,9 +151,7 @@ def _check_claim(claim: Any, mechanism: Mechanism) -> None:
     validation.instance("sensitivity.rule", claim["rule"], str, "the name of a rule")
     claimed = validation.positive("sensitivity.value", claim["value"])
     actual = _sensitivity(mechanism, mechanism.optimized_for).value
-    # An older release may have stated a larger upper bound, which is valid.
-    too_large = claimed > actual * (1 + _SENSITIVITY_TOLERANCE) and claim["exact"]
-    if claimed < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
+    if not math.isclose(claimed, actual, rel_tol=_SENSITIVITY_TOLERANCE):
         raise InputValueError(f"it states the sensitivity {claimed!r}, but that of its parameters is {actual!r}")
 
 

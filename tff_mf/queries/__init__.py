@@ -1,8 +1,6 @@
 """TensorFlow Privacy queries that add a mechanism's correlated noise to a sum of clipped records."""
 
-from typing import Any as _Any
-
-from tff_mf import _renamed, required_packages
+from tff_mf import required_packages
 
 required_packages.packages("A query", "tensorflow", "tensorflow_privacy")
 
@@ -23,7 +21,3 @@ from tff_mf.queries._mechanisms import VanillaTreeQuery as VanillaTreeQuery  # n
 from tff_mf.queries._mechanisms import build_query as build_query  # noqa: E402
 from tff_mf.queries._restarts import RestartedQuery as RestartedQuery  # noqa: E402
 from tff_mf.queries._variables import VariableQuery as VariableQuery  # noqa: E402
-
-
-def __getattr__(name: str) -> _Any:
-    return _renamed.found(__name__, name, {"StructuredQuery": "BandedPlusLowRankQuery"})
