@@ -227,7 +227,7 @@ def test_fixed_epochs_are_tighter_than_min_sep_where_coefficients_rise():
 
 
 def test_fixed_epochs_of_many_rounds_fall_back_to_the_bounds_of_min_sep(monkeypatch):
-    monkeypatch.setattr("tff_mf._sensitivity.toeplitz._MOST_PRODUCTS", 5)
+    monkeypatch.setattr("tff_mf.sensitivities.toeplitz._MOST_PRODUCTS", 5)
     column, setting = Column(column=(1.0, 0.5, 1.5, 0.25)), {"min_sep": 2, "max_participations": 2}
     fixed = tff_mf.explain_sensitivity(column, 4, tff_mf.FixedEpoch(**setting))
     assert fixed == tff_mf.explain_sensitivity(column, 4, tff_mf.MinSep(**setting))

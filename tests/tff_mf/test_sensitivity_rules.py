@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf._sensitivity import _min_sep
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
+from tff_mf.sensitivities import general
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -178,7 +178,7 @@ def test_the_bound_is_no_larger_than_algorithm_3(setting):
     gram = np.abs(matrix.T @ matrix)
     rows = np.array([vec_sens(schema.min_sep, row, schema.max_participations) for row in gram])
     printed = np.sqrt(vec_sens(schema.min_sep, rows, schema.max_participations))
-    assert _min_sep.upper_bound(matrix, schema).value <= printed * (1 + 1e-12)
+    assert general.upper_bound(matrix, schema).value <= printed * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(("min_sep", "max_participations"), [(1, 9), (2, 5), (2, 4), (3, 3), (4, 2)])
