@@ -13,7 +13,7 @@ import math
 import os
 import stat
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -51,7 +51,6 @@ _WORKLOADS: dict[str, type[Workload]] = {
 }
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
-_Kept = TypeVar("_Kept", Participation, Workload)
 
 
 class _Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -301,14 +300,10 @@ def _setting(mechanism: Mechanism, optimized_for: OptimizedFor) -> _Setting:
 
 
 def _optimized_for(setting: _Setting) -> OptimizedFor:
-    workload = setting.workload
-    if isinstance(workload.get("rates"), dict):
-        rates = _built("optimized_for.workload.rates", workload["rates"], LinearSchedule)
-        workload = {**workload, "rates": rates}
     return OptimizedFor(
         rounds=setting.rounds,
-        participation=_of_kind("participation", setting.participation, _PARTICIPATIONS),
-        workload=_of_kind("workload", workload, _WORKLOADS),
+        participation=_of_kind("optimized_for.participation", setting.participation, _PARTICIPATIONS),
+        workload=_of_kind("optimized_for.workload", setting.workload, _WORKLOADS),
         duality_gap=setting.duality_gap,
         converged=setting.converged,
     )
@@ -322,10 +317,12 @@ def _fields(name: str, value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     raise InputTypeError(f"optimized_for.{name}={value!r} is of a class that artifacts do not support.")
 
 
-def _of_kind(name: str, fields: dict[str, Any], kinds: Mapping[str, type[_Kept]]) -> _Kept:
-    kind = validation.one_of(f"optimized_for.{name}.kind", fields.get("kind"), tuple(kinds))
+def _of_kind(name: str, fields: dict[str, Any], kinds: Mapping[str, type]) -> Any:
+    kind = validation.one_of(f"{name}.kind", fields.get("kind"), tuple(kinds))
     given = {key: value for key, value in fields.items() if key != "kind"}
-    return _built(f"optimized_for.{name}", given, kinds[kind])
+    if isinstance(given.get("rates"), dict):
+        given["rates"] = _built(f"{name}.rates", given["rates"], LinearSchedule)
+    return _built(name, given, kinds[kind])
 
 
 def _built(name: str, fields: dict[str, Any], kind: Any) -> Any:
