@@ -221,6 +221,19 @@ def test_a_closed_form_that_is_too_small_for_a_matrix_without_structure_is_refus
         tff_mf.sensitivity(mechanism, rounds, SCHEMA)
 
 
+def test_a_closed_form_that_overlooks_signs_is_refused():
+    """At the rounds asked for, no equal contributions exceed it; for few rounds, other ones do."""
+
+    def by_equal_contributions(mechanism, rounds, participation):
+        matrix = mechanism.encoder(rounds)
+        patterns = filter(None, participation.patterns(rounds))
+        return max(float(np.linalg.norm(matrix[:, list(each)].sum(axis=1))) for each in patterns)
+
+    mechanism = any_matrix(mixed_matrix(12), sensitivity=by_equal_contributions)
+    with pytest.raises(tff_mf.InputError, match="is attained"):
+        tff_mf.sensitivity(mechanism, 12, SCHEMA)
+
+
 def bound_of(mechanism, rounds, schema):
     return tff_mf.sensitivity(tff_mf.Dense(matrix=mechanism.encoder(rounds)), rounds, schema)
 
@@ -275,7 +288,7 @@ def test_the_mechanisms_of_this_package_pass(make_mechanism):
     tff_mf.check_mechanism(make_mechanism(12), 12, SCHEMA)
 
 
-def with_diagonals(diagonals, *, count=3):
+def with_diagonals(diagonals, *, count=3, **methods):
     """A banded mechanism of any diagonals, which are right or wrong."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -289,6 +302,8 @@ def with_diagonals(diagonals, *, count=3):
         def cast_to_float32(self):
             return self
 
+    for name, method in methods.items():
+        setattr(Careless, name, method)
     tff_mf.register_mechanism(Careless)
     return Careless()
 
@@ -309,6 +324,17 @@ CARELESS = {
     "another encoder": lambda: geometric(encoder=lambda self, n: np.eye(n)),
     "another encoder for many rounds": lambda: geometric(
         encoder=lambda self, n: (1 if n <= 32 else 2) * ToeplitzMechanism.encoder(self, n)
+    ),
+    "another encoder and its inverse": lambda: geometric(
+        encoder=lambda self, n: np.eye(n), inverse=lambda self, n: np.eye(n)
+    ),
+    "another encoder than its bands": lambda: with_diagonals(
+        lambda n: np.outer(THREE, np.ones(n)),
+        encoder=lambda self, n: 2 * np.eye(n),
+        inverse=lambda self, n: np.eye(n) / 2,
+    ),
+    "an entry above the diagonal": lambda: any_matrix(
+        np.eye(100) + np.eye(100, k=50), inverse=lambda self, n: np.linalg.inv(self.encoder(n))
     ),
     "NaN": lambda: geometric(coefficients=lambda self, n: np.full(n, np.nan)),
     "whole numbers": lambda: geometric(encoder=lambda self, n: np.eye(n, dtype=int)),
