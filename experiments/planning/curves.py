@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tff_mf.errors import InputValueError
-from tff_mf.losses import round_errors
+from tff_mf.sensitivities.losses import round_errors
 
 from ..output.strict_json import finite
 from ..privacy.figure_points import block_ends, deltas

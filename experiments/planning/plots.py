@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.losses import errors
+from tff_mf.sensitivities.losses import errors
 
 from ..output import figures
 from .deployment import Deployment, participations, schema

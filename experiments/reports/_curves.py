@@ -10,7 +10,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.errors import InputError
-from tff_mf.losses import round_errors
+from tff_mf.sensitivities.losses import round_errors
 
 from ..privacy.figure_points import block_ends, deltas
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics

@@ -11,7 +11,7 @@ from scipy import stats
 
 import tff_mf
 from tff_mf.experiments.cli import cli
-from tff_mf.losses import errors, restart_errors
+from tff_mf.sensitivities.losses import errors, restart_errors
 
 N = 8
 DELTA = 1e-6

@@ -18,8 +18,7 @@ import numpy as np
 import safetensors.numpy
 
 import tff_mf
-from tff_mf import registry
-from tff_mf.artifacts import _file, _manifest
+from tff_mf import artifacts, registry
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy, runner
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
@@ -72,8 +71,8 @@ def _artifacts() -> list[Reader]:
     valid, parts = [], []
     for mechanism in _mechanisms():
         tensors = {name: np.array(each) for name, each in registry.tensors_of(mechanism).items()}
-        text = _manifest.describe(mechanism, tensors)
-        valid.append(_file.pack(text, tensors))
+        text = artifacts._described(mechanism, tensors)
+        valid.append(artifacts.pack(text, tensors))
         parts.append((json.loads(text), tensors))
 
     def forged(generator: random.Random) -> bytes:
@@ -94,8 +93,8 @@ def _artifacts() -> list[Reader]:
         if isinstance(manifest, dict):
             unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
             with contextlib.suppress(ValueError):
-                manifest = {**unsigned, "sha256": _manifest._digest(unsigned, tensors)}
-        return _file.pack(json.dumps(manifest), tensors)
+                manifest = {**unsigned, "sha256": artifacts.digest(unsigned, tensors)}
+        return artifacts.pack(json.dumps(manifest), tensors)
 
     return [
         Reader(name="artifact", made=_bytes_of(valid), read=_load),
@@ -105,14 +104,14 @@ def _artifacts() -> list[Reader]:
 
 def _load(data: bytes) -> tff_mf.Mechanism:
     # Replaces the system's own, for which every input would have to be written to disk.
-    _file.read = lambda path: data
+    artifacts._read = lambda path: data
     try:
         return tff_mf.load("artifact.safetensors")
     finally:
-        _file.read = _READ
+        artifacts._read = _READ
 
 
-_READ = _file.read
+_READ = artifacts._read
 
 
 def _proto(matrix: np.ndarray) -> bytes:

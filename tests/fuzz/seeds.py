@@ -1,6 +1,6 @@
 """Inputs that were once handled wrongly, by reader. They must be refused, or read."""
 
-from tff_mf.artifacts import _file
+from tff_mf import artifacts
 from tff_mf.experiments.run_folder import ledger
 
 
@@ -16,7 +16,7 @@ _OPENED = {"kind": "opened", "version": 1, "run": "x", "configuration": None}
 
 SEEDS: dict[str, list[object]] = {
     # A number of the manifest that is an infinity once it is read: a ValueError of json without a name.
-    "artifact": [_file.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
+    "artifact": [artifacts.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
     # A RecursionError of tomllib.
     "run settings (TOML)": [
         b"preset = " + b"[" * 3000,

@@ -1,4 +1,4 @@
-"""Sensitivity over the observed patterns of participation, rather than over all patterns of a schema."""
+"""`sensitivity`, `explain_sensitivity` and `pattern_sensitivity`: over all patterns of a schema, or observed ones."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,16 +6,78 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tff_mf import registry, validation
-from tff_mf._sensitivity import SensitivityResult
-from tff_mf._sensitivity.scale import scaled
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
+from tff_mf.participation import Participation
+from tff_mf.sensitivities._check import check_closed_form, check_outside
+from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, by_structure, scaled
 
 # Numbers that are summed at a time, to bound the memory.
 _BLOCK = 2**22
 
-# Relative difference of two equal squared norms that rounding may cause.
-_ROUNDING = 2.0**-42
+
+def sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> float:
+    """Returns sens_Π(C) for clip norm 1, or a proven upper bound of it.
+
+    Formal guarantee:
+        Adjacency: zero-out. Two streams are adjacent if they are equal but for the contributions of
+        one client, which may be any vectors of L2 norm at most 1 in the rounds of one pattern of
+        `participation`, and are zero in the other stream.
+        Participation: every pattern of `participation` within `rounds`.
+        Sensitivity: the largest Frobenius norm of C(x − x') over adjacent streams x and x' is at
+        most the result, up to the rounding of float64 (below 9e-13 relative).
+        Released: nothing.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+
+    Source: McMahan et al. (2024), equation 8.
+
+    Example:
+        >>> from tff_mf import BLT, MinSep
+        >>> round(sensitivity(BLT.production("b400"), 4000, MinSep(min_sep=400, max_participations=5)), 4)
+        4.8831
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the participations do not fit in `rounds`, C has fewer rounds, or its entries
+            are too many or too large to compute with.
+    """
+    return explain_sensitivity(mechanism, rounds, participation).value
+
+
+def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns what `sensitivity` does, with the rule that gave it and whether it is exact.
+
+    Formal guarantee: as for `sensitivity`. For a class from outside of this package the result is always the one for
+    the structure of C, exact or a proven upper bound: its closed form is only compared with it, because no check can
+    tell a right closed form from one that is slightly too small. See `check_mechanism`.
+
+    Example:
+        >>> from tff_mf import BLT, MinSep
+        >>> explain_sensitivity(BLT(theta=[0.5], omega=[0.5]), 4, MinSep(min_sep=2, max_participations=2)).exact
+        True
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the participations do not fit in `rounds`, C has fewer rounds, or its entries
+            are too many or too large to compute with.
+    """
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
+    rounds = participation.check(mechanism.check(rounds))
+    record = registry.find(mechanism)
+    outside = record is not None and record.outside
+    if record is not None and record.sensitivity is not None and not outside:
+        return record.sensitivity(mechanism, rounds, participation)
+    if outside:
+        check_outside(mechanism, rounds)
+    bound = by_structure(mechanism, rounds, participation)
+    if outside:
+        check_closed_form(mechanism, rounds, participation, bound)
+    return bound
 
 
 def pattern_sensitivity(
@@ -53,7 +115,7 @@ def pattern_sensitivity(
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     rounds = validation.whole("rounds", rounds)
     every = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
-    registry.check_matrices(mechanism, every)
+    check_outside(mechanism, every)
     encoder, scale = scaled(mechanism, mechanism.encoder(validation.dense(mechanism.check(every))))
     grams = _grams(encoder, rest=rounds % every)
     largest = reached = 0.0
@@ -70,7 +132,7 @@ def pattern_sensitivity(
             worst = int(np.argmax(sums))
             if sums[worst] > largest:
                 largest, reached = float(sums[worst]), float(np.sum(pairs[worst]))
-    exact = reached >= largest * (1 - _ROUNDING)
+    exact = reached >= largest * (1 - ROUNDING)
     rule = f"observed patterns{'' if exact else ', upper bound'}: largest sum of |CᵀC| over the rounds of a client"
     return SensitivityResult(value=largest**0.5 * scale, exact=exact, rule=rule)
 

@@ -1,19 +1,23 @@
-"""Largest sum of squared node counts of one client: the squared sensitivity of the nodes of a tree.
+"""Sensitivity of tree aggregation: the largest sum of squared node counts of one client.
 
 A client with rounds π adds at most Σ over nodes of (number of its rounds below the node)² to the squared norm of all
 node sums. With X_st the number of nodes that rounds s and t have in common that is Σ_{s,t∈π} X_st. It is attained,
 because X ≥ 0, and adding a round to a pattern never decreases it.
 
-With `only_left`, the nodes are the left children and the roots: those that the vanilla decoder uses.
+With `only_left`, the nodes are the left children and the roots, which the vanilla decoder uses.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf._sensitivity import patterns
+from tff_mf.mechanisms.tree import Tree
 from tff_mf.mechanisms.tree_factors import forest
+from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.sensitivities import sums
+from tff_mf.sensitivities.general import SensitivityResult
 
 _IMPOSSIBLE = -1
 
@@ -34,6 +38,31 @@ class _Span(NamedTuple):
     counts: np.ndarray
     values: np.ndarray
     slack: np.ndarray
+
+
+def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation) -> SensitivityResult:
+    """Denisov et al. (2022), theorem 2.1: with CᵀC that of the node matrix, C is as sensitive as the nodes.
+
+    That is exact for the full variant over all its rounds. Over fewer rounds, and for the online variant, the release
+    is computed from the noised nodes of a tree, whose sensitivity is an upper bound. The first n rounds of the online
+    and of the vanilla variant are those of a tree over n rounds; those of the full variant depend on the total number
+    of rounds. The vanilla variant's C is the matrix of the nodes that it uses, so that theirs is exact.
+    """
+    vanilla = mechanism.variant == "vanilla"
+    leaves = mechanism.max_rounds if mechanism.variant == "full" else rounds
+    arguments = (leaves, participation.min_sep, participation.max_participations)
+    fixed = isinstance(participation, FixedEpoch)
+    largest = fixed_epoch if fixed else min_sep
+    nodes = largest(*arguments, only_left=vanilla)
+    known = fixed or isinstance(participation, MinSep | SingleParticipation)
+    exact = known and rounds == leaves and mechanism.variant != "online"
+    return SensitivityResult(
+        value=math.sqrt(nodes),
+        exact=exact,
+        rule=f"tree{'' if exact else ', upper bound'}: largest sum of squared "
+        f"{'left-child' if vanilla else 'node'} counts over "
+        f"{'fixed epochs' if fixed else 'min-sep patterns'}, Kairouz et al. (2021)",
+    )
 
 
 def min_sep(rounds: int, min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
@@ -125,7 +154,7 @@ def fixed_epoch(rounds: int, min_sep: int, max_participations: int, *, only_left
         if only_left:
             above -= _ones_from(place[early], first)
         common = np.where(tree[early] == tree[late], above, 0.0)
-        pairs = patterns.window_sums(common, width=max_participations - epochs, stride=min_sep)
+        pairs = sums.window_sums(common, width=max_participations - epochs, stride=min_sep)
         totals[early] += 2 * pairs if epochs else pairs
     return int(totals.max())
 

@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -11,14 +10,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import guarantees, registry, validation
+from tff_mf import guarantees, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries import clipping
-from tff_mf.queries._summands import summands
 
 
 class QueryState(NamedTuple):
@@ -77,9 +75,9 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     @classmethod
     def takes(cls, mechanism: Mechanism) -> bool:
         """Returns whether the query takes this mechanism."""
-        record = registry.find(mechanism)
-        fits = not cls._kinds or (record is not None and record.kind in cls._kinds)
-        return fits and all(getattr(mechanism, name) == value for name, value in cls._settings.items())
+        return (not cls._kinds or getattr(mechanism, "kind", None) in cls._kinds) and all(
+            getattr(mechanism, name) == value for name, value in cls._settings.items()
+        )
 
     def __init__(
         self,
@@ -105,7 +103,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         self._noise_multiplier = validation.nonnegative("noise_multiplier", noise_multiplier)
         self._insecure = insecure_seed is not None
         self._grid = grid
-        self._summands = summands(grid)
+        self._summands = clipping.Summands() if grid is None else clipping.GridSummands(grid)
         self._stream = build_stream(
             mechanism,
             dimension=sum(leaf.shape.num_elements() for leaf in self._leaves),
@@ -194,12 +192,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         )
 
     def initial_global_state(self) -> Any:
-        """Returns the state before round 0.
-
-        Raises:
-            InputValueError: If an optimizer of TensorFlow Privacy calls it: those need a `VariableQuery`.
-        """
-        _refuse_optimizers()
+        """Returns the state before round 0."""
         return QueryState(noise=self._stream.init())
 
     def derive_sample_params(self, global_state: Any) -> tf.Tensor:
@@ -211,9 +204,16 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns an empty sum, in the types that records are summed in.
 
         Raises:
-            InputValueError: If the shapes of the template are not those of `record_specs`.
+            InputValueError: If the shapes of the template are not those of `record_specs`, or it holds variables: so
+                call TensorFlow Privacy's optimizers, before they draw noise, and those need a `VariableQuery`.
         """
         template = self._specs if template is None else template
+        if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(template)):
+            raise InputValueError(
+                "template holds variables, as an optimizer of TensorFlow Privacy passes them. It would repeat the "
+                "noise of the first round in every step and return its keys from get_config: wrap the query in "
+                "tff_mf.queries.VariableQuery. In a loop of your own, pass nothing, or the specs of the records."
+            )
         # TensorSpecs or a record; like TensorFlow Privacy's queries, this takes Python numbers too.
         like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]
         self._check_shapes("template", like)
@@ -305,16 +305,80 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         )
 
 
-def _refuse_optimizers() -> None:
-    """Raises if an optimizer of TensorFlow Privacy is on the call stack, which is all there is to recognize it by."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("tensorflow_privacy.privacy.optimizers"):
-            raise InputValueError(
-                "query was passed to an optimizer of TensorFlow Privacy, which would repeat the noise of the first "
-                "round in every step and return its keys from get_config: wrap it in tff_mf.queries.VariableQuery."
-            )
-        frame = frame.f_back
+class BandedQuery(MatrixFactorizationQuery, kinds=("banded", "banded_toeplitz")):
+    """The query of a banded C, Toeplitz or not: O(bands·d) memory."""
+
+
+class BandedInverseQuery(MatrixFactorizationQuery, kinds=("banded_inverse",)):
+    """The query of a banded C⁻¹: no memory that grows with d, and as many draws in a round as bands."""
+
+
+class BLTQuery(MatrixFactorizationQuery, kinds=("blt",)):
+    """The query of a BLT: O(buffers·d) memory."""
+
+
+class DenseQuery(MatrixFactorizationQuery, kinds=("dense",)):
+    """The query of any lower-triangular C: t + 1 draws in round t, and C⁻¹ kept with the state: 2n² bytes."""
+
+
+class IdentityQuery(MatrixFactorizationQuery, kinds=("identity",)):
+    """The query of C = I: independent noise, as in DP-FedAvg, and no memory."""
+
+
+class BandedPlusLowRankQuery(MatrixFactorizationQuery, kinds=("structured",)):
+    """The query of a decoder of h diagonals plus rank r: O((h + r)·d) memory."""
+
+
+class TreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="online"):
+    """The query of `Tree(..., variant="online")`: O(log(rounds)·d) memory."""
+
+
+class PseudoInverseTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="full"):
+    """The query of `Tree(..., variant="full")`: O(log(rounds)·d) memory."""
+
+
+class VanillaTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="vanilla"):
+    """The query of `Tree(..., variant="vanilla")`: O(log(rounds)·d) memory."""
+
+
+def build_query(
+    mechanism: Mechanism,
+    *,
+    record_specs: Any,
+    clip_norm: float,
+    noise_multiplier: float,
+    insecure_seed: int | None = None,
+    grid: Grid | None = None,
+) -> MatrixFactorizationQuery:
+    """Returns the query of a mechanism: `BLTQuery` for a BLT, and so on; arguments as of `MatrixFactorizationQuery`.
+
+    That class itself is the query of a kind from outside of this package.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> import tff_mf
+        >>> query = build_query(tff_mf.BLT.production("b400"), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
+        ...                     noise_multiplier=7.379)
+        >>> len(query.initial_global_state().noise.rows)
+        4
+        >>> event = query.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
+        >>> round(event.noise_multiplier, 3)
+        1.601
+
+    Raises:
+        InputTypeError: If the exact class of the mechanism is not registered, or an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the stream of a kind from outside does not give C⁻¹z.
+    """
+    of_kinds = [each for each in MatrixFactorizationQuery.__subclasses__() if each._kinds]
+    query = next((each for each in of_kinds if each.takes(mechanism)), MatrixFactorizationQuery)
+    return query(
+        mechanism,
+        record_specs=record_specs,
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        insecure_seed=insecure_seed,
+        grid=grid,
+    )
 
 
 def _tensors(record: Any) -> list[tf.Tensor]:

@@ -1,42 +1,62 @@
-"""Sensitivity of strategy matrices that are constant along each diagonal."""
+"""Sensitivity of strategy matrices that are constant along each diagonal, and of BLTs in closed form."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import TypeGuard
 
 import numpy as np
 
 from tff_mf import _matrices, validation
-from tff_mf._sensitivity import _fixed_epoch, patterns
-from tff_mf._sensitivity._result import SensitivityResult
-from tff_mf._sensitivity.scale import scaled
-from tff_mf.mechanisms import ToeplitzMechanism
+from tff_mf.mechanisms import BLT, ToeplitzMechanism, blt_sums
 from tff_mf.participation import FixedEpoch, Participation
+from tff_mf.sensitivities import sums
+from tff_mf.sensitivities.general import SensitivityResult, by_structure, enlarged, fixed_epoch, scaled
 
 # Most products of coefficients for the rule for fixed epochs: seconds.
 _MOST_PRODUCTS = 2**28
 
 
-def toeplitz(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
+@by_structure.register
+def of_coefficients(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
     found = mechanism.coefficients(validation.listable(rounds))
     column, scale = scaled(mechanism, _matrices.shaped("coefficients", found, (rounds,)))
-    result = _toeplitz(column, participation)
-    return dataclasses.replace(result, value=result.value * scale)
+    return enlarged(_of_column(column, participation), scale)
 
 
-def _toeplitz(column: np.ndarray, participation: Participation) -> SensitivityResult:
+def _of_column(column: np.ndarray, participation: Participation) -> SensitivityResult:
     if participation.max_participations == 1 or not np.any(column[participation.min_sep :]):
         return _orthogonal(column, participation)
     if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
         return _non_increasing(column, participation)
     if sums_epochs(participation, len(column)):
         gram = _touched(column, participation.min_sep)
-        return _fixed_epoch.fixed_epoch(
+        return fixed_epoch(
             gram, participation, lambda pattern: earliest_pattern(column[: len(column) - pattern[0]], participation)
         )
     bounds = (_majorant(column, participation), _cauchy_schwarz(column, participation))
     return min(bounds, key=lambda bound: bound.value)
+
+
+def blt_sensitivity(mechanism: BLT, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns the norm of the earliest pattern in closed form, where it is the sensitivity or an upper bound.
+
+    C ≥ 0, so equal contributions are the worst. For fixed epochs and for one participation, a later pattern has the
+    same columns cut off sooner. Otherwise c must not increase: theorem 3.1 of McMahan et al. (2024). If c₁ > 1, C is
+    bounded entry by entry by the matrix with c₁ in place of c₀, for which the theorem holds. Over fewer rounds, the
+    coefficients are listed.
+    """
+    min_sep, max_participations = participation.min_sep, participation.max_participations
+    if not blt_sums.fits(mechanism, rounds, max_participations):
+        return of_coefficients(mechanism, rounds, participation)
+    if max_participations == 1 or isinstance(participation, FixedEpoch):
+        exact, rule = True, "BLT, closed form: C ≥ 0, and the earliest pattern is cut off last"
+    elif blt_sums.never_rises(mechanism):
+        exact, rule = True, "BLT, closed form, non-increasing: McMahan et al. (2024), theorem 3.1"
+    else:
+        exact = False
+        rule = "BLT, closed form, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant"
+    value = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=not exact)
+    return SensitivityResult(value=value, exact=exact, rule=rule)
 
 
 def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpoch]:
@@ -106,9 +126,7 @@ def _earliest_pattern_norm(column: np.ndarray, participation: Participation) -> 
 
 def earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
     """Returns the sum of the columns 0, b, …, (k − 1)b of LtToep(column)."""
-    return patterns.window_sums(column[::-1], width=participation.max_participations, stride=participation.min_sep)[
-        ::-1
-    ]
+    return sums.window_sums(column[::-1], width=participation.max_participations, stride=participation.min_sep)[::-1]
 
 
 def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_mf import validation
-from tff_mf._sensitivity import sensitivity
 from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism, blt_sums
 from tff_mf.participation import Participation
+from tff_mf.sensitivities._api import sensitivity
 from tff_mf.workloads import PrefixSum, ToeplitzWorkload, Workload
 
 
