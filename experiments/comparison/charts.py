@@ -89,7 +89,7 @@ def over_privacy(levels: Sequence[Mapping[str, Any]]) -> list[Chart]:
                 Curve(
                     name=name,
                     points=[(each[kind], 100 * each["accuracy"]) for each in mine],
-                    intervals=[_interval(100 * each["accuracy"], each["half_width_95"]) for each in mine],
+                    intervals=[_interval(each["accuracy"], each["half_width_95"]) for each in mine],
                     aside=_ASIDE ** (index - (len(names) - 1) / 2),
                 )
             )
@@ -170,6 +170,6 @@ def _seeds_and_mean(level: Mapping[str, Any]) -> list[Curve]:
 
 
 def _interval(mean: float, half: float | None) -> tuple[float, float]:
-    """Returns how far an interval extends below and above its mean, within the possible range of an accuracy."""
+    """Returns how many points an interval extends below and above its mean, within the range of an accuracy."""
     half = half or 0.0
-    return min(half, max(mean, 0.0)), min(half, max(100.0 - mean, 0.0))
+    return 100 * min(half, max(mean, 0.0)), 100 * min(half, max(1.0 - mean, 0.0))

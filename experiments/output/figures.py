@@ -1,4 +1,4 @@
-"""Charts, the style of all pictures, and how they are shown: in files and in web pages, reproducible byte for byte.
+"""Charts, the style of all pictures, and how they are saved: in the format of the file's ending, with equal bytes.
 
 The colors are those of Okabe and Ito, which people with any color vision can distinguish; curves also differ in markers
 and dashes, for printers without colors. Widths are those of a paper: one column, or the page.
@@ -6,18 +6,16 @@ and dashes, for printers without colors. Widths are those of a paper: one column
 
 import contextlib
 import dataclasses
-import io
 import itertools
 import math
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
-from matplotlib import figure, lines, ticker
+from matplotlib import figure, ticker
 
 import tff_mf
 from tff_mf import validation
@@ -29,7 +27,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 COLUMN, PAGE = 3.4, 7.0
 _DOTS_PER_INCH = 300
 
-_RC = {
+SETTINGS = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -57,23 +55,6 @@ _NO_DATES: Mapping[str, Mapping[str, Any]] = {
     ".png": {},
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
-}
-# In a page, a point is a pixel of a screen of 380 pixels, and letters are as large as those around the picture.
-_POINTS_PER_INCH = 72
-_PAGE_SIZE, _SAMPLE_SIZE = (380, 250), (30, 12)
-_PAGE_RC = {
-    **_RC,
-    "font.size": 12,
-    "axes.labelsize": 12,
-    "xtick.labelsize": 12,
-    "ytick.labelsize": 12,
-    "grid.color": "#b0b0b0",
-    "grid.alpha": 1.0,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 6,
 }
 
 
@@ -103,16 +84,7 @@ class Style:
 
 
 # Without yellow, which is too light for a thin line.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
-# Black is the ink of a page, and the other colors have places in page.css, for light, dark and print.
-_ON_PAGE = {
-    "#000000": "var(--ink)",
-    "#b0b0b0": "var(--line)",
-    **{
-        color.lower(): f"var(--c{index})"
-        for index, color in enumerate(color for color in _COLORS if color != "#000000")
-    },
-}
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
 _MOST_MARKS = 12
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
@@ -289,6 +261,11 @@ class Chart:
     names: Sequence[str] = ()
 
     @property
+    def looks(self) -> dict[str, Style]:
+        """The style of each name."""
+        return styles([*self.names, *(curve.name for curve in self.curves)])
+
+    @property
     def named(self) -> list[Curve]:
         """The curves of the legend."""
         return [curve for curve in self.curves if not curve.faint]
@@ -306,7 +283,7 @@ def shown(value: float) -> str:
 
 def draw(axes: Any, chart: Chart) -> None:
     """Draws curves and axes of a chart; markers of coinciding curves are at different points."""
-    looks = styles([*chart.names, *(curve.name for curve in chart.curves)])
+    looks = chart.looks
     for curve in chart.curves:
         if curve.faint and curve.known:
             faint = {"color": looks[curve.name].color, "linewidth": 0.4, "alpha": 0.4, **(curve.look or {})}
@@ -356,26 +333,6 @@ def legend_below(drawn: figure.Figure, panels: Iterable[Any], columns: int) -> N
     drawn.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
 
 
-def svg(chart: Chart) -> str:
-    """Returns a chart as an element of a page, in the colors of its style, without text of others.
-
-    Names of curves are left to the page, which escapes and wraps them: see `sample`.
-    """
-    with _on_page(chart.name, _PAGE_SIZE) as drawn:
-        draw(drawn.subplots(), chart)
-        return _element(drawn, {"role": "img", "aria-label": chart.title})
-
-
-def sample(chart: Chart, curve: Curve) -> str:
-    """Returns the line and marker of a curve, for the legend beside its name."""
-    look = styles([*chart.names, *(each.name for each in chart.curves)])[curve.name].line()
-    look = look if curve.look is None else dict(curve.look)
-    look |= {"dots": {"linestyle": ""}, "steps": {"marker": ""}}.get(curve.drawn, {})
-    with _on_page(f"{chart.name}-{chart.curves.index(curve)}", _SAMPLE_SIZE) as drawn:
-        drawn.add_artist(lines.Line2D([0.0, 0.5, 1.0], [0.5] * 3, markevery=[1], **look))
-        return _element(drawn, {"aria-hidden": "true"})
-
-
 @contextlib.contextmanager
 def picture(
     path: str | os.PathLike, *, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
@@ -398,7 +355,7 @@ def picture(
     """
     path = checked_path(path)
     ending = path.suffix.lower()
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(SETTINGS):
         drawn = figure.Figure(figsize=size)
         yield drawn, drawn.subplots(rows, columns, squeeze=False, **options)
         try:
@@ -459,40 +416,11 @@ def _set_axis(axis: Any, given: Axis) -> None:
         axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
 
 
-@contextlib.contextmanager
-def _on_page(name: str, size: tuple[int, int]) -> Iterator[figure.Figure]:
-    # The name makes ids unique in a page.
-    with matplotlib.rc_context({**_PAGE_RC, "svg.hashsalt": name}):
-        yield figure.Figure(figsize=(size[0] / _POINTS_PER_INCH, size[1] / _POINTS_PER_INCH))
-
-
-def _element(drawn: figure.Figure, described: Mapping[str, str]) -> str:
-    """Returns a figure as an SVG element without style sheets, namespaces and names, which a page's policy forbids."""
-    written = io.StringIO()
-    drawn.savefig(written, format="svg", transparent=True, metadata=_NO_DATES[".svg"])
-    text = written.getvalue()
-    root = ElementTree.fromstring(text)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag.endswith(("}metadata", "}style")):
-                parent.remove(child)
-    for node in root.iter():
-        node.tag = node.tag.rpartition("}")[2]
-        found = {name.rpartition("}")[2]: value for name, value in node.attrib.items()}
-        declared = (each.split(":") for each in found.pop("style", "").split(";") if each)
-        found |= {name.strip(): value.strip() for name, value in declared if not name.strip().startswith("font")}
-        if f"#{found.get('id')}" not in text:
-            found.pop("id", None)
-        node.attrib = {name: _ON_PAGE.get(value, value) for name, value in found.items()}
-    root.attrib = {"viewBox": root.attrib["viewBox"], **described}
-    return ElementTree.tostring(root, encoding="unicode")
-
-
 def _style(place: int) -> Style:
     # From the ninth on, markers and dashes are paired differently.
-    turn, index = divmod(place, len(_COLORS))
+    turn, index = divmod(place, len(COLORS))
     return Style(
-        color=_COLORS[index],
+        color=COLORS[index],
         marker=_MARKERS[index],
         dashes=_DASHES[(index + turn) % len(_DASHES)],
     )

@@ -16,6 +16,7 @@ from tff_mf.errors import InputValueError
 from ..output import digits, figures, files
 from ..output.text import seen, spaced, up, words
 from ..privacy import statements
+from . import _svg
 
 _FOLDER = pathlib.Path(__file__).parent
 _ENDINGS = (".html", ".htm")
@@ -118,8 +119,8 @@ def _drawn(chart: figures.Chart) -> Mapping[str, Any]:
     by_place = [dict(curve.points) for curve in curves]
     return {
         # Markup that Matplotlib made, without text of others.
-        "picture": markupsafe.Markup(figures.svg(chart)),
-        "legend": [(markupsafe.Markup(figures.sample(chart, each)), each.name) for each in curves],
+        "picture": markupsafe.Markup(_svg.svg(chart)),
+        "legend": [(markupsafe.Markup(_svg.sample(chart, each)), each.name) for each in curves],
         "values": [(_place(at), *(_value(chart, each[at]) if at in each else "" for each in by_place)) for at in places]
         if len(places) <= _MOST_ROWS
         else [],

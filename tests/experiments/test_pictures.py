@@ -205,6 +205,7 @@ def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
     segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
     assert len(segments) == 3
     assert segments[..., 1].min() >= 0
+    assert segments[1, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
     assert segments[..., 1].max() <= 100
     assert axes.get_ylim()[0] == 0
     assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
