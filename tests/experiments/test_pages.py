@@ -19,7 +19,6 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import _report, charts
 from tff_mf.experiments.output import figures
 from tff_mf.experiments.output.text import seen
-from tff_mf.experiments.pages import _svg
 from tff_mf.experiments.planning import curves as plan_curves
 from tff_mf.experiments.planning import explored, options
 from tff_mf.experiments.planning.deployment import Deployment
@@ -370,17 +369,6 @@ def test_steps_are_never_below_either_end():
         else:
             assert np.isnan(between).all()
     assert {(a, b) for a, b in points if b == b} <= set(zip(x.tolist(), y.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("values", [[1e-12, 1e-6], [0.3, 0.4], [5, 5], [1, 2000], [1e-3, 7e5], [0.1, 0.25]])
-def test_ticks_are_few_and_labelled(values, log):
-    axis = figures.Axis(label="x", log=log)
-    curve = figures.Curve(name="a", points=[(value, value) for value in values])
-    shown = Page(_svg.svg(figures.Chart(name="a", title="a", x=axis, y=axis, curves=[curve])))
-    ticks = [each for each in shown.text_of("text") if each.strip() != "x"]
-    assert 2 <= len(ticks) <= 20
-    assert all(float(each.replace(",", "").replace("\u2212", "-")) is not None for each in ticks)
 
 
 def luminance(color):
