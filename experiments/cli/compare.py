@@ -63,12 +63,15 @@ def compare(
     if listed:
         _list(as_json=as_json)
         return
-    from .. import pages
-
-    page = None if html is None else pages.check_page(html)
-    path = _path_of(file, spec)
     from tff_mf import required_packages
 
+    page = None
+    if html is not None:
+        required_packages.packages("--html", "jinja2", "matplotlib")
+        from .. import pages
+
+        page = pages.check_page(html)
+    path = _path_of(file, spec)
     if estimate:
         required_packages.packages("An estimate", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
         _estimate(path, fraction=fraction, dataset=dataset, as_json=as_json)
@@ -90,7 +93,10 @@ def compare(
     )
     table = (folder / comparison.TABLE).read_text(encoding="utf-8")
     if page is not None:
-        pages.write_page(page, pages.comparison_page(result, name=name, markdown=table))
+        from .. import pages
+        from ..comparison.charts import charts
+
+        pages.write_page(page, pages.comparison_page(result, charts(result), name=name, markdown=table))
     if as_json:
         _options.report(result, as_json=True)
     else:

@@ -59,15 +59,16 @@ def plan(
     cohorts are drawn at random and remain secret. With --sampling balls_in_bins, all mechanisms are compared, by
     estimates, and the recommended one is certified; --min-sep is the number of groups.
     """
-    if plot is not None:
-        from tff_mf import required_packages
+    from tff_mf import required_packages
 
+    if plot is not None:
         required_packages.packages("--plot", "matplotlib")
         from ..output import figures
 
         figures.checked_path(plot)
     page = None
     if html is not None:
+        required_packages.packages("--html", "jinja2", "matplotlib")
         from .. import pages
 
         page = pages.check_page(html)

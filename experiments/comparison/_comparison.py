@@ -96,10 +96,10 @@ def _written(
     )
     if found:
         # Here, since Matplotlib takes a second to load.
-        from . import _plots
+        from . import charts
 
-        pictures = _plots.draw(
-            found,
+        pictures = charts.draw(
+            result,
             places.out,
             clip_norm=planned[0].configuration.clip_norm,
             setting=_spec.shared_setting(planned),

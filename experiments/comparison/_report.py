@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..configuration import learning_rates
+from ..output.digits import percent
 from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
-_NAMES = ("epsilon", "noise_multiplier")
 _CHOSEN_BY = (
     "its best by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds, or in the last "
     "fifth of the rounds if that is less)"
@@ -71,19 +71,20 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         proposed, tried = level["proposed_rate"], len(level["validation_accuracy_by_rate"])
         edge = " (edge)" if level["rate_at_edge"] and tried > 1 else ""
         lines.append(
-            f"| {_privacy(level)} | {level['mechanism']} | {_percent(level['accuracy'], level['half_width_95'])} | "
-            f"{level['seeds']} | {level['server_learning_rate']:.4g}{edge} | "
+            f"| {statements.level_of(level)} | {level['mechanism']} | "
+            f"{percent(level['accuracy'], level['half_width_95'])} | {level['seeds']} | "
+            f"{level['server_learning_rate']:.4g}{edge} | "
             f"{tried} | {level['effective_rmse']:.4g} | "
             f"{'–' if proposed is None else format(proposed, '.4g')} |" + (f" {_published(level)} |" if paper else "")
         )
     lines += ["", "| noise for | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
-        shown = _percent(gap["gap"], gap["half_width_95"])
-        lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
+        shown = percent(gap["gap"], gap["half_width_95"])
+        lines.append(f"| {statements.level_of(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
     if any("(edge) |" in line for line in lines):
         lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
     lines += ["", "The guarantee of each level, or the reason why there is none:", ""] if result["levels"] else []
-    entries = ((_privacy(level), level["mechanism"], level["statement"]) for level in result["levels"])
+    entries = ((statements.level_of(level), level["mechanism"], level["statement"]) for level in result["levels"])
     lines += [f"- {about}: {statement}" for about, statement in statements.by_level(entries)]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")
@@ -132,11 +133,3 @@ def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
 
 def _published(level: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items()) or "–"
-
-
-def _privacy(entry: Mapping[str, Any]) -> str:
-    return next(statements.level(name, entry[name]) for name in _NAMES if name in entry)
-
-
-def _percent(value: float, half: float | None) -> str:
-    return f"{100 * value:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")

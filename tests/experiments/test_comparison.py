@@ -17,7 +17,7 @@ import pytest
 import scipy.stats
 
 import tff_mf
-from tff_mf.experiments.comparison import _jobs, _plots, _report, _results, _spec
+from tff_mf.experiments.comparison import _jobs, _report, _results, _spec, charts
 from tff_mf.experiments.configuration import learning_rates
 
 from . import test_cli
@@ -197,7 +197,7 @@ def test_table_data_and_pictures(tmp_path):
     mixed = dataclasses.replace(found[0], best=[found[0].best[0], *refused])
     assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["statement"] == "NO ε CAN BE STATED: 1"
     assert "no memory" in text
-    for path in _plots.draw(found, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2):
+    for path in charts.draw(result, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
