@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import types
 from typing import NoReturn
 
 import click
@@ -17,28 +16,27 @@ from tff_mf.errors import InputError
 
 from . import _boundary, _completion, _group, _spelling
 from ._group import Group
-from ._plugins import plugin_option
-from ._version import version_option
 
+# In the order of use, which is the order of the help.
 _COMMANDS = {
-    "account": "State the guarantee of a run with a mechanism and a noise multiplier.",
-    "audit": "Test the noise that actually runs against its claims.",
-    "calibrate": "Find the noise multiplier for a privacy target.",
-    "compare": "Train with every combination of a grid, and compare the results.",
-    "data": "Write data sets of text, grouped by client.",
     "demo": "Train with correlated and with independent noise, and compare.",
-    "doctor": "Check the environment, and say what to install.",
-    "export": "Write a deployment as a bundle: graphs, artifact, report, policy.",
-    "export-model": "Write a trained model, with its privacy report.",
-    "import-matrix": "Check published matrices and save them as an artifact.",
     "optimize": "Optimize a mechanism for a setting, and save it.",
-    "plan": "Compare all mechanisms for a deployment, and recommend one.",
-    "report": "Write the privacy report of a run, or check it against the run's files.",
     "show": "Show the contents of an artifact.",
+    "import-matrix": "Check published matrices and save them as an artifact.",
+    "plan": "Compare all mechanisms for a deployment, and recommend one.",
+    "calibrate": "Find the noise multiplier for a privacy target.",
+    "account": "State the guarantee of a run with a mechanism and a noise multiplier.",
+    "data": "Write data sets of text, grouped by client.",
     "train": "Train a language model with federated learning and differential privacy.",
     "train-central": "Train on images, each protected, with any mechanism or with DP-SGD.",
+    "compare": "Train with every combination of a grid, and compare the results.",
+    "report": "Write the privacy report of a run, or check it against the run's files.",
+    "audit": "Test the noise that actually runs against its claims.",
+    "export": "Write a deployment as a bundle: graphs, artifact, report, policy.",
+    "export-model": "Write a trained model, with its privacy report.",
     "verify": "Verify a bundle, and run it.",
     "worker": "Run a worker of TFF, to train on several machines.",
+    "doctor": "Check the environment, and say what to install.",
 }
 
 
@@ -67,9 +65,41 @@ class _LazyGroup(Group):
         return _COMMANDS
 
 
+def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    # A checkout asks git for it, which no other command has to wait for.
+    import tff_mf
+
+    click.echo(f"tff-mf, version {tff_mf.__version__}")
+    context.exit()
+
+
+def _import_plugins(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
+    if context.resilient_parsing:
+        return
+    from tff_mf import registry
+
+    registry.import_plugins(names)
+
+
 @click.group(cls=_LazyGroup, context_settings=_SETTINGS)
-@version_option
-@plugin_option
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, with the commit that it was built from, and exit.",
+)
+@click.option(
+    "--plugin",
+    metavar="MODULE",
+    multiple=True,
+    expose_value=False,
+    callback=_import_plugins,
+    help="Import a module, or a .py file, that registers mechanisms; may be repeated.",
+)
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
 
@@ -89,7 +119,7 @@ def main() -> NoReturn:
     # worker with an interrupt, would wait for ever. A handler is not inherited.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
-    sys.unraisablehook = _raise_again
+    sys.unraisablehook = _end_if_dropped
     _completion.register()
     try:
         status = cli.main(standalone_mode=False)
@@ -148,36 +178,33 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Raises an interrupt again that Python dropped because it came while an object was being freed."""
+def _end_if_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    """Ends this process at once if Python dropped an interrupt, because it came while an object was being freed."""
     error = dropped.exc_value
     # Signals belong to the main thread; an error dropped in another thread would have ended only that thread.
     here = threading.current_thread() is threading.main_thread()
-    if not (here and isinstance(error, KeyboardInterrupt | SystemExit)):
+    if here and isinstance(error, KeyboardInterrupt):
+        _end_now()
+    elif here and isinstance(error, SystemExit):
+        _end_at_once(error.code if isinstance(error.code, int) else 1)
+    else:
         sys.__unraisablehook__(dropped)
-        return
-
-    def raise_it(number: int, frame: types.FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code is _raise_again.__code__:
-                # On a busy machine this function may still be running, where Python would drop the error again.
-                signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
-                return
-            frame = frame.f_back
-        raise error
-
-    signal.signal(signal.SIGALRM, raise_it)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
 
-def _end_now(number: int, frame: object) -> NoReturn:
-    """Ends this process at once, with its child processes."""
+def _end_now(*_: object) -> NoReturn:
+    """Ends an interrupted process at once, with one line."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
+    _end_at_once(1)
+
+
+def _end_at_once(status: int) -> NoReturn:
+    """Ends this process without unwinding, with its child processes; files are written atomically."""
     with contextlib.suppress(Exception):
         # Loaded if a process was started that would not end by itself.
         for child in sys.modules["psutil"].Process().children(recursive=True):
             child.kill()
-    os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
-    os._exit(1)
+    os._exit(status)
 
 
 def _shortage(error: BaseException | None) -> OSError | None:

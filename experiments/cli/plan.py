@@ -1,5 +1,6 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
+import pathlib
 import typing
 
 import click
@@ -13,6 +14,9 @@ from ._flags import Flags
 
 if typing.TYPE_CHECKING:
     from ..planning.options import Option
+
+# Beside the recommended mechanism: what any run can use, and noise without correlation.
+_ALSO = ("blt", "identity")
 
 
 @click.command()
@@ -80,9 +84,7 @@ def plan(
 
         plots.draw(deployment, screen.options, plot)
     if page is not None:
-        from . import _plan_page
-
-        _plan_page.write(screen, page, **level, max_participations=flags.max_participations)
+        _write_page(screen, page, **level, max_participations=flags.max_participations)
     if as_json:
         _options.report(screen.as_dict(), as_json=True)
         if screen.signal["hopeless"]:
@@ -172,6 +174,42 @@ def _in_bins(
         ),
         refused=refused,
     )
+
+
+def _write_page(
+    screen: _plan_screen.PlanScreen,
+    page: pathlib.Path,
+    *,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    max_participations: int | None,
+) -> None:
+    """Writes the page of a plan; no ε is computed for it unless the plan states one.
+
+    Args:
+        screen: The plan.
+        page: The file.
+        epsilon: ε as it was given.
+        noise_multiplier: σ as it was given.
+        max_participations: k as it was given.
+    """
+    from .. import pages
+    from ..planning import curves, explored
+
+    names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
+    optimized = {option.name: option for option in screen.options if option.mechanism is not None}
+    shown = [optimized[name] for name in names if name in optimized]
+    points = None
+    if not screen.refused:
+        points = explored.explored(
+            screen.deployment,
+            names,
+            epsilon=epsilon,
+            noise_multiplier=noise_multiplier,
+            max_participations=max_participations,
+        )
+    drawn = curves.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
+    pages.write_page(page, pages.plan_page(screen.as_dict(), drawn, points, text=list(screen.lines())))
 
 
 def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:

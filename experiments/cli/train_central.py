@@ -1,6 +1,7 @@
 """`tff-mf train-central`: one private training on one data set of images."""
 
 import contextlib
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,44 @@ import click
 
 from tff_mf.errors import InputError
 
-from ..central_training.settings import PRESETS, CentralConfiguration
+from ..central_training import data_sets, networks
+from ..central_training.settings import PRESETS, SAMPLING_KINDS, CentralConfiguration
 from ..configuration import layers, toml_file
-from . import _central_options, _options, _shown_settings, _types
+from . import _options, _shown_settings, _train_options, _types
 
 if TYPE_CHECKING:
     from ..central_training.preparation import PreparedTraining
+
+_HELP = {
+    "epochs": "Number of epochs, in each of which an example takes part once, or once on average.",
+    "batch_size": "Examples in a batch; on average, with --sampling.",
+    "delta": _options.help_of("delta"),
+    "dataset": "digits, mnist, cifar10, emnist (downloaded on first use), or synthetic-cifar10:N.",
+    "network": "digits, kairouz-small or kairouz-vgg; the data set's own if not given.",
+    "mechanism": _train_options.HELP["mechanism"],
+    "buffers": _train_options.HELP["buffers"],
+    "bands": "Bands of an optimized banded kind; as many as an epoch has rounds if not given.",
+    "workload": _train_options.HELP["workload"],
+    "sampling": "How batches are drawn: fixed_order, poisson (identity: DP-SGD) or cyclic_poisson (banded kinds).",
+    "epsilon": "ε that the whole training may reach; or give --noise-multiplier.",
+    "noise_multiplier": _options.help_of("noise_multiplier"),
+    "clip_norm": "Bound on the L2 norm of an example's gradient.",
+    "learning_rate": "Learning rate of SGD.",
+    "momentum": "Momentum of SGD.",
+    "warmup": "Fraction of the rounds over which the learning rate rises.",
+    "cooldown": "Fraction of the rounds over which the learning rate falls.",
+    "validation_examples": "Training examples that are split off for validation, and not trained on.",
+    "seed": "Seed of initial weights and order, never of noise or sampling.",
+}
+_TYPES = {
+    "dataset": _types.Known(data_sets.names),
+    "network": _types.Words(networks.NAMES),
+    "mechanism": _types.MECHANISM,
+    "workload": _types.WORKLOAD,
+    "sampling": _types.Words(SAMPLING_KINDS),
+}
+
+_flags = functools.partial(_train_options.flags_of, kind=CentralConfiguration, helps=_HELP, types=_TYPES)
 
 
 @click.command()
@@ -30,7 +63,7 @@ if TYPE_CHECKING:
     help="TOML file with a [run] table of settings, and `preset` if need be.",
 )
 @click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
-@_central_options.flags
+@_flags
 @click.option("--without-epsilon", is_flag=True, help="Train although no ε can be stated.")
 @click.option("--resume", is_flag=True, help="Resume the run in --out, with all settings that it began with.")
 @click.option(
