@@ -1,7 +1,6 @@
 """Checks the files of a bundle against each other, without TensorFlow."""
 
 import contextlib
-import dataclasses
 import math
 import os
 import pathlib
@@ -178,7 +177,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
     computed = {name for name in _COMPUTED if not isinstance(given.configuration.values.get(name), float)}
     for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
-        for name in (each.name for each in dataclasses.fields(stated)):
+        for name in type(stated).__annotations__:
             one, other = getattr(stated, name), getattr(asked, name)
             if one != other and not (name in computed and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
                 return [Refusal(file=file.name, reason=f"{name} differs from that of {RUN_JSON}")]

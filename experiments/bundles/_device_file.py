@@ -1,12 +1,13 @@
 """`device-policy.json`: the policy of clients, the guarantee that it gives, and its requirements on the server."""
 
-import dataclasses
 import functools
 import hashlib
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 import tff_mf
 from tff_mf.errors import InputError, InputValueError
@@ -25,7 +26,6 @@ _DAY_SECONDS = 86400
 # Days for which a client keeps its history by default.
 _USUAL_DAYS = 30
 _NAME_DIGITS = 12
-_OF_GRID = ("grid_bits", "grid_max_clients", "dimension")
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 
@@ -38,10 +38,7 @@ def device_policy_schema() -> dict[str, Any]:
 
 def default_task_name(configuration: reports.Configuration) -> str:
     """Returns a name that two deployments share only if they have the same guarantee and do the same."""
-    values = dataclasses.asdict(configuration)
-    # Without a grid, the name stays the one that earlier releases give.
-    left_out = {*_SAID, *(name for name in _OF_GRID if values[name] is None)}
-    content = {name: value for name, value in values.items() if name not in left_out}
+    content = {name: value for name, value in msgspec.to_builtins(configuration).items() if name not in _SAID}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"tff-mf-{digest[:_NAME_DIGITS]}"
 
@@ -183,7 +180,7 @@ def _claim(
     configuration: reports.Configuration, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism
 ) -> dict[str, Any]:
     named = _named(schema)
-    other = dataclasses.replace(configuration, **named)
+    other = msgspec.structs.replace(configuration, **named)
     return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
 
 

@@ -54,10 +54,6 @@ def run_comparison(
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
     places = Places(out)
     planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
-    earlier = _spec.read(spec, data_of, dataset=dataset, fraction=fraction, in_floats=True)
-    if _begun(earlier, places) and not _begun(planned, places):
-        planned = earlier
-        say("goes on in floating point, as it was begun; for integers, choose another --out")
     about = _about(spec, planned, fraction)
     if "scaled" in about:
         say(about["scaled"]["note"])
@@ -70,11 +66,6 @@ def run_comparison(
 
         failed = _runs.run_missing(planned, command_of, places, at_once=jobs, say=say)
         return _written(planned, artifacts, failed, places, about)
-
-
-def _begun(planned: Sequence[_spec.PlannedRun], places: Places) -> bool:
-    """Returns whether a comparison in this folder had begun one of the runs."""
-    return any(places.run(run.name).is_dir() for run in planned)
 
 
 def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:

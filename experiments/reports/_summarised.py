@@ -72,7 +72,7 @@ def summary_findings(
     try:
         expected = {
             **_of_settings(record),
-            **_evaluated(evidence.metrics, record),
+            **_evaluated(evidence.metrics, stored),
             **_claims(stored, record, evidence, violations, answers),
         }
     except (InputError, TypeError, KeyError) as error:
@@ -158,14 +158,14 @@ def _of_settings(record: RunRecord) -> dict[str, Any]:
     return {**{name: settings[name] for name in names if name in settings}, "clip_norm": record.clip_norm}
 
 
-def _evaluated(metrics: Metrics, record: RunRecord) -> dict[str, Any]:
+def _evaluated(metrics: Metrics, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the metrics say of the summary; nothing if they are damaged, for which there is another finding.
 
-    They are of validation sentences. In runs of earlier releases they are of test clients, as accuracy and loss are.
+    A summary that names no test sentences repeats the last evaluation.
     """
     last = next((row for row in reversed(metrics.rows) if row.get(LOSS)), {})
     try:
-        if record.measured_earlier:
+        if "test_sentences" not in stored:
             return {name: strict_json.finite(float(last[of])) for name, of in _EVALUATED.items() if last.get(of)}
         curve = [(int(row[ROUND]), float(row[ACCURACY])) for row in metrics.rows if row.get(ACCURACY)]
         return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)} if curve else {}

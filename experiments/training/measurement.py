@@ -41,7 +41,7 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     """Returns how a run measures its model.
 
     Validation sentences are the first of the heldout clients, or of the test clients. The latter are then left out of
-    the test, as in the papers. A run that an earlier release began goes on as it began: its curve is of test clients.
+    the test, as in the papers.
 
     Args:
         settings: Those of the run.
@@ -51,7 +51,7 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     Raises:
         InputValueError: If validation leaves no test sentences.
     """
-    split = _TEST if settings.earlier_metrics else settings.validation_split
+    split = settings.validation_split
     skip = settings.evaluation_examples if settings.validation_split == _TEST else 0
     if next(sentences.chunks(data, _TEST, skip=skip, most=1), None) is None:
         raise InputValueError(
@@ -69,11 +69,6 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
 
     def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         last = history[-1]
-        if settings.earlier_metrics:
-            heldout = _first(evaluator, data, _HELDOUT, settings.evaluation_examples)
-            validated = evaluator.measure(_arrays(weights), heldout).metrics
-            loss = strict_json.finite(last["loss"])
-            return {"accuracy": last[ACCURACY], "loss": loss, "validation_accuracy": validated[ACCURACY]}
         # Streamed: a test split may have millions of sentences.
         streamed = evaluator.tokens(sentences.chunks(data, _TEST, skip=skip, most=most))
         tested = evaluator.measure(_arrays(weights), streamed)

@@ -3,6 +3,8 @@
 import pathlib
 from collections.abc import Sequence
 
+import msgspec
+
 from .. import reports, sampling
 from ..run_folder.names import RUN_JSON
 from ..run_folder.run_record import read_record
@@ -32,7 +34,7 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         population=prepared.population,
         released_without_noise=_released_without_noise(prepared, folder),
         evaluation_columns=METRICS,
-        settings={**settings.to_dict(), "training_clients": len(cohorts.client_ids)},
+        settings={**msgspec.to_builtins(settings), "training_clients": len(cohorts.client_ids)},
         versions=versions(),
     )
     reports.write(folder, realised=False)

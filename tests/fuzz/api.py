@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from mutations import VALUES
 
 import tff_mf
-from tff_mf.experiments.configuration import layers, run, settings
+from tff_mf.experiments.configuration import run, settings
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
 _NAMES = tuple(run.FIELDS)
@@ -169,7 +170,10 @@ CALLS = (
     _by_type(SamplingSettings),
     _by_type(settings.TrainingSettings),
     _called(
-        layers.checked_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3), where=st.just("file")
+        typed.convert,
+        value=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3),
+        kind=st.just(typed.partial(run.RunConfiguration)),
+        where=st.just("file"),
     ),
     _called(tff_mf.dp_event, **_SETTING, noise_multiplier=_SIGMA, slow=True),
     _called(tff_mf.amplified_epsilon, **_AMPLIFIED, noise_multiplier=_SIGMA, delta=_DELTA, slow=True),
