@@ -164,7 +164,6 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.configuration.presets",
     "tff_mf.experiments.privacy.plan",
     "tff_mf.experiments.configuration.learning_rates",
-    "tff_mf.experiments.reports._schema",
     "tff_mf.experiments.output.strict_json",
     "tff_mf.experiments.output.typed",
     "tff_mf.experiments.configuration.toml_file",

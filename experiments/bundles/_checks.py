@@ -193,8 +193,8 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
     if other := reports.of_another_version(stored, PLANNED):
         return [Refusal(file=PLANNED, reason=other)]
-    if next(reports.problems(stored), None) is not None:
-        return [Refusal(file=PLANNED, reason=f"is not a report: {next(reports.problems(stored))}")]
+    if text := reports.problem(stored):
+        return [Refusal(file=PLANNED, reason=f"is not a report: {text}")]
     expected = reports.build(folder, realised=False)
     if stored["mechanism"]["sha256"] != expected["mechanism"]["sha256"]:
         return [Refusal(file=PLANNED, reason=f"is the report of another artifact than {MECHANISM}")]

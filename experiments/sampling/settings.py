@@ -1,9 +1,9 @@
 """Settings of client sampling, checked without TensorFlow."""
 
+import msgspec
+
 from tff_mf import validation
 from tff_mf.errors import InputValueError
-
-from ..output.typed import Number, Record
 
 SAMPLING_KINDS = (
     "min_sep",
@@ -23,7 +23,7 @@ FIXED_EPOCH_KINDS = ("fixed_epochs", "cyclic_poisson", "balls_in_bins")
 SCHEMAS = ("min_sep", "fixed_epoch")
 
 
-class SamplingSettings(Record):
+class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How cohorts are drawn; `docs/experiments.md` says what each kind guarantees.
 
     Attributes:
@@ -33,8 +33,8 @@ class SamplingSettings(Record):
     """
 
     kind: str = "min_sep"
-    timer_hours: Number | None = None
-    round_minutes: Number | None = None
+    timer_hours: float | None = None
+    round_minutes: float | None = None
 
     def __post_init__(self) -> None:
         validation.one_of("sampling", self.kind, SAMPLING_KINDS)

@@ -303,12 +303,10 @@ def test_a_report_says_what_it_is_about(tmp_path):
 
 
 def test_reports_are_as_their_schema_says(good):
-    assert list(reports.problems(good[1])) == []
-    assert list(reports.problems({**good[1], "kind": "guessed"})) == [
-        "report.kind='guessed' is not one of ['planned', 'realised']"
-    ]
-    assert list(reports.problems({**good[1], "more": 1})) == ["report has more, which is unknown"]
-    assert "report has no noise" in list(reports.problems({k: v for k, v in good[1].items() if k != "noise"}))
+    assert reports.problem(good[1]) == ""
+    assert "kind='guessed'" in reports.problem({**good[1], "kind": "guessed"})
+    assert "'more'" in reports.problem({**good[1], "more": 1})
+    assert "noise=…" in reports.problem({k: v for k, v in good[1].items() if k != "noise"})
     assert json.loads(invoke(good[0], "--schema").stdout) == JSON_SCHEMA
 
 

@@ -102,6 +102,10 @@ def _by_type(kind: type) -> Called:
     return Called(name=kind.__qualname__, call=kind, arguments=known)
 
 
+def _read_run(table: dict[str, Any]) -> Any:
+    return typed.convert(table, typed.partial(run.RunConfiguration), "file")
+
+
 CALLS = (
     _called(tff_mf.MinSep, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.FixedEpoch, min_sep=_ROUNDS, max_participations=_ROUNDS),
@@ -169,12 +173,7 @@ CALLS = (
     _by_type(settings.ModelConfig),
     _by_type(SamplingSettings),
     _by_type(settings.TrainingSettings),
-    _called(
-        typed.convert,
-        value=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3),
-        kind=st.just(typed.partial(run.RunConfiguration)),
-        where=st.just("file"),
-    ),
+    _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
     _called(tff_mf.dp_event, **_SETTING, noise_multiplier=_SIGMA, slow=True),
     _called(tff_mf.amplified_epsilon, **_AMPLIFIED, noise_multiplier=_SIGMA, delta=_DELTA, slow=True),
     _called(tff_mf.amplified_dp_event, **_AMPLIFIED, noise_multiplier=_SIGMA, slow=True),

@@ -29,7 +29,7 @@ from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
-from tff_mf.experiments.reports import problems, questions
+from tff_mf.experiments.reports import problem, questions
 from tff_mf.experiments.run_folder import initial_model, ledger, participation_log
 
 _TIME = "2026-01-02T03:04:05+00:00"
@@ -385,7 +385,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
             stored = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if next(problems(stored), None) is None:
+        if not problem(stored):
             return reports.markdown(stored), hashlib.sha256(json.dumps(stored).encode())
         return None
 
