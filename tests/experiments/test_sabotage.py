@@ -232,9 +232,6 @@ def test_an_answer_is_no_part_of_the_report(good, tmp_path):
     [
         ({"participation": "SingleParticipation"}, "min_sep=3"),
         ({"participation": "SingleParticipation", "min_sep": 1}, "max_participations=3"),
-        ({"restart_every": 0}, "restart_every=0"),
-        ({"divisor": -1}, "divisor=-1"),
-        ({"adaptive_count_stddev": 0}, "adaptive_count_stddev=0"),
         ({"noise_multiplier": float("nan")}, "NaN"),
     ],
 )

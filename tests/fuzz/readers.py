@@ -380,6 +380,11 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
 
         return made
 
+    def read_run(data: bytes) -> Any:
+        # By way of the disk: the reader is given a folder, and looks whether it is one.
+        (folder / "run.json").write_bytes(data)
+        return reports.read_configuration(folder)
+
     def read_report(data: bytes) -> Any:
         try:
             stored = json.loads(data)
@@ -391,7 +396,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
 
     return [
         Reader(name="report (JSON)", made=changed(report), read=read_report),
-        Reader(name="run.json", made=changed(json.loads(run)), read=_OneFile(reports.read_configuration)),
+        Reader(name="run.json", made=changed(json.loads(run)), read=read_run),
         Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(questions.read_answers)),
     ]
 
