@@ -2,6 +2,7 @@
 
 import functools
 import math
+import pathlib
 import re
 import sys
 import types
@@ -14,6 +15,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tff_mf import validation
 from tff_mf.errors import InputError, InputValueError
+
+from . import strict_json
 
 _Kind = TypeVar("_Kind")
 
@@ -84,6 +87,20 @@ def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:
         raise InputValueError(f"{where}: nests too deeply.".removeprefix(": ")) from None
     except UnicodeEncodeError:
         raise InputValueError(f"{where}: has half of a surrogate pair, which is no text.".removeprefix(": ")) from None
+
+
+def read(path: pathlib.Path, kind: type[_Kind], field: str) -> _Kind:
+    """Returns the content of a file of strict JSON as a record, or as another type.
+
+    Args:
+        path: The file.
+        kind: The type.
+        field: What the file is called in the message.
+
+    Raises:
+        InputValueError: If it cannot be read, or does not fit.
+    """
+    return convert(strict_json.read(path, field), kind, f"{field}={str(path)!r} is damaged")
 
 
 def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list[str], str]:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from tff_mf.errors import InputValueError
 
-from ..output import strict_json, typed
+from ..output import typed
 from ..output.files import file_hash
 from ..output.typed import Record
 from ._same_data import DEFAULT_DATASET as DEFAULT_DATASET
@@ -74,19 +74,18 @@ def vocabulary_of(path: pathlib.Path) -> list[str]:
     """
     beside = path.parent / VOCABULARY
     try:
-        words = strict_json.loads(beside.read_text(encoding="utf-8"))
-        if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-            raise ValueError("it is not a list of words")
+        words = typed.read(beside, list[str], "vocabulary")
+        if not words:
+            raise ValueError("it has no words")
         if len(set(words)) < len(words):
             raise ValueError("it has a word twice")
         # Half of a surrogate pair is no text, and could not be written again.
         "".join(words).encode()
         return words
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
+    except ValueError as error:
         raise InputValueError(
             f"{FIELD}={str(path)!r} needs {VOCABULARY} beside it, the words that it knows, which cannot be read: "
-            f"{reason}."
+            f"{error}"
         ) from error
 
 
