@@ -189,10 +189,10 @@ def test_parameters_that_nobody_can_count_are_assumed(copy):
     assert "at most 1000 parameters" in states["arithmetic"]["text"]
 
 
-def test_files_of_runs_in_floating_point_are_as_before(tmp_path):
+def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
     run_folders.start(tmp_path / "run")
     found = json.loads((tmp_path / "run" / names.RUN_JSON).read_text())
-    assert not {"grid_bits", "grid_max_clients", "dimension"} & set(found)
+    assert [found[name] for name in ("grid_bits", "grid_max_clients", "dimension")] == [None] * 3
     report = reports.build(tmp_path / "run", realised=False)
     assert "grid" not in report
     assert "critical" in report["arithmetic"]["severity"]
