@@ -1,13 +1,14 @@
 """The flags of a run: one for each field of `RunConfiguration`, none of which has a default of its own."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALL
+from ..output.typed import fields_of
 from . import _options, _types
 
 HELP = {
@@ -67,7 +68,6 @@ HELP = {
     "seed": "Seed of cohorts and initial model, never of noise.",
     "reference_model": "Whether clients compute with TFF's own model: the same up to rounding, and half as fast.",
 }
-_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 _PAIRS = {"unit_norms": "--unit-norms/--free-norms", "reference_model": "--reference-model/--fast-model"}
 _WORDS = {
     "dataset": _types.DATASET,
@@ -107,17 +107,12 @@ def flags_of(
         helps: The help of each flag, without its default.
         types: Types of fields that are more than numbers and strings.
     """
-    for field in reversed(dataclasses.fields(kind)):
-        default = field.default
-        shown = f"  [default: {default}]" if default not in (None, dataclasses.MISSING) else ""
-        if default is dataclasses.MISSING:
+    of_kind = fields_of(kind)
+    for field in reversed(msgspec.structs.fields(kind)):
+        shown = "" if field.default is None else f"  [default: {field.default}]"
+        if field.required:
             shown = "  [required]"
-        kind_of = types.get(field.name) or _type_of(field)
+        kind_of = types.get(field.name) or of_kind[field.name][0]
         flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
         command = click.option(flag, field.name, type=kind_of, default=None, help=helps[field.name] + shown)(command)
     return command
-
-
-def _type_of(field: dataclasses.Field) -> type:
-    names = (str(field.type) if not isinstance(field.type, type) else field.type.__name__).split(" | ")
-    return _TYPES[names[0]]

@@ -154,7 +154,7 @@ def _checked(
     without_epsilon: bool,
 ) -> tuple["PrivacyPlan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..configuration import begun, statable
+    from ..configuration import statable, toml_file
     from ..datasets import named_data
     from ..output import files
     from ..run_folder import folders
@@ -164,8 +164,8 @@ def _checked(
         statable.check_asked(noise_multiplier=configuration.noise_multiplier, insecure_seed=insecure_seed)
     begun_with = None
     if resume:
-        configuration = begun.as_begun(configuration, folder)
-        begun_with = begun.initial_model(folder)
+        configuration = toml_file.as_begun(configuration, folder)
+        begun_with = toml_file.begun_model(folder)
         configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()

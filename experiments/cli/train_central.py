@@ -13,6 +13,7 @@ from tff_mf.errors import InputError
 from ..central_training import data_sets, networks
 from ..central_training.settings import PRESETS, SAMPLING_KINDS, CentralConfiguration
 from ..configuration import layers, toml_file
+from ..output import typed
 from . import _options, _shown_settings, _train_options, _types
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def train_central(
     folder, layer = pathlib.Path(out), toml_file.placed(layer, ("mechanism",))
     if resume:
         layer = toml_file.begun(layer, program.resumable(folder), CentralConfiguration)
-    configuration = layers.configuration_of(layer, CentralConfiguration)
+    configuration = typed.convert(layer.values, CentralConfiguration)
     configuration.check()
     if not without_epsilon:
         configuration.check_statable()

@@ -179,7 +179,7 @@ def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
 
 
 def _training_settings(settings: DemoSettings, name: str) -> TrainingSettings:
-    shared = {field.name for field in dataclasses.fields(TrainingSettings)}
+    shared = TrainingSettings.__struct_fields__
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return TrainingSettings(
         server_learning_rate=settings.server_learning_rates[name],

@@ -18,7 +18,7 @@ from tff_mf.errors import InputValueError
 from .. import reports
 from ..bundles import ParticipationPolicy, checked_copy, read_policy, runner
 from ..bundles.stages import Stages, Tensors
-from ..output import files, locks
+from ..output import files, locks, typed
 from ..run_folder import ledger, run_log
 from ..run_folder.names import ANSWERS, LEDGER, MECHANISM, MODEL, RUN_JSON, STATE, VOCABULARY
 from ._devices import Fleet, Report
@@ -130,7 +130,9 @@ class Coordinator:
                 )
             self._check_not_older(book.last_released, done)
             # The process may have been stopped between writing the state and the ledger.
-            book.released_until(done, reports=ledger.read_counts(about["reports"]) if about else None)
+            book.released_until(
+                done, reports=typed.convert(about["reports"], ledger.ReportCounts, "reports") if about else None
+            )
             state = states.load(done) if about else self._stages.initialize()
             hour = about["hour"] if about else 0.0
             for number in range(done + 1, self._run.rounds + 1):
@@ -165,7 +167,7 @@ class Coordinator:
         state, _ = self._stages.update(state, self._stages.report(total.total()))
         hour += self._policy.round_minutes / _MINUTES * chance.uniform(0.5, 1.0)
         states.save(state, number, {"run": book.run, "hour": hour, "reports": counts})
-        book.released_until(number, reports=ledger.read_counts(counts))
+        book.released_until(number, reports=typed.convert(counts, ledger.ReportCounts, "reports"))
         tally.reports += counts["counted"]
         tally.refused_reports += sum(total.refused.values())
         tally.reasons += total.refused

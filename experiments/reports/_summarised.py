@@ -9,7 +9,7 @@ from typing import Any
 
 from tff_mf.errors import InputError
 
-from ..output import agreement, strict_json
+from ..output import agreement, typed
 from ..privacy import amplification, statements, summary
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
@@ -63,10 +63,8 @@ def summary_findings(
     if not path.exists():
         return []
     try:
-        stored = strict_json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(stored, Mapping):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+        stored = typed.read(path, dict[str, Any], "summary")
+    except InputError as error:
         return [_finding(f"is damaged: {error}")]
     try:
         expected = {

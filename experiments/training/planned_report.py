@@ -2,6 +2,8 @@
 
 import pathlib
 
+import msgspec
+
 from .. import reports, sampling
 from ..run_folder.versions import versions
 from .preparation import PreparedRun
@@ -29,7 +31,7 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
         evaluation_columns=METRICS,
-        settings={**settings.to_dict(), "training_clients": len(cohorts.client_ids)},
+        settings={**msgspec.to_builtins(settings), "training_clients": len(cohorts.client_ids)},
         versions=versions(),
     )
     reports.write(folder, realised=False)

@@ -85,7 +85,7 @@ def test_other_data_are_another_run(tmp_path):
         ("[[grid]]\nseeds = [1]\n", ["spec.toml", "'seeds'", "'seed'"]),
         ("[[grid]]\nseed = [1, 2.5]\n", ["seed=2.5", "whole number"]),
         ("[[grid]]\nseed = []\n", ["seed=[]"]),
-        ("[grid]\nseed = 1\n", ["[[grid]]"]),
+        ("[grid]\nseed = 1\n", ["grid=", "list"]),
         ("[[grids]]\nseed = 1\n", ["'grids'", "'grid'"]),
         ('sampling = "chance"\n', ["sampling='chance'"]),
         ("max_participations = 9\n", ["max_participations=9"]),

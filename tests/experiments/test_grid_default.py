@@ -8,7 +8,6 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf import grids
 from tff_mf.experiments import cli
-from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.comparison.demo import DemoSettings
 from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.run import RunConfiguration
@@ -38,16 +37,6 @@ def test_auto_is_the_default():
     assert RunConfiguration(**GIVEN).grid == DemoSettings().grid == "auto"
     small = RunConfiguration(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
     assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
-
-
-def test_runs_on_a_grid_have_other_names_than_those_in_floats(tmp_path):
-    path = tmp_path / "spec.toml"
-    path.write_text(SPEC)
-    on_grid = {run.name for run in _spec.read(path)}
-    path.write_text(SPEC.replace("rounds = 4", 'rounds = 4\ngrid = "none"'))
-    in_floats = {run.name for run in _spec.read(path)}
-    assert len(on_grid) == len(in_floats) == 2
-    assert not on_grid & in_floats
 
 
 def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():

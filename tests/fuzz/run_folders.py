@@ -35,6 +35,7 @@ ANSWERS: dict[str, Any] = {
 COLUMNS = ("round", "seconds", "loss")
 
 Cohorts = Sequence[Sequence[str]]
+TIME = "2026-01-02T03:04:05+00:00"
 Entry = dict[str, Any]
 
 
@@ -125,7 +126,7 @@ def run(
             if number in tuple(twice) or attempt == times:
                 entries.append({"kind": "released", "round": number, "attempt": attempt})
     if ended:
-        entries.append({"kind": "ended", "rounds": len(rounds)})
+        entries.append(end_of(len(rounds)))
     write_ledger(folder, entries)
     write_log(folder, log)
     metrics(folder, len(rounds))
@@ -134,7 +135,12 @@ def run(
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
     """Returns the first entry of a ledger, bound to the current configuration."""
     about = files.file_hash(folder / names.RUN_JSON)
-    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, **changes}
+    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
+
+
+def end_of(rounds: int) -> Entry:
+    """Returns the last entry of a ledger."""
+    return {"kind": "ended", "rounds": rounds, "time": TIME}
 
 
 def begun(
