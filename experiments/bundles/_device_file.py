@@ -25,7 +25,6 @@ _DAY_SECONDS = 86400
 # Days for which a client keeps its history by default.
 _USUAL_DAYS = 30
 _NAME_DIGITS = 12
-_OF_GRID = ("grid_bits", "grid_max_clients", "dimension")
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 
@@ -39,9 +38,7 @@ def device_policy_schema() -> dict[str, Any]:
 def default_task_name(configuration: reports.Configuration) -> str:
     """Returns a name that two deployments share only if they have the same guarantee and do the same."""
     values = dataclasses.asdict(configuration)
-    # Without a grid, the name stays the one that earlier releases give.
-    left_out = {*_SAID, *(name for name in _OF_GRID if values[name] is None)}
-    content = {name: value for name, value in values.items() if name not in left_out}
+    content = {name: value for name, value in values.items() if name not in _SAID}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"tff-mf-{digest[:_NAME_DIGITS]}"
 
@@ -94,7 +91,7 @@ def device_policy_problem(folder: pathlib.Path) -> str:
         return str(error)
     differing = agreement.differing(stored, expected)
     if differing:
-        return f"{differing[0]} does not follow from the other files; if another release wrote it, export again"
+        return f"{differing[0]} does not follow from the other files"
     return ""
 
 

@@ -92,7 +92,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
     policy = json.loads((on_grid.folder / "device-policy.json").read_text())
     assert policy["guarantee"]["by_devices_alone"]["epsilon"] == pytest.approx(charged, rel=1e-12)
     assert planned["grid"]["sampler"] == manifest.grid["sampler"]
-    # Without a grid, the file has no entry, as in bundles of earlier releases.
+    # Without a grid, the file has no entry.
     assert bundles.read_manifest(bundle.folder)[0].grid is None
     assert '"grid"' not in (bundle.folder / "manifest.json").read_text()
 
