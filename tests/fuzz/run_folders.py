@@ -17,6 +17,7 @@ from tff_mf.experiments.output import files
 from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.run_folder import _ledger_lines, ledger, names
+from tff_mf.experiments.run_folder.metrics import ACCURACY
 from tff_mf.experiments.run_folder.participation_log import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -32,7 +33,8 @@ ANSWERS: dict[str, Any] = {
     "other_releases": "none",
     "state_is_secret": True,
 }
-COLUMNS = ("round", "seconds", "loss")
+EVALUATED = ("loss", ACCURACY)
+COLUMNS = ("round", "seconds", *EVALUATED)
 
 Cohorts = Sequence[Sequence[str]]
 TIME = "2026-01-02T03:04:05+00:00"
@@ -78,7 +80,7 @@ def start(
         "clip_norm": 1.0,
         "cohorts": cohorts() if planned is None else planned,
         "sampler": "plan_cohorts",
-        "evaluation_columns": ["loss"],
+        "evaluation_columns": EVALUATED,
         "versions": {"tff-mf": tff_mf.__version__},
         **more,
     }
@@ -243,8 +245,9 @@ def summarise(folder: pathlib.Path) -> None:
         dimension=of.dimension,
     )
     claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
+    measured = dict.fromkeys(("accuracy", "loss", "validation_accuracy", "validation_accuracy_smoothed"), 0.5)
     about = {"model_sha256": files.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
-    (folder / "summary.json").write_text(json.dumps({"accuracy": 0.5, "loss": 0.5, **claims, **about}))
+    (folder / "summary.json").write_text(json.dumps({**measured, **claims, **about}))
 
 
 def audit(folder: pathlib.Path) -> None:
