@@ -68,7 +68,7 @@ def random_kills(count):
     ("rounds", "kills"),
     [
         # Before the first state, in the middle of rounds, and when a state is on disk that the journal does not name.
-        pytest.param(21, [("link", 0), ("rename", 65), ("link", 5), ("unlink", 150), ("replace", 77)], id="5 kills"),
+        pytest.param(12, [("link", 0), ("rename", 31), ("link", 3), ("unlink", 41), ("replace", 23)], id="5 kills"),
         # Long: each server loads the graphs again.
         pytest.param(40, random_kills(50), id="50 kills", marks=pytest.mark.long),
     ],
@@ -77,7 +77,9 @@ def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, runner
     devices = [f"device{index}" for index in range(COHORT * MIN_SEP)]
     cohorts = [devices[COHORT * (number % MIN_SEP) :][:COHORT] for number in range(rounds)]
     words = {device: np.full((2, 20), 1 + index) for index, device in enumerate(devices)}
-    hostile = dict(zip([*devices[1::2], "device0", "device2"], OUTCOMES, strict=True))
+    # A device that replays is chosen in the first round, and so again.
+    kinds = sorted(OUTCOMES, key=lambda kind: kind != "replay")
+    hostile = dict(zip(["device0", "device2", *devices[1::2]], kinds, strict=True))
     ends = operated(bundle.folder, tmp_path, cohorts=cohorts, words=words, hostile=hostile, kills=kills)
     assert ends == [9] * len(kills) + [0]
     journal, numbers = journal_of(tmp_path / "run"), list(range(1, rounds + 1))
@@ -87,7 +89,7 @@ def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, runner
         (number, 1) for number in numbers
     ]
     record = tmp_path / "devices" / "record.jsonl"
-    # A report is lost that a killed process recorded and did not send; none is counted twice.
+    # A report is lost whose device was killed before it sent what it had recorded; none is counted twice.
     lost, reasons = 0, set()
     for entry, cohort in zip(released, cohorts, strict=True):
         sent = collections.Counter()
@@ -97,7 +99,7 @@ def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, runner
         messages = COHORT + sum(hostile.get(device) == "twice" for device in cohort)
         lost += messages - entry["counts"]["came"]
         reasons |= set(entry["counts"]["refused"])
-    assert lost <= len(kills)
+    assert lost <= sum(name == "rename" and moment % 2 == 0 for name, moment in kills)
     assert reasons == set(runner.REASONS)
     # However often a server continued a round, its devices saw one model.
     seen = {(entry["round"], entry["model"]) for entry in map(json.loads, record.read_text().splitlines())}
