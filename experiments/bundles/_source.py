@@ -16,7 +16,7 @@ from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
 from ..run_folder.names import VOCABULARY
 
-# The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
+# The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 
