@@ -1,11 +1,12 @@
-"""Checks of every value on the command line, and the form of messages about wrong ones."""
+"""Contexts and groups of commands: every value is checked, and a message about a wrong one is one line."""
 
+import contextvars
 import os
 import re
 import unicodedata
 from typing import Any, NoReturn
 
-import click
+import rich_click as click
 from click.core import ParameterSource
 
 from tff_mf import validation
@@ -18,14 +19,59 @@ _LONG = re.compile(rf"""(?<!\w)(?:'[^']{{{_READ},}}'|"[^"]{{{_READ},}}")(?!\w)|\
 # They reorder the text on a terminal; other format characters are needed by some scripts.
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
+_latest: contextvars.ContextVar[click.Context | None] = contextvars.ContextVar("latest", default=None)
 
-def check(context: click.Context) -> None:
-    """Refuses values that are valid for no option or argument.
 
-    Raises:
-        click.UsageError: If a text is empty, longer than any path, or has control characters or bytes that are not
-            text; or if a whole number does not fit in 64 bits.
-    """
+class Context(click.RichContext):
+    """The context of a command; the last one remains known after its end, for messages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _latest.set(self)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        """Invokes a command, whose values were checked."""
+        _check_values(self)
+        return super().invoke(*args, **kwargs)
+
+
+class Group(click.RichGroup):
+    """A group whose commands stand in the order of use, and which prints its help, with status 2, if none is named."""
+
+    context_class = Context
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Returns what remains of the words, which begin with a command."""
+        if not args and not ctx.resilient_parsing:
+            # To stderr, since there is no result.
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the named command; a wrong name is refused with the nearest."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            meant = validation.did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            command.context_class = Context
+        return name, command, rest
+
+
+def invoked() -> click.Context | None:
+    """Returns the context of the last invoked command, even after its end."""
+    return _latest.get()
+
+
+def _check_values(context: click.Context) -> None:
+    """Refuses empty and endless texts, control characters, bytes that are no text, and numbers of more than 64 bits."""
     for each in context.command.params:
         typed = each.name and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
         given = context.params.get(each.name or "") if typed else None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import click
+import rich_click as click
 
 import tff_mf
 

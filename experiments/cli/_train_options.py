@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALL

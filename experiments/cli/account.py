@@ -1,6 +1,6 @@
 """`tff-mf account`: the guarantee of a noise multiplier."""
 
-import click
+import rich_click as click
 
 from . import _guarantees, _options
 from ._flags import Flags

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from . import _options
 

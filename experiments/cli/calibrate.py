@@ -1,6 +1,6 @@
 """`tff-mf calibrate`: the noise multiplier for a guarantee."""
 
-import click
+import rich_click as click
 
 from . import _guarantees, _options
 from ._flags import Flags

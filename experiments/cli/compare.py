@@ -5,7 +5,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import click
+import rich_click as click
+from click import get_current_context
 from click.core import ParameterSource
 
 from tff_mf.errors import InputValueError
@@ -111,7 +112,7 @@ def compare(
 
 def _check_together() -> None:
     """Raises if an option is given that another one makes meaningless."""
-    context = click.get_current_context()
+    context = get_current_context()
     given = {
         each.name: each.opts[0] if isinstance(each, click.Option) else each.human_readable_name.strip("[]")
         for each in context.command.params

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from ..run_folder.names import PLANNED
 from . import _options, _types

@@ -1,6 +1,6 @@
 """`tff-mf import-matrix`: from the files of google-research/federated to an artifact."""
 
-import click
+import rich_click as click
 
 from . import _guarantees, _options
 

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..configuration import mechanism_names
 from ..output import files
 from . import _options, _search_result, _searches, _types
+from ._boundary import Group
 from ._flags import Flags
-from ._group import Group
 
 # Options of a search that are flags of its kind alone.
 _OWN = ("bands", "buffers")

@@ -3,7 +3,7 @@
 import pathlib
 import typing
 
-import click
+import rich_click as click
 
 import tff_mf
 

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import click
+import rich_click as click
 
 from . import _options
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-import click
+import rich_click as click
 
 import tff_mf
 

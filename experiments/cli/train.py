@@ -4,7 +4,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
+from click import get_current_context
 
 from ..configuration import layers
 from . import _options, _shown_settings, _train_options, _types
@@ -88,7 +89,7 @@ def train(
 
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags)
-    click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
         _shown_settings.show(chosen, layer, layers.shown(layer), as_json=as_json)
         return

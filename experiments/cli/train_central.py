@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
+from click import get_current_context
 
 from tff_mf.errors import InputError
 
@@ -93,7 +94,7 @@ def train_central(
 
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags, folder=PRESETS)
-    click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
         _shown_settings.show(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
         return

@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 
-import click
+import rich_click as click
 
 
 @click.command(context_settings={"show_default": True})
