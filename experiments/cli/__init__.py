@@ -52,7 +52,6 @@ _SETTINGS = {
     },
 }
 _INTERRUPTED = "tff-mf: interrupted"
-_AGAIN_SECONDS = 0.01
 # By default Python looks for garbage so often that importing TensorFlow, which makes none, takes up to a tenth longer.
 _OBJECTS_BEFORE_COLLECTION = 20_000
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from . import _options
+from ..configuration import mechanism_names
+from . import _options, _screens
 
 if TYPE_CHECKING:
     from .. import auditing
@@ -91,7 +92,7 @@ def _of_artifact(
     import tff_mf
     from tff_mf import validation
 
-    mechanism = _options.load_mechanism(what)
+    mechanism = mechanism_names.load(what)
     optimized_for = mechanism.optimized_for
     if optimized_for is not None and min_sep is None and max_participations is None and not fixed_epochs:
         participation = optimized_for.participation
@@ -137,7 +138,7 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
 
 
 def _show(found: "auditing.Audit", folder: pathlib.Path | None) -> None:
-    _options.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
+    _screens.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
     from ..run_folder import names
 
     failed = sum(not test.passed for test in found.tests)

@@ -2,7 +2,7 @@
 
 import rich_click as click
 
-from . import _guarantees, _options
+from . import _guarantees, _options, _screens
 
 
 @click.command(name="import-matrix")
@@ -54,4 +54,4 @@ def import_matrix(
         "max_loss": tff_mf.max_loss(mechanism, optimized_for.rounds, participation, optimized_for.workload),
     }
     words = {"sensitivity_exact": None, "sensitivity_rule": _guarantees.exactness(result)}
-    _options.report(result, as_json=as_json, words=words)
+    _screens.report(result, as_json=as_json, words=words)

@@ -8,7 +8,7 @@ import rich_click as click
 import tff_mf
 
 from ..configuration.mechanism_setting import MechanismSetting
-from . import _guarantees, _options
+from . import _guarantees, _options, _screens
 from ._flags import Flags
 
 
@@ -54,7 +54,7 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
         "sensitivity_exact": None,
         "sensitivity_rule": _guarantees.exactness(result),
     }
-    _options.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
+    _screens.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
 
 
 def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
