@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 import inspect
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import rich_click as click
 from click.shell_completion import CompletionItem
 
-import tff_mf
-from tff_mf import validation
+from tff_mf import required_packages, validation
 from tff_mf.guarantees import ADJACENCIES
 
 from ..configuration import mechanism_names
@@ -156,6 +156,8 @@ SETTING = ("rounds", *PARTICIPATION, "restart_every", "adjacency")
 WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")
 SAMPLING = ("population", "sampling", "clients_per_round")
 ON_GRID = ("grid", "dimension")
+# Of the guarantee of a mechanism.
+GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *SAMPLING, *ON_GRID)
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
@@ -191,21 +193,27 @@ def mechanism(command: Command) -> Command:
     return click.argument("file", metavar="FILE", type=MECHANISM)(command)
 
 
-fixed_epochs = option("fixed_epochs")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
 
 
-def participation_options(command: Command) -> Command:
-    """Adds --min-sep and --max-participations."""
-    return option("min_sep")(option("max_participations")(command))
+def html_page(file: str | None) -> pathlib.Path | None:
+    """Returns the file of --html, which can be written by the packages that are installed; None without it."""
+    if file is None:
+        return None
+    required_packages.packages("--html", "jinja2", "matplotlib")
+    from .. import pages
+
+    return pages.check_page(file)
 
 
-def participation(
-    min_sep: int | None, max_participations: int | None, *, fixed_epochs: bool = False
-) -> tff_mf.Participation:
-    """Returns the schema of the flags, which is never guessed: see `Flags.participation`."""
-    flags = Flags(min_sep=min_sep, max_participations=max_participations, fixed_epochs=fixed_epochs)
-    return flags.participation()
+def check_plot(file: str | None) -> None:
+    """Refuses a file of --plot that cannot be written, or not by the packages that are installed."""
+    if file is None:
+        return
+    required_packages.packages("--plot", "matplotlib")
+    from ..output import figures
+
+    figures.checked_path(file)
 
 
 HELP = {

@@ -163,15 +163,8 @@ def report(
         below: Paragraphs after the entries.
     """
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    name: strict_json.finite(value) if isinstance(value, float) else value
-                    for name, value in result.items()
-                },
-                allow_nan=False,
-            )
-        )
+        finite = {key: strict_json.finite(each) if isinstance(each, float) else each for key, each in result.items()}
+        click.echo(json.dumps(finite, allow_nan=False))
         return
     for line in _entries({**result, **(words or {})}):
         click.echo(line)
@@ -224,14 +217,11 @@ def settings(preset: Preset | None, layer: Layer, shown: Mapping[str, Mapping[st
         paragraphs(f"{preset.name}: {preset.title}. {preset.paper}.", preset.notes, published)
         click.echo()
     values = {name: _MARKS.get(str(entry["value"]), str(entry["value"])) for name, entry in shown.items()}
-    names, column = (
-        max(map(len, values)),
-        max(len(value) for value in values.values() if len(value) <= _LONGEST),
-    )
-    rows = []
+    column = max(len(value) for value in values.values() if len(value) <= _LONGEST)
+    names, rows = max(map(len, values)), []
     for name, value in values.items():
-        own, before = (value, "") if len(value) <= _LONGEST else ("", f"{value}  ")
-        rows.append((f"{name:{names}}  {own:{column}}", f"{before}{shown[name]['source']}"))
+        own, before = (value, "") if len(value) <= _LONGEST else ("", f"{value}{_GAP}")
+        rows.append((f"{name:{names}}{_GAP}{own:{column}}", f"{before}{shown[name]['source']}"))
     show(rows)
 
 

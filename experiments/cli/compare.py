@@ -66,12 +66,7 @@ def compare(
         return
     from tff_mf import required_packages
 
-    page = None
-    if html is not None:
-        required_packages.packages("--html", "jinja2", "matplotlib")
-        from .. import pages
-
-        page = pages.check_page(html)
+    page = _options.html_page(html)
     path = _path_of(file, spec)
     if estimate:
         required_packages.packages("An estimate", "tensorflow", "tensorflow_privacy", "tensorflow_federated")

@@ -61,19 +61,8 @@ def plan(
     cohorts are drawn at random and remain secret. With --sampling balls_in_bins, all mechanisms are compared, by
     estimates, and the recommended one is certified; --min-sep is the number of groups.
     """
-    from tff_mf import required_packages
-
-    if plot is not None:
-        required_packages.packages("--plot", "matplotlib")
-        from ..output import figures
-
-        figures.checked_path(plot)
-    page = None
-    if html is not None:
-        required_packages.packages("--html", "jinja2", "matplotlib")
-        from .. import pages
-
-        page = pages.check_page(html)
+    _options.check_plot(plot)
+    page = _options.html_page(html)
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     screen = _compared(deployment, level, flags.sampling, grid=grid, dimension=dimension, thorough=thorough)
