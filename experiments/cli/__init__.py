@@ -14,7 +14,7 @@ import rich_click as click
 
 from tff_mf.errors import InputError
 
-from . import _boundary, _completion, _spelling
+from . import _boundary, _completion
 from ._boundary import Group
 
 # In the order of use, which is the order of the help.
@@ -131,7 +131,7 @@ def main() -> NoReturn:
     except click.ClickException as error:
         _refuse(error.format_message())
     except InputError as error:
-        _refuse(_spelling.as_typed(error, _boundary.invoked()))
+        _refuse(_boundary.as_typed(error, _boundary.invoked()))
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)

@@ -15,7 +15,7 @@ from click.shell_completion import BashComplete
 
 import tff_mf
 from tff_mf.experiments import cli
-from tff_mf.experiments.cli import _boundary, _spelling
+from tff_mf.experiments.cli import _boundary
 from tff_mf.experiments.configuration import mechanism_names, presets, run
 from tff_mf.experiments.sampling import settings
 
@@ -170,7 +170,7 @@ def test_values_are_never_rewritten(typed):
 def test_a_python_caller_sees_the_names_of_python():
     with pytest.raises(tff_mf.InputError, match=r"^min_sep=0 must be") as raised:
         tff_mf.MinSep(min_sep=0, max_participations=2)
-    assert _spelling.as_typed(raised.value, None) == str(raised.value)
+    assert _boundary.as_typed(raised.value, None) == str(raised.value)
     assert raised.value.sources == {}
 
 
