@@ -10,39 +10,48 @@ import sys
 import threading
 from typing import NoReturn
 
-import click
+import rich_click as click
 
 from tff_mf.errors import InputError
 
-from . import _boundary, _completion, _group, _spelling
-from ._group import Group
+from . import _boundary, _completion
+from ._boundary import Group
 
 # In the order of use, which is the order of the help.
-_COMMANDS = {
-    "demo": "Train with correlated and with independent noise, and compare.",
-    "optimize": "Optimize a mechanism for a setting, and save it.",
-    "show": "Show the contents of an artifact.",
-    "import-matrix": "Check published matrices and save them as an artifact.",
-    "plan": "Compare all mechanisms for a deployment, and recommend one.",
-    "calibrate": "Find the noise multiplier for a privacy target.",
-    "account": "State the guarantee of a run with a mechanism and a noise multiplier.",
-    "data": "Write data sets of text, grouped by client.",
-    "train": "Train a language model with federated learning and differential privacy.",
-    "train-central": "Train on images, each protected, with any mechanism or with DP-SGD.",
-    "compare": "Train with every combination of a grid, and compare the results.",
-    "report": "Write the privacy report of a run, or check it against the run's files.",
-    "audit": "Test the noise that actually runs against its claims.",
-    "export": "Write a deployment as a bundle: graphs, artifact, report, policy.",
-    "export-model": "Write a trained model, with its privacy report.",
-    "verify": "Verify a bundle, and run it.",
-    "worker": "Run a worker of TFF, to train on several machines.",
-    "doctor": "Check the environment, and say what to install.",
+_COMMANDS = (
+    *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
+    *("data", "train", "train-central", "compare", "report", "audit"),
+    *("export", "export-model", "verify", "worker", "doctor"),
+)
+# Groups of options in the help of every command; the others stand below.
+_PANELS = {
+    "What": "preset config show spec list dataset mechanism of buffers bands diagonals rank unit_norms objective grid "
+    "dimension rounds epochs thorough",
+    "Who takes part": "population clients_per_round batch_size cohort sampling min_sep max_participations fixed_epochs "
+    "participation_schema timer_hours round_minutes dropout",
+    "Privacy": "epsilon noise_multiplier delta adjacency clip_norm adaptive_clipping adaptive_count_stddev "
+    "adaptive_learning_rate zeroing restart_every without_epsilon insecure_seed",
+    "Training": "workload momentum warmup cooldown algorithm network model initial_model vocab_size embedding_size "
+    "units learning_rate client_learning_rate client_epochs max_examples server_optimizer server_learning_rate "
+    "server_momentum server_warmup server_cooldown seed reference_model validation_examples evaluate_every "
+    "evaluation_examples validation_split test_examples resume checkpoint_every workers clients_at_once threads "
+    "restarts",
+    "Output": "out plot html tensorboard task_name as_json",
 }
-
-
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "rich_help_config": {
+        # Headings and columns, without boxes.
+        "theme": "default-slim",
+        "default_string": "\\[default: {}]",
+        "delimiter_slash": " / ",
+        "padding_helptext_first_line": (0, 0, 1, 0),
+        "text_paragraph_linebreaks": "\n\n",
+        "option_groups": {"*": [{"name": name, "options": options.split()} for name, options in _PANELS.items()]},
+    },
+}
 _INTERRUPTED = "tff-mf: interrupted"
-_AGAIN_SECONDS = 0.01
 # By default Python looks for garbage so often that importing TensorFlow, which makes none, takes up to a tenth longer.
 _OBJECTS_BEFORE_COLLECTION = 20_000
 
@@ -59,10 +68,6 @@ class _LazyGroup(Group):
             return None
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
-
-    def summaries(self, ctx: click.Context) -> dict[str, str]:
-        # Without importing any of them.
-        return _COMMANDS
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
@@ -124,9 +129,9 @@ def main() -> NoReturn:
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        _refuse(_group.refusal(error))
+        _refuse(error.format_message())
     except InputError as error:
-        _refuse(_spelling.as_typed(error, _group.invoked()))
+        _refuse(_boundary.as_typed(error, _boundary.invoked()))
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
@@ -140,7 +145,7 @@ def main() -> NoReturn:
             where = f"{shortage.filename}: " if shortage.filename else ""
             click.echo(f"tff-mf: {where}{shortage.strerror}; saved files are intact (train: --resume)", err=True)
             sys.exit(1)
-        unusable = _boundary.unusable(error, _group.invoked()) if isinstance(error, OSError) else None
+        unusable = _boundary.unusable(error, _boundary.invoked()) if isinstance(error, OSError) else None
         if unusable is not None:
             _refuse(unusable)
         # TensorFlow may turn an interrupt into another error.

@@ -54,7 +54,7 @@ _LAYERS = (
     (
         "mechanisms",
         "optimize, show, account, calibrate, plan, report",
-        ("click", "dp_accounting", "numpy", "rich", "safetensors", "scipy"),
+        ("click", "dp_accounting", "numpy", "rich_click", "safetensors", "scipy"),
         "pip install tff-mf",
     ),
     ("pictures", "--plot, --html", ("jinja2", "matplotlib"), required_packages.PLOT_COMMAND),

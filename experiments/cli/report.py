@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import click
+import rich_click as click
 
 from . import _options
 
@@ -46,8 +46,6 @@ def report(
     keep it where no one who can write to RUN can change it, and check with --digest. Exit status 1 with --check if a
     finding is critical: then no ε is stated, or the report does not follow from the files.
     """
-    from tff_mf import required_packages
-
     from .. import reports
     from ..run_folder import names
     from ..run_folder.folders import readable_folder
@@ -57,12 +55,7 @@ def report(
         return
     _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned, html=html)
     folder = readable_folder(pathlib.Path(run or ""))
-    page = None
-    if html is not None:
-        required_packages.packages("--html", "jinja2", "matplotlib")
-        from .. import pages
-
-        page = pages.check_page(html)
+    page = _options.html_page(html)
     if questions:
         from ._answers import write_form
 
