@@ -221,6 +221,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         **search.entries,
         "objective": found.search.objective,
         **_guarantees.described(setting),
+        "participation_assumed": search.assumed,
         "workload": repr(workload),
         "rms_loss": exact.value * error.rms,
         "max_loss": exact.value * error.max,
@@ -240,6 +241,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
     words |= {"mechanism": mechanism.kind.replace("_", "-"), "statement": None, "amplified_statement": None}
     words |= {
         "participation": f"{words['participation']}{assumed}",
+        "participation_assumed": None,
         "converged": None,
         "message": _ending(found.search, converged=found.converged is True),
     }
