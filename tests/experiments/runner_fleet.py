@@ -145,8 +145,8 @@ class Fleet:
         kind = self._hostile.get(device, "")
         message = (self._deployment / "sent.safetensors").read_bytes()
         sent, ticket = self._runner.decoded(message)
-        for time_sent in range(2 if kind == "twice" else 1):
-            entry = {"device": device, **ticket, "time": time_sent, "model": hashlib.sha256(message).hexdigest()}
+        for number in range(2 if kind == "twice" else 1):
+            entry = {"device": device, **ticket, "file": number, "model": hashlib.sha256(message).hexdigest()}
             if entry not in self.record():
                 with (self._home / "record.jsonl").open("a") as file:
                     file.write(json.dumps(entry) + "\n")
