@@ -1,13 +1,8 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
 from importlib.metadata import version as _version
-from typing import Any as _Any
 
 from tff_mf import _builtin as _builtin
-from tff_mf import _renamed
-from tff_mf._sensitivity import SensitivityResult as SensitivityResult
-from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
-from tff_mf._sensitivity import sensitivity as sensitivity
 from tff_mf.accounting import calibrate_noise_multiplier as calibrate_noise_multiplier
 from tff_mf.accounting import dp_event as dp_event
 from tff_mf.accounting import effective_noise_multiplier as effective_noise_multiplier
@@ -35,10 +30,6 @@ from tff_mf.guarantees import Guarantee as Guarantee
 from tff_mf.guarantees import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.guarantees import compose_guarantees as compose_guarantees
 from tff_mf.guarantees import guarantee as guarantee
-from tff_mf.losses import max_error as max_error
-from tff_mf.losses import max_loss as max_loss
-from tff_mf.losses import rms_error as rms_error
-from tff_mf.losses import rms_loss as rms_loss
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
 from tff_mf.mechanisms import BandedInverse as BandedInverse
@@ -54,7 +45,6 @@ from tff_mf.min_sep_poisson import MinSepPoissonGuarantee as MinSepPoissonGuaran
 from tff_mf.min_sep_poisson import min_sep_poisson_epsilon as min_sep_poisson_epsilon
 from tff_mf.min_sep_poisson import min_sep_poisson_probability as min_sep_poisson_probability
 from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
-from tff_mf.optimize import former_results
 from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
 from tff_mf.optimize import optimize_amplified_blt as optimize_amplified_blt
 from tff_mf.optimize import optimize_banded as optimize_banded
@@ -67,13 +57,21 @@ from tff_mf.participation import FixedEpoch as FixedEpoch
 from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import SingleParticipation as SingleParticipation
-from tff_mf.patterns import pattern_sensitivity as pattern_sensitivity
 from tff_mf.random_allocation import (
     calibrate_random_allocation_noise_multiplier as calibrate_random_allocation_noise_multiplier,
 )
 from tff_mf.random_allocation import random_allocation_epsilon as random_allocation_epsilon
 from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
+from tff_mf.sensitivities import SensitivityResult as SensitivityResult
+from tff_mf.sensitivities import check_mechanism as check_mechanism
+from tff_mf.sensitivities import explain_sensitivity as explain_sensitivity
+from tff_mf.sensitivities import pattern_sensitivity as pattern_sensitivity
+from tff_mf.sensitivities import sensitivity as sensitivity
+from tff_mf.sensitivities.losses import max_error as max_error
+from tff_mf.sensitivities.losses import max_loss as max_loss
+from tff_mf.sensitivities.losses import rms_error as rms_error
+from tff_mf.sensitivities.losses import rms_loss as rms_loss
 from tff_mf.shuffling import shuffled_epsilon as shuffled_epsilon
 from tff_mf.workloads import LearningRates as LearningRates
 from tff_mf.workloads import LinearSchedule as LinearSchedule
@@ -83,16 +81,3 @@ from tff_mf.workloads import PrefixSum as PrefixSum
 from tff_mf.workloads import Workload as Workload
 
 __version__ = _version("tff-mf")
-
-_RENAMED = {
-    "MadeFor": "OptimizedFor",
-    "Structured": "BandedPlusLowRank",
-    "optimize_structured": "optimize_banded_plus_low_rank",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    """Returns what a former name stands for."""
-    if name in former_results.NAMES:
-        return former_results.found(__name__, name)
-    return _renamed.found(__name__, name, _RENAMED)

@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from tff_mf import _matrices, composed_losses, gaussian, grids, registry, validation
+from tff_mf import _matrices, composed_losses, gaussian, grids, sensitivities, validation
 from tff_mf.composed_losses import Losses, Nodes
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
@@ -334,7 +334,7 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
         >>> bands_and_norm(BandedToeplitz(column=[1.0, 0.75, 0.0]), 4)
         (2, 1.25)
     """
-    registry.check_matrices(mechanism, rounds)
+    sensitivities.check_outside(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
         found = mechanism.diagonals(validation.listable(rounds))
         diagonals = np.array(_matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf import registry
+from tff_mf import sensitivities
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Recursion
@@ -33,7 +33,7 @@ def check_recursion(mechanism: Mechanism) -> None:
             )
         enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
         rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
-        registry.check_matrices(each, rounds)
+        sensitivities.check_outside(each, rounds)
         inverse, found = each.inverse(rounds), recursion.responses(rounds)
         error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
         # NaN must not pass.
