@@ -244,7 +244,7 @@ def test_coefficients_of_other_digits_are_another_stream(monkeypatch):
 
     before = fingerprint()
     assert fingerprint() == before
-    monkeypatch.setattr("tff_mf.mechanisms.grid_recursion._MOST_BITS", 20)
+    monkeypatch.setattr("tff_mf.mechanisms.past_rows._MOST_BITS", 20)
     assert fingerprint() != before
 
 

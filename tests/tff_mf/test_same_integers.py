@@ -9,7 +9,7 @@ import pytest
 
 import tff_mf
 from tff_mf import _in_order, streams
-from tff_mf.mechanisms import grid_recursion
+from tff_mf.mechanisms import past_rows
 
 from ..machines import environments
 from . import same_integers
@@ -67,8 +67,8 @@ def test_other_numbers_are_refused(monkeypatch):
     name = "low rank, near ties"
     mechanism = same_integers.near_ties()[name]
     state = same_integers.stream_of(name, mechanism).init()
-    rounded = grid_recursion._rounded
-    monkeypatch.setattr(grid_recursion, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
+    rounded = past_rows._rounded
+    monkeypatch.setattr(past_rows, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
     with pytest.raises(tff_mf.InputError, match="other noise"):
         same_integers.stream_of(name, mechanism).next(state)
 

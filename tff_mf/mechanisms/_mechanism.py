@@ -9,10 +9,10 @@ import numpy as np
 
 from tff_mf import _in_order, _matrices, validation
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import grid_recursion
 from tff_mf.mechanisms._search_status import SearchStatus
+from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
-from tff_mf.mechanisms.past_rows import of_diagonals
+from tff_mf.mechanisms.past_rows import OfRows, of_diagonals
 from tff_mf.mechanisms.recursion import Case, Entry, Recursion
 from tff_mf.participation import Participation
 from tff_mf.workloads import PrefixSum, Workload
@@ -150,7 +150,7 @@ class Mechanism(abc.ABC):
         """
         recursion = self.recursion()
         if recursion.runs_on_a_grid:
-            return grid_recursion.Analyzed(self, deviation=deviation, largest_normal=largest_normal)
+            return Analyzed(self, deviation=deviation, largest_normal=largest_normal)
         rounds = self.max_rounds or recursion.rounds
         if rounds is None or rounds > _MOST_ROWS:
             raise InputTypeError(
@@ -163,9 +163,7 @@ class Mechanism(abc.ABC):
         diagonals = np.zeros_like(encoder)
         for offset in range(rounds):
             diagonals[offset, : rounds - offset] = np.diagonal(encoder, -offset)
-        return grid_recursion.OfRows(
-            self, of_diagonals(diagonals), deviation=deviation, largest_normal=largest_normal, banded=False
-        )
+        return OfRows(self, of_diagonals(diagonals), deviation=deviation, largest_normal=largest_normal, banded=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import grid_recursion, series
+from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import BandedMechanism
 from tff_mf.mechanisms.grid_recursion import GridRecursion
-from tff_mf.mechanisms.past_rows import of_diagonals, past_rows
+from tff_mf.mechanisms.past_rows import OfRows, of_diagonals, past_rows
 from tff_mf.mechanisms.recursion import Recursion
 
 
@@ -62,7 +62,7 @@ class Banded(BandedMechanism):
 
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         entries = of_diagonals(self.values)
-        return grid_recursion.OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
+        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Banded):

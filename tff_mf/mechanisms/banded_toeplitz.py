@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf import _in_order, validation
-from tff_mf.mechanisms import grid_recursion, series
+from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 from tff_mf.mechanisms.grid_recursion import GridRecursion
-from tff_mf.mechanisms.past_rows import past_rows
+from tff_mf.mechanisms.past_rows import OfRows, past_rows
 from tff_mf.mechanisms.recursion import Recursion
 
 
@@ -82,4 +82,4 @@ class BandedToeplitz(ToeplitzMechanism):
 
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         entries = np.array([self.column])
-        return grid_recursion.OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
+        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)

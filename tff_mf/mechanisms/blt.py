@@ -8,8 +8,9 @@ import numpy as np
 
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import _production, grid_recursion
+from tff_mf.mechanisms import _production
 from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
+from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
 from tff_mf.mechanisms.recursion import NEW, Recursion
 
@@ -132,7 +133,7 @@ class BLT(ToeplitzMechanism):
         )
 
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
-        return grid_recursion.Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
+        return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
 
 
 def _numbers(name: str, values: object) -> tuple[float, ...]:

@@ -6,8 +6,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf import validation
-from tff_mf.mechanisms import grid_recursion
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
 from tff_mf.mechanisms.recursion import Recursion
 
@@ -40,4 +40,4 @@ class Identity(ToeplitzMechanism):
         return Recursion.linear(past=[], after=[])
 
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
-        return grid_recursion.Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
+        return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
