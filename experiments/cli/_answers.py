@@ -128,7 +128,7 @@ def _shown(answer: Any) -> str:
 
 
 def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Returns the answers to start from: those of the file, or of a later session that was interrupted.
+    """Returns the answers to start from, of the file or of a later session that was interrupted.
 
     Answers withdrawn in that session are open. Of a damaged file, every valid answer is kept.
     """

@@ -13,7 +13,7 @@ from ..configuration.mechanism_setting import MechanismSetting
 from . import _guarantees, _screens
 from ._flags import Flags
 
-_FILE = "The file has the mechanism of one restart; the figures are those of the whole run."
+_FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     setting = flags.setting(schema)
     if setting.workload not in (None, tff_mf.PrefixSum()):
         raise click.UsageError(
-            f"--workload {flags.workload} does not go with `optimize structured`: its decoder is that of prefix sums."
+            f"--workload {flags.workload} does not go with `optimize structured`: its decoder is for prefix sums."
         )
     near = flags.named(of, setting)
     optimized_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
@@ -226,7 +226,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "rms_loss": exact.value * error.rms,
         "max_loss": exact.value * error.max,
         "sensitivity": exact.value,
-        # That of the parameters in float32, with which the noise runs: the accounting uses it.
+        # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
         "sensitivity_as_run": as_float32,
         **_guarantees.replace_one(setting, as_float32),
         **_noise(search, flags, target),

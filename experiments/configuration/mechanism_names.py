@@ -160,8 +160,8 @@ def build(
         participation: What each client is bound to.
         buffers: Buffers of a `blt`; None lets the optimizer choose.
         bands: Bands of the banded kinds; None takes the min-sep of `participation`.
-        unit_norms: Whether the columns of a `banded` have norm 1; None is that of the kind.
-        objective: Loss to minimize, "rms" or "max"; None is that of the kind.
+        unit_norms: Whether the columns of a `banded` have norm 1; None takes the kind's default.
+        objective: Loss to minimize, "rms" or "max"; None takes the kind's default.
         optimized_for: The workload; None is the prefix sum.
 
     Example:
