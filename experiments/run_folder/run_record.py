@@ -44,7 +44,7 @@ class RunRecord(Record):
         delta: δ.
         clients_per_round: Clients that train in a round.
         cohort: Clients that a round stands for.
-        clip_norm: Clip norm ζ; if it adapts, that of the first round.
+        clip_norm: Clip norm ζ; if it adapts, the first round's.
         mechanism_sha256: Hash of the mechanism's artifact, which is in the same folder.
         restart_every: Rounds after which noise starts anew, or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if ζ is fixed.

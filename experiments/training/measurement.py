@@ -44,7 +44,7 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     the test, as in the papers.
 
     Args:
-        settings: Those of the run.
+        settings: The run's settings.
         data: File in StackOverflow's format.
         language_task: The model.
 
