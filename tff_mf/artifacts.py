@@ -264,7 +264,7 @@ def _decoded(text: str, tensors: Mapping[str, np.ndarray]) -> Mechanism:
     # A larger upper bound is valid, though the rules of this package are tighter.
     too_large = claim.value > actual * (1 + _SENSITIVITY_TOLERANCE) and claim.exact
     if claim.value < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
-        raise InputValueError(f"it states the sensitivity {claim.value!r}, but that of its parameters is {actual!r}")
+        raise InputValueError(f"it states the sensitivity {claim.value!r}, but its parameters give {actual!r}")
     return mechanism
 
 

@@ -26,7 +26,7 @@ class Codec:
         axes: Number of axes of each tensor, by its name.
         encode: Returns the tensors of a mechanism, by name.
         decode: Returns the mechanism of tensors and of the setting that it was optimized for; raises `InputError` for
-            tensors that are not those of a mechanism.
+            tensors that belong to no mechanism.
     """
 
     axes: Mapping[str, int]

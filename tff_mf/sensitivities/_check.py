@@ -128,7 +128,7 @@ def _compare(mechanism: Mechanism, rounds: int, participation: Participation, le
     claim = None if closed_form is None else closed_form(mechanism, rounds, participation)
     if claim is None:
         return
-    # Those of this package give a rule as well.
+    # This package's closed forms give a rule as well.
     claim = claim.value if isinstance(claim, SensitivityResult) else claim
     described = f"sensitivity of kind {mechanism.kind!r}, rounds={rounds}, {participation!r}, is {claim!r}"
     if isinstance(claim, bool) or not isinstance(claim, numbers.Real):
@@ -173,7 +173,7 @@ def _check_matrices(mechanism: Mechanism, rounds: int) -> None:
 
 
 def _check_coefficients(mechanism: Mechanism, rounds: int) -> None:
-    """Raises unless the coefficients of C and of C⁻¹ are those of inverse matrices of `rounds` rounds."""
+    """Raises unless the coefficients of C and of C⁻¹ belong to inverse matrices of `rounds` rounds."""
     column, inverse = (_numbers(mechanism, name, (rounds,)) for name in ("coefficients", "inverse_coefficients"))
     product = np.fft.irfft(np.fft.rfft(column, 2 * rounds) * np.fft.rfft(inverse, 2 * rounds), 2 * rounds)[:rounds]
     product[0] -= 1
@@ -194,7 +194,7 @@ def _check_leading_parts(mechanism: Mechanism, several: tuple[int, ...]) -> None
         whole = _leading_part(mechanism, name, most)
         for rounds in {*several} - {most}:
             expected = _within(whole[:, :rounds]) if name == "diagonals" else whole[(slice(rounds),) * whole.ndim]
-            _same(mechanism, name, _leading_part(mechanism, name, rounds), expected, "that of more rounds")
+            _same(mechanism, name, _leading_part(mechanism, name, rounds), expected, "its result for more rounds")
 
 
 def _leading_part(mechanism: Mechanism, name: str, rounds: int) -> np.ndarray:
