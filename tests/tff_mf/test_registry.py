@@ -382,6 +382,19 @@ def test_matrices_that_do_not_fit_are_refused(name):
             use()
 
 
+@pytest.mark.parametrize("rounds", [1, 20, 32])
+@pytest.mark.parametrize("most", [None, 3000])
+def test_a_matrix_that_depends_on_the_rounds_is_refused_for_few_rounds_too(rounds, most):
+    """Noise that is drawn for 3000 rounds would otherwise be weaker than what the ε of few rounds is computed for."""
+    end = {"max_rounds": property(lambda self: most)}
+    for mechanism in (
+        with_diagonals(lambda n: n * np.outer(THREE, np.ones(n)), **end),
+        any_matrix(np.eye(3), encoder=lambda self, n: n * np.eye(n), inverse=lambda self, n: np.eye(n) / n, **end),
+    ):
+        with pytest.raises(tff_mf.InputError, match="does not agree with that of more rounds"):
+            tff_mf.epsilon(mechanism, rounds, tff_mf.SingleParticipation(), noise_multiplier=5.0, delta=1e-6)
+
+
 def test_a_cast_of_another_class_is_refused():
     mechanism = geometric(cast_to_float32=lambda self: tff_mf.Identity())
     for use in (lambda: tff_mf.check_mechanism(mechanism), lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA)):

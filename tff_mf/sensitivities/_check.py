@@ -187,9 +187,11 @@ def _check_leading_parts(mechanism: Mechanism, several: tuple[int, ...]) -> None
     if isinstance(mechanism, ToeplitzMechanism):
         names, most = ("coefficients", "inverse_coefficients"), max(most, mechanism.max_rounds or _MOST_TOEPLITZ_ROUNDS)
     elif isinstance(mechanism, BandedMechanism):
-        names, most = ("diagonals",), mechanism.max_rounds or most
+        names, most = ("diagonals",), mechanism.max_rounds or max(most, _USUAL_ROUNDS)
     elif (mechanism.max_rounds or 0) <= _MOST_WHOLE_ROUNDS:
-        most = mechanism.max_rounds or most
+        most = mechanism.max_rounds or max(most, _USUAL_ROUNDS)
+    else:
+        most = max(most, _USUAL_ROUNDS)
     for name in names:
         whole = _leading_part(mechanism, name, most)
         for rounds in {*several} - {most}:
