@@ -396,8 +396,20 @@ def test_a_matrix_that_depends_on_the_rounds_is_refused_for_few_rounds_too(round
 
 
 def test_a_cast_of_another_class_is_refused():
-    mechanism = geometric(cast_to_float32=lambda self: tff_mf.Identity())
-    for use in (lambda: tff_mf.check_mechanism(mechanism), lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA)):
+    mechanism = with_diagonals(lambda n: np.outer(THREE, np.ones(n)), cast_to_float32=lambda self: tff_mf.Identity())
+    noise, clients = {"noise_multiplier": 5.0}, {"population": 30, "clients_per_round": 2}
+    for use in (
+        lambda: tff_mf.check_mechanism(mechanism),
+        lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA),
+        lambda: tff_mf.dp_event(mechanism, 9, SCHEMA, **noise),
+        lambda: tff_mf.guarantee(mechanism, 9, SCHEMA, restart_every=4, **noise),
+        lambda: tff_mf.calibrate_noise_multiplier(mechanism, 9, SCHEMA, epsilon=1.0, delta=1e-6),
+        lambda: tff_mf.amplified_epsilon(mechanism, 9, delta=1e-6, **clients, **noise),
+        lambda: tff_mf.shuffled_epsilon(mechanism, 9, delta=1e-6, **noise),
+        lambda: tff_mf.random_allocation_epsilon(mechanism, 9, participations=2, delta=1e-6, **noise),
+        lambda: tff_mf.min_sep_poisson_epsilon(mechanism, 9, min_sep=3, probability=0.1, delta=1e-6, **noise),
+        lambda: tff_mf.balls_in_bins_epsilon(mechanism, 9, bins=3, delta=1e-6, **noise),
+    ):
         with pytest.raises(tff_mf.InputError, match="must return its own class, not Identity"):
             use()
 

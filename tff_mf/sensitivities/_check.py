@@ -69,11 +69,7 @@ def check_mechanism(
     _check_leading_parts(mechanism, (few, rounds))
     if isinstance(mechanism, ToeplitzMechanism) and rounds > _MOST_WHOLE_ROUNDS:
         _check_coefficients(mechanism, rounds)
-    encoder, cast = mechanism.encoder(few), mechanism.cast_to_float32()
-    if type(cast) is not type(mechanism):
-        raise InputTypeError(
-            f"cast_to_float32 of kind {mechanism.kind!r} must return its own class, not {type(cast).__name__}."
-        )
+    encoder, cast = mechanism.encoder(few), as_released(mechanism)
     _same(cast, "cast_to_float32", cast.cast_to_float32().encoder(few), cast.encoder(few), "itself when cast again")
     _same(mechanism, "codec", _through_codec(record, mechanism).encoder(few), encoder, "C of what was written")
     if record.sensitivity is not None:
@@ -82,6 +78,20 @@ def check_mechanism(
         if participation is not None:
             bound = by_structure(mechanism, participation.check(rounds), participation)
             check_closed_form(mechanism, rounds, participation, bound)
+
+
+def as_released(mechanism: Mechanism) -> Mechanism:
+    """Returns `mechanism.cast_to_float32()`, the mechanism that noise runs with, and every ε is computed for.
+
+    Raises:
+        InputTypeError: If it is of another class, for which nothing would be checked.
+    """
+    cast = mechanism.cast_to_float32()
+    if type(cast) is not type(mechanism):
+        raise InputTypeError(
+            f"cast_to_float32 of kind {mechanism.kind!r} must return its own class, not {type(cast).__name__}."
+        )
+    return cast
 
 
 def check_outside(mechanism: Mechanism, rounds: int | None = None) -> None:
