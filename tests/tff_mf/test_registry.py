@@ -479,6 +479,24 @@ def test_a_codec_that_loses_something_is_refused(changes, message, tmp_path):
 LAST = []
 
 
+def test_what_a_codec_loses_is_found_after_a_mechanism_with_the_same_tensors_has_passed(tmp_path):
+    kind = geometric_class(
+        coefficients=lambda self, n: np.append(1.0, np.where(np.arange(n - 1) < 40, 0.5, self.beta) ** np.arange(n - 1))
+    )
+    codec = Codec(
+        axes={"alpha": 1},
+        encode=lambda mechanism: {"alpha": np.array([mechanism.alpha])},
+        decode=lambda tensors, optimized_for: kind(alpha=0.5, beta=0.75, optimized_for=optimized_for),
+    )
+    kind.inverse_coefficients = lambda self, n: tff_mf.BandedToeplitz(column=self.coefficients(n)).inverse_coefficients(
+        n
+    )
+    tff_mf.register_mechanism(kind, codec=codec)
+    tff_mf.save(kind(alpha=0.5, beta=0.75), tmp_path / "file")
+    with pytest.raises(tff_mf.InputError, match="loses beta"):
+        tff_mf.save(kind(alpha=0.5, beta=0.5), tmp_path / "file")
+
+
 def test_a_codec_that_loses_the_setting_is_refused(tmp_path):
     kind = geometric_class()
     decode = Codec.of_fields(kind).decode
