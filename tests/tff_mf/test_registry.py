@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -477,6 +478,32 @@ def test_a_codec_that_loses_something_is_refused(changes, message, tmp_path):
 
 
 LAST = []
+
+
+@pytest.mark.parametrize("column", [[2.0, 1.0], (2.0, 1.0)])
+def test_a_field_that_can_be_changed_is_refused(column):
+    """After the change, the ε would be that of another C than the noise, which has been built."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Listed(ToeplitzMechanism):
+        kind = "listed"
+        column: Sequence[float]
+
+        def coefficients(self, rounds):
+            return tff_mf.BandedToeplitz(column=self.column).coefficients(rounds)
+
+        def inverse_coefficients(self, rounds):
+            return tff_mf.BandedToeplitz(column=self.column).inverse_coefficients(rounds)
+
+        def cast_to_float32(self):
+            return self
+
+    tff_mf.register_mechanism(Listed)
+    if isinstance(column, tuple):
+        assert tff_mf.sensitivity(Listed(column=column), 9, SCHEMA) > 2
+        return
+    with pytest.raises(tff_mf.InputError, match="column of kind 'listed' is a list, which can be changed"):
+        tff_mf.sensitivity(Listed(column=column), 9, SCHEMA)
 
 
 def test_what_a_codec_loses_is_found_after_a_mechanism_with_the_same_tensors_has_passed(tmp_path):

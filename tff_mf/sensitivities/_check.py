@@ -43,9 +43,10 @@ def check_mechanism(
     Formal guarantee: up to 2048 rounds, `encoder` and `inverse` are finite, lower-triangular and each other's inverse,
     and what `coefficients` or `diagonals` say; a Toeplitz C also for all of `rounds`. C for fewer rounds is the leading
     part of C for more. The cast to float32 is of the same class, and casting it again changes nothing. The codec gives
-    back every field, and the C of what it gives back is the same. A closed form of the sensitivity is not below what
-    brute force finds for 1, 3 and 7 rounds, nor, with `participation`, below an exact rule or what a client with equal
-    contributions attains. Code that returns other matrices in other calls is not found.
+    back every field, none of which can be changed, and the C of what it gives back is the same. A closed form of the
+    sensitivity is not below what brute force finds for 1, 3 and 7 rounds, nor, with `participation`, below an exact
+    rule or what a client with equal contributions attains. Code that returns other matrices in other calls is not
+    found.
 
     Args:
         mechanism: The mechanism, of a registered class.
@@ -242,6 +243,11 @@ def _through_codec(record: registry.MechanismKind, mechanism: Mechanism) -> Mech
             raise InputValueError(
                 f"{field.name} of kind {mechanism.kind!r} is an array that can be written to: set its flags.writeable "
                 "to False in __post_init__, on a copy."
+            )
+        if isinstance(ours, list | dict | set | bytearray):
+            raise InputValueError(
+                f"{field.name} of kind {mechanism.kind!r} is a {type(ours).__name__}, which can be changed: make it a "
+                "tuple, or another type that cannot, in __post_init__."
             )
         if not _equal(ours, theirs):
             raise InputValueError(
