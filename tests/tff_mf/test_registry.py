@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import artifacts, registry
+from tff_mf import artifacts, registry, streams
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 from tff_mf.registry import Codec, Search, _kinds
 from tff_mf.sensitivities import _check
@@ -394,6 +394,22 @@ def test_a_matrix_that_depends_on_the_rounds_is_refused_for_few_rounds_too(round
     ):
         with pytest.raises(tff_mf.InputError, match="does not agree with that of more rounds"):
             tff_mf.epsilon(mechanism, rounds, tff_mf.SingleParticipation(), noise_multiplier=5.0, delta=1e-6)
+
+
+def test_noise_of_an_inverse_that_depends_on_the_rounds_is_refused():
+    """The ε of 50 rounds, for which C is 1, would be that of 100 times the noise that is drawn for 3000."""
+
+    def scale(rounds):
+        return 100 if rounds > 64 else 1
+
+    mechanism = any_matrix(
+        np.eye(3),
+        encoder=lambda self, n: scale(n) * np.eye(n),
+        inverse=lambda self, n: np.eye(n) / scale(n),
+        max_rounds=property(lambda self: 3000),
+    )
+    with pytest.raises(tff_mf.InputError, match="inverse of kind 'any' for all of its rounds does not begin as for 32"):
+        streams.build_stream(mechanism, dimension=2, stddev=1.0)
 
 
 def test_a_cast_of_another_class_is_refused():
