@@ -67,6 +67,8 @@ def test_the_optimizer_of_the_page_is_a_command(folder):
         "",
     )
     assert "search              converged\n" in tff_mf(folder, *optimize, *SETTING[:-1])
+    error = tff_mf(folder, *optimize, "--objective", "rms", *SETTING, status=2)
+    assert error.endswith("geometric minimizes MaxLoss.\n")
 
 
 def test_an_optimizer_that_does_not_say_its_setting_is_named(folder):
