@@ -165,8 +165,12 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
         raise ArtifactError(f"path={text!r} cannot be read: {reason}. Give the path of an artifact.") from None
     except registry.UnknownKindError as error:
         raise ArtifactError(f"path={text!r} cannot be loaded: {_shortened(str(error))}.") from None
-    except (InputError, msgspec.ValidationError, RecursionError) as error:
-        reason = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
+    except (InputError, msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+        reason = str(error)
+        if isinstance(error, RecursionError):
+            reason = "it nests too deeply"
+        elif isinstance(error, UnicodeEncodeError):
+            reason = "it has half of a surrogate pair, which is no text"
         raise ArtifactError(
             f"path={text!r} is not a valid artifact: {_shortened(reason.rstrip('.'))}. Regenerate it or copy it again."
         ) from None

@@ -246,5 +246,5 @@ def refuse_options(name: str, **options: Any) -> None:
         goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)
         remedy = "; take workload='prefix_sum'" if option == "workload" else ""
         if option == "objective" and name in kinds:
-            remedy = f"; {name} minimizes RmsLoss"
+            remedy = f"; {name} minimizes {'MaxLoss' if kinds[name].objective == 'max' else 'RmsLoss'}"
         raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")

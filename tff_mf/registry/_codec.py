@@ -92,7 +92,7 @@ def _field(name: str, tensor: np.ndarray, axes: int, whole: bool) -> Any:
     if axes == 0:
         return whole_number(name, tensor) if whole else _number(name, tensor)
     if axes == 1:
-        return tensor.tolist()
+        return tuple(tensor.tolist())
     matrix = np.array(tensor)
     matrix.flags.writeable = False
     return matrix
