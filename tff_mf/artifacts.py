@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import safetensors
 
-from tff_mf import files, registry, sensitivities, validation
+from tff_mf import files, registry, sensitivities, strict_json, validation
 from tff_mf.errors import ArtifactError, InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
@@ -348,28 +348,12 @@ def _parsed(text: str) -> dict[str, Any]:
         RecursionError: If it nests too deeply.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite)
-    except InputValueError:
-        raise
+        found = strict_json.loads(text)
     except ValueError as error:
         raise InputValueError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InputTypeError("its manifest or header is not a JSON object")
     return found
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        raise InputValueError("it repeats a key")
-    return entries
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise InputValueError(f"it has the number {text}, which is not finite in float64")
-    return value
 
 
 def _tensor(name: str, entry: Mapping) -> np.ndarray:

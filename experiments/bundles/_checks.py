@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import strict_json, validation
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
-from ..output import agreement, strict_json
+from ..output import agreement
 from ..output.files import file_hash
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from ._device_file import device_policy_problem

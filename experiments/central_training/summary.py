@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
+from tff_mf import strict_json
 
-from ..output import strict_json
 from ..run_folder.versions import versions
 from .data_sets import ImageData
 from .preparation import PreparedTraining

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from tff_mf import strict_json
 from tff_mf.errors import InputError, InputValueError
 
-from ..output import files, strict_json
+from ..output import files
 from ..reports import questions
 from ..run_folder.names import ANSWERS
 from . import _screens

@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 import tff_mf
+from tff_mf import strict_json
 
 from ..configuration.layers import Layer
 from ..configuration.presets import Preset
-from ..output import digits, strict_json
+from ..output import digits
 
 _NARROWEST = 40
 _WIDEST = 120

@@ -6,8 +6,8 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 from tff_mf.sensitivities.losses import round_errors
+from tff_mf.strict_json import finite
 
-from ..output.strict_json import finite
 from ..privacy.figure_points import block_ends, deltas, of_some_rounds
 from .deployment import Deployment, participations, schema
 from .options import Option

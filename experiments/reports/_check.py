@@ -5,9 +5,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tff_mf import validation
+from tff_mf import strict_json, validation
 
-from ..output import strict_json
 from ..output.locks import FOLDER_LOCK
 from ..run_folder.names import (
     ANSWERS,

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import strict_json, validation
 from tff_mf.errors import InputValueError
 
-from ..output import files, strict_json, typed
+from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
 from . import same_settings

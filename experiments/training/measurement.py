@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_mf import strict_json
 from tff_mf.errors import InputValueError
 
 from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import sentences
-from ..output import strict_json
 from ..run_folder import metrics
 from .evaluation import ACCURACY
 from .task import Task
