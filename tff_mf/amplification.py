@@ -310,7 +310,7 @@ def _log_ratio(probability: float, mu: float, x: np.ndarray) -> np.ndarray:
 def _queries(mechanism: Mechanism, rounds: int, population: int, clients_per_round: float) -> tuple[int, float, float]:
     """Returns the number of queries on a group, and of each the sampling probability and the sensitivity."""
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-    bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    bands, norm = bands_and_norm(sensitivities.as_released(mechanism), mechanism.check(rounds))
     group = validation.whole("population", population) // bands
     size = validation.positive("clients_per_round", clients_per_round)
     if group < 1:

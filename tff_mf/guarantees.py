@@ -17,6 +17,7 @@ from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.participation import Participation
 from tff_mf.restarts import restart_sensitivity
+from tff_mf.sensitivities import as_released
 
 
 def guarantee(
@@ -137,7 +138,7 @@ def released_sensitivity(
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
-    return restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every).value
+    return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every).value
 
 
 def adaptive_clipping_guarantee(

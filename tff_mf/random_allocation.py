@@ -11,6 +11,7 @@ from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
+from tff_mf.sensitivities import as_released
 
 # Of σ, in search of one that is large enough on a grid.
 _DOUBLINGS = 12
@@ -181,7 +182,7 @@ def _checked(mechanism: Mechanism, rounds: int, participations: int) -> tuple[fl
     """Returns the largest entry of C, and k."""
     validation.instance("mechanism", mechanism, Mechanism, "pass tff_mf.Identity()")
     turns = validation.whole("participations", participations)
-    bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    bands, norm = bands_and_norm(as_released(mechanism), mechanism.check(rounds))
     if bands > 1:
         raise InputValueError(
             f"mechanism has {bands} bands, and no theorem here amplifies it by random allocation: take "

@@ -35,6 +35,7 @@ from tff_mf.composed_losses import Losses
 from tff_mf.errors import InputValueError
 from tff_mf.guarantees import Guarantee
 from tff_mf.mechanisms import Mechanism
+from tff_mf.sensitivities import as_released
 
 # Shares of δ to try for the difference between (ε₀, δ₀)-DP, which Gaussian noise has, and pure ε₀-DP.
 _SHARES = (0.5, 0.1, 0.02)
@@ -99,7 +100,7 @@ def shuffled_epsilon(
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
     sigma, delta = validation.nonnegative("noise_multiplier", noise_multiplier), validation.tail_delta(delta)
-    bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    bands, norm = bands_and_norm(as_released(mechanism), mechanism.check(rounds))
     epochs = validation.whole("epochs", epochs)
     if epochs > 1 and rounds % (epochs * bands):
         raise InputValueError(

@@ -44,12 +44,12 @@ def prepare(
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
-    Formal guarantee: `epsilon` and `statement` are those of the order (`tff_mf.central.Order`), for the σ that is
+    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.central.Order`), for the σ that is
     returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
         configuration: Settings that were checked.
-        mechanism: The mechanism: that of the settings, or of a run that is resumed.
+        mechanism: The mechanism of the settings, or of a run that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
 
     Raises:

@@ -12,6 +12,7 @@ from tff_mf.central._order import NOBODY, Order, digest
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import FixedEpoch
+from tff_mf.sensitivities import as_released
 
 _COIN_BITS = 64
 # Coins that are in memory at a time.
@@ -157,7 +158,7 @@ class PoissonSampling(Order):
                 "Leave it out."
             )
         validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-        bands, _ = amplification.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(self.rounds))
+        bands, _ = amplification.bands_and_norm(as_released(mechanism), mechanism.check(self.rounds))
         if bands != self.groups:
             raise InputValueError(
                 f"groups={self.groups}, but C has {bands} bands: amplification is proven for as many groups as bands. "

@@ -141,7 +141,7 @@ class KeyedStream:
         return self._recursion.rows
 
     def _past_the_end(self) -> str:
-        # A limit below that of the mechanism is that of a run.
+        # A limit below the mechanism's own comes from a run.
         defined = f"{self.mechanism.kind} mechanism"
         if self._limit != self.mechanism.max_rounds:
             defined = f"run of this {defined}"

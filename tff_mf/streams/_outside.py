@@ -26,22 +26,28 @@ def check_recursion(mechanism: Mechanism) -> None:
     """
     for each in (mechanism, mechanism.cast_to_float32()):
         recursion = each.recursion()
-        # A subclass could compute anything.
-        if type(recursion) is not Recursion:
-            raise InputTypeError(
-                f"the recursion of kind {mechanism.kind!r} is {recursion!r}: return a mechanisms.Recursion."
-            )
-        enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
-        rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
-        sensitivities.check_outside(each, rounds)
-        inverse, found = each.inverse(rounds), recursion.responses(rounds)
-        error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
-        # NaN must not pass.
-        wrong = ~(error <= _TOLERANCE)
-        if np.any(wrong):
-            first = int(np.argmax(wrong))
-            raise InputValueError(
-                f"the recursion of kind {mechanism.kind!r} is not C⁻¹z: row {first} has the weights "
-                f"{found[first, : first + 1][-3:].tolist()} and must have {inverse[first, : first + 1][-3:].tolist()}. "
-                "There is no privacy with other noise."
-            )
+        _check(each, recursion)
+        if recursion.kept is not None:
+            _check(each, recursion.kept)
+
+
+def _check(mechanism: Mechanism, recursion: Recursion) -> None:
+    # A subclass could compute anything.
+    if type(recursion) is not Recursion:
+        raise InputTypeError(
+            f"the recursion of kind {mechanism.kind!r} is {recursion!r}: return a mechanisms.Recursion."
+        )
+    enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
+    rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
+    sensitivities.check_outside(mechanism, rounds)
+    inverse, found = mechanism.inverse(rounds), recursion.responses(rounds)
+    error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
+    # NaN must not pass.
+    wrong = ~(error <= _TOLERANCE)
+    if np.any(wrong):
+        first = int(np.argmax(wrong))
+        raise InputValueError(
+            f"the recursion of kind {mechanism.kind!r} is not C⁻¹z: row {first} has the weights "
+            f"{found[first, : first + 1][-3:].tolist()} and must have {inverse[first, : first + 1][-3:].tolist()}. "
+            "There is no privacy with other noise."
+        )
