@@ -23,8 +23,9 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, central, normals, queries, streams
+from tff_mf import aggregators, central, normals, queries
 from tff_mf.experiments.cli import cli
+from tff_mf.noise import numpy as streams
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
@@ -123,8 +124,8 @@ TENSORFLOW_MODULES = [
     "tff_mf.central._read_examples",
     "tff_mf.central._training",
     "tff_mf.queries.clipping",
-    "tff_mf.noise._normals",
-    "tff_mf.noise._stream",
+    "tff_mf.noise.tensorflow._normals",
+    "tff_mf.noise.tensorflow._stream",
     "tff_mf.queries._adaptive_clipping",
     "tff_mf.queries._query",
     "tff_mf.queries._around",

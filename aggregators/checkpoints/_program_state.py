@@ -8,7 +8,7 @@ import numpy as np
 import tree
 
 from tff_mf import checkpoint_files
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 
 
 def keys_alone(noise: NoiseState) -> NoiseState:

@@ -12,7 +12,7 @@ import tree
 
 from tff_mf import checkpoint_files, files, validation
 from tff_mf.errors import InputValueError
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 
 from ..factories.factory import MFAggregationFactory
 from . import _program_state

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 import tree
 
 from tff_mf import validation
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 
 from .manager import CheckpointManager
 

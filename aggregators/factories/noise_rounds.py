@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tree
 
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 
 _RESTARTED = ("inner_query_state", "indicator_state")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 
 from ._result import Findings
 

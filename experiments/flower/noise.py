@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tff_mf import streams
-from tff_mf.streams import NoiseState
+from tff_mf.noise import numpy as streams
+from tff_mf.noise.numpy import NoiseState
 
 from ..privacy.plan import PrivacyPlan
 

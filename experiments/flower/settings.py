@@ -41,7 +41,7 @@ class FlowerSettings:
             if they reply with its difference from the model that they were sent; `integers`, with a grid, if they reply
             with that difference in integers, as `mods.integers_mod` makes them. Floats become integers of a grid on
             the server.
-        generator: Generator of the noise, as in `tff_mf.streams.build_stream`: by default AES, a cryptographic one,
+        generator: Generator of the noise, as in `tff_mf.noise.numpy.build_stream`: by default AES, a cryptographic one,
             whose package Flower itself needs.
         waiting: How long rounds wait.
         arrayrecord_key: Name of the record of arrays in messages and replies.

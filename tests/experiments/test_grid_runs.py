@@ -12,7 +12,7 @@ import safetensors.numpy
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, grids, noise
+from tff_mf import aggregators, grids
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.cli import cli
@@ -25,6 +25,7 @@ from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
+from tff_mf.noise import tensorflow as noise
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders

@@ -135,7 +135,7 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
             Fleet(NAMES, answer),
             evaluate_fn=lambda number, arrays: models.update({number: {k: a.numpy() for k, a in arrays.items()}}),
         )
-    stream = tff_mf.streams.build_stream(
+    stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid, generator="aes"
     )
     state, norms = stream.init(), []

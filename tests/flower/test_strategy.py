@@ -131,7 +131,7 @@ def test_models_are_those_of_the_definition(tmp_path, replies):
         )
     by_identity = {identity(name): name for name in NAMES}
     chosen = [[by_identity[client] for r, client in rows(tmp_path) if r == number + 1] for number in range(ROUNDS)]
-    stream = tff_mf.streams.build_stream(
+    stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=4.0 * CLIP, insecure_seed=5, generator="aes"
     )
     state, noise = stream.init(), []
@@ -501,7 +501,7 @@ def test_restarts_have_the_noise_of_a_new_stream_and_are_resumed_anywhere(tmp_pa
         with opened(tmp_path, plan) as strategy:
             assert strategy.rounds_released == life
             models[life + 1] = {k: a.numpy() for k, a in strategy.start(still, num_rounds=life + 1).arrays.items()}
-    stream = tff_mf.streams.build_stream(
+    stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=2.0 * CLIP, insecure_seed=1, generator="aes"
     )
     for number in range(ROUNDS):

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import grids, normals, streams
+from tff_mf import grids, normals
+from tff_mf.noise import numpy as streams
 
 tf = pytest.importorskip("tensorflow")
 from tff_mf.errors import InputValueError  # noqa: E402
-from tff_mf.noise import _recursion, build_stream, exact_normal  # noqa: E402
+from tff_mf.noise.tensorflow import _recursion, build_stream, exact_normal  # noqa: E402
 
 from .grid_oracle import assert_recursion, couplings, exact_scales  # noqa: E402
 from .test_noise import InNumPy, InTensorFlow, plausible  # noqa: E402

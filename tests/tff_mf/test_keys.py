@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from tff_mf.noise import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
 # The 64-bit Mersenne Twister.
 _STATE, _SHIFT, _WORD = 312, 156, (1 << 64) - 1
@@ -43,7 +43,7 @@ def test_folding_a_second_time_gives_another_key():
 
 def test_a_repeating_stream_takes_the_given_keys_and_the_stream_itself_draws_fresh_ones():
     import tff_mf
-    from tff_mf.noise import build_stream
+    from tff_mf.noise.tensorflow import build_stream
 
     stream = build_stream(tff_mf.BLT.production("b400"), dimension=3, stddev=1.0)
     drawn = stream.next(stream.next(stream.init())[1])[1]

@@ -124,8 +124,8 @@ def test_private_imports_are_seen(tmp_path, monkeypatch):
     file.parent.mkdir(parents=True)
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     for text, expected in (
-        ("from tff_mf.noise import _keys", []),
-        ("from tff_mf.noise._keys import system_key", []),
+        ("from tff_mf.noise import _keyed", []),
+        ("from tff_mf.noise._keyed import KeyedStream", []),
         ("from tff_mf import _matrices", []),
         ("from tff_mf.queries._base import QueryState", ["tff_mf.queries._base"]),
         ("import tff_mf.mechanisms._series", ["tff_mf.mechanisms._series"]),

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import streams
+from tff_mf.noise import numpy as streams
 
 try:
     import tensorflow as tf
 
-    from tff_mf.noise import _keys, _rows, build_stream
+    from tff_mf.noise.tensorflow import _keys, _recursion, build_stream
 except ImportError:
     tf = None
 
@@ -338,8 +338,8 @@ class TestTensorFlow(Streams):
 @pytest.mark.parametrize("parts", [(16, 64), (4096, 2**23)])
 def test_rows_longer_than_a_part(monkeypatch, parts):
     """A model of many parameters is taken in parts, of which the last one is shorter."""
-    monkeypatch.setattr(_rows, "_LARGEST_PART", parts[0])
-    monkeypatch.setattr(_rows, "_PART", parts[1])
+    monkeypatch.setattr(_recursion, "_LARGEST_PART", parts[0])
+    monkeypatch.setattr(_recursion, "_PART", parts[1])
     for mechanism in (tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30)):
         stream = build_stream(mechanism, dimension=8200, stddev=1.0)
         rows, state = rows_of(stream, 30, compiled(stream))

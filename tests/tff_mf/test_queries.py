@@ -15,7 +15,7 @@ import dp_accounting  # noqa: E402
 import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _keys  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 
 BLT = tff_mf.BLT.production("b400")

@@ -10,7 +10,7 @@ import tensorflow_privacy as tfp  # noqa: E402
 from tensorflow_privacy.privacy.optimizers import dp_optimizer  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise import _keys, _past, build_stream  # noqa: E402
+from tff_mf.noise.tensorflow import _keys, _state, build_stream  # noqa: E402
 
 BLT = tff_mf.BLT.production("b400")
 SPEC = tf.TensorSpec([5])
@@ -101,7 +101,7 @@ def test_a_run_of_fewer_rounds_ends_whatever_the_mechanism(make_mechanism, compi
     # Where that was the end of a run and not of the mechanism, a longer run goes on from the same state.
     _, longer, _ = step(whole.limited_to(3), state)
     assert int(longer.noise.round) == 3
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 2 rounds"):
+    with pytest.raises(tff_mf.InputError, match="more than the 2 of this stream"):
         limited.replay(longer.noise.past_keys)
 
 
@@ -136,7 +136,7 @@ def test_a_compiled_round_is_traced_once(make_mechanism, restart_every):
 
 
 def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
-    monkeypatch.setattr(_past, "_FIRST_CAPACITY", 3)
+    monkeypatch.setattr(_state, "_FIRST_CAPACITY", 3)
     for mechanism, capacity in ((BLT, 12), (tff_mf.Tree(8), 8), (tff_mf.Tree(3), 3)):
         stream = build_stream(mechanism, dimension=4, stddev=1.0)
         rounds = min(8, mechanism.max_rounds or 8)

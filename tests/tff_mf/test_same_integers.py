@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import _in_order, streams
+from tff_mf import _in_order
 from tff_mf.mechanisms import past_rows
+from tff_mf.noise import numpy as streams
 
 from ..machines import environments
 from . import same_integers

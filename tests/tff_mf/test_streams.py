@@ -12,8 +12,9 @@ import safetensors.numpy
 import scipy.stats
 
 import tff_mf
-from tff_mf import normals, streams
-from tff_mf.streams import _advance
+from tff_mf import normals
+from tff_mf.noise import numpy as streams
+from tff_mf.noise.numpy import _advance
 
 from .grid_oracle import assert_recursion
 from .test_noise import BLT, assert_close, drawn_in_numpy, exact_noise, rows_of
@@ -94,7 +95,7 @@ def test_aes_is_the_block_cipher_of_the_counter():
     pytest.importorskip("cryptography")
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    from tff_mf.streams import _generators
+    from tff_mf.noise.numpy import _generators
 
     key = np.array([-5, 2**40])
     words = _generators._aes_words(key, 2**62 + 7, 3)
@@ -104,7 +105,7 @@ def test_aes_is_the_block_cipher_of_the_counter():
 
 
 def test_words_of_numpy_are_counted_as_blocks():
-    from tff_mf.streams import _generators
+    from tff_mf.noise.numpy import _generators
 
     key = np.array([-5, 2**40])
     words = _generators._numpy_words(key, 2**62, 40)
@@ -114,7 +115,7 @@ def test_words_of_numpy_are_counted_as_blocks():
 
 def test_tensorflows_normals_in_numpy():
     pytest.importorskip("tensorflow")
-    from tff_mf.noise import build_stream
+    from tff_mf.noise.tensorflow import build_stream
 
     for mechanism in (tff_mf.Identity(), BLT):
         arguments = {"dimension": 2**15 + 7, "stddev": 3.0, "insecure_seed": 5}
@@ -298,9 +299,7 @@ def test_a_forked_process_draws_other_keys():
 
 
 def test_streams_bring_in_no_framework():
-    program = (
-        "import sys; from tff_mf import streams; print([each for each in ('tensorflow', 'jax') if each in sys.modules])"
-    )
+    program = "import sys, tff_mf.noise.numpy; print([each for each in ('tensorflow', 'jax') if each in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

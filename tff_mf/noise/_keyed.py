@@ -1,18 +1,24 @@
-"""What streams of all engines share: settings, the fingerprint of the noise, the last round, and repeated keys."""
+"""What the streams of all engines share: settings, checks, the fingerprint of the noise, the last round, given keys."""
 
 import copy
 import hashlib
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from tff_mf import registry, validation
-from tff_mf.errors import InputValueError
+from tff_mf import registry, sensitivities, validation
+from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.grids import LARGEST_NORMAL, Grid, recursion
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Recursion
-from tff_mf.streams import arguments
-from tff_mf.streams._outside import check_recursion
+
+# A key is 128 bits: two words.
+KEY_WORDS = 2
+_INT64_LIMIT = 2**63
+# Of the recursion of a mechanism from outside, these rounds are compared with C⁻¹.
+_FEWEST_ROUNDS, _MOST_ROUNDS = 32, 2**9
+# Relative to the largest entry of a row of C⁻¹.
+_TOLERANCE = 1e-9
 
 
 class KeyedStream:
@@ -48,16 +54,16 @@ class KeyedStream:
         record = registry.registered(mechanism)
         self.mechanism = mechanism.cast_to_float32()
         self._dimension = validation.whole("dimension", dimension)
-        self._grid, self._insecure_seed = grid, arguments.seed(insecure_seed)
+        self._grid, self._insecure_seed = grid, _seed(insecure_seed)
         self._repeated: np.ndarray | None = None
         stddev = validation.nonnegative("stddev", stddev)
         if record.outside:
-            check_recursion(mechanism)
+            _check_recursion(mechanism)
         setting: tuple[object, ...] = ()
         if grid is None:
             found = self.mechanism.recursion()
             self._recursion: Recursion = found.kept if fast and found.kept is not None else found
-            self._stddev: np.floating = arguments.float32_at_least("stddev", stddev)
+            self._stddev: np.floating = float32_at_least("stddev", stddev)
             limits = (mechanism.max_rounds, self._recursion.rounds)
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
@@ -107,7 +113,7 @@ class KeyedStream:
             InputValueError: If they are of another shape or type.
         """
         repeating = copy.copy(self)
-        repeating._repeated = arguments.keys(keys)
+        repeating._repeated = checked_keys(keys)
         return repeating
 
     @property
@@ -146,3 +152,101 @@ class KeyedStream:
         if self._limit != self.mechanism.max_rounds:
             defined = f"run of this {defined}"
         return f"The {defined} is defined for {self._limit} rounds, and all of them have run."
+
+    def _check_replayed(self, rounds: int) -> None:
+        """Refuses to replay more rounds than the stream has.
+
+        Raises:
+            InputValueError: If there are more.
+        """
+        if rounds:
+            self.mechanism.check(rounds)
+        if self._limit is not None and rounds > self._limit:
+            raise InputValueError(f"keys of {rounds} rounds are more than the {self._limit} of this stream.")
+
+
+def _seed(insecure_seed: int | None) -> int | None:
+    """Returns the seed of repeatable noise, or `None`.
+
+    Raises:
+        InputTypeError: If it is anything else than a whole number.
+        InputValueError: If it is out of range.
+    """
+    if insecure_seed is None:
+        return None
+    checked = validation.whole("insecure_seed", insecure_seed, at_least=0)
+    if checked >= _INT64_LIMIT:
+        raise InputValueError(f"insecure_seed={checked} must be below 2**63.")
+    return checked
+
+
+def checked_keys(drawn: Any) -> np.ndarray:
+    """Returns a copy of keys of rounds, int64 `[rounds, 2]`.
+
+    Raises:
+        InputValueError: If they are of another shape or type.
+    """
+    found = np.array(drawn)
+    if found.dtype != np.int64 or found.ndim != 2 or found.shape[1] != KEY_WORDS:
+        raise InputValueError(f"keys of type {found.dtype} and shape {found.shape} must be int64 [rounds, 2].")
+    return found
+
+
+def float32_at_least(name: str, value: float) -> np.float32:
+    """Returns the smallest float32 that is at least `value`: noise is never rounded down.
+
+    Example:
+        >>> bool(float32_at_least("stddev", 0.1) >= 0.1)
+        True
+
+    Raises:
+        InputValueError: If it is too large for float32.
+    """
+    with np.errstate(over="ignore"):
+        result = np.float32(value)
+    if float(result) < value:
+        result = np.nextafter(result, np.float32(np.inf))
+    if not np.isfinite(result):
+        raise InputValueError(f"{name}={value!r} is too large for float32.")
+    return result
+
+
+def _check_recursion(mechanism: Mechanism) -> None:
+    """Raises unless matrices and recursion of a mechanism are consistent.
+
+    Formal guarantee: for the first rounds (32, or twice its rows of memory and eight, or as many as the mechanism has)
+    the weights of z in what the recursion computes are C⁻¹, for C of the mechanism and as cast to float32. Noise that
+    is not C⁻¹z voids every guarantee of this package. On a grid, what the recursion's own C differs from C in all
+    rounds is added to the sensitivity.
+
+    Raises:
+        InputTypeError: If `recursion` returns anything but a `Recursion`.
+        InputValueError: If anything does not hold.
+    """
+    for each in (mechanism, mechanism.cast_to_float32()):
+        recursion = each.recursion()
+        _check_first_rounds(each, recursion)
+        if recursion.kept is not None:
+            _check_first_rounds(each, recursion.kept)
+
+
+def _check_first_rounds(mechanism: Mechanism, recursion: Recursion) -> None:
+    # A subclass could compute anything.
+    if type(recursion) is not Recursion:
+        raise InputTypeError(
+            f"the recursion of kind {mechanism.kind!r} is {recursion!r}: return a mechanisms.Recursion."
+        )
+    enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
+    rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
+    sensitivities.check_outside(mechanism, rounds)
+    inverse, found = mechanism.inverse(rounds), recursion.responses(rounds)
+    error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
+    # NaN must not pass.
+    wrong = ~(error <= _TOLERANCE)
+    if np.any(wrong):
+        first = int(np.argmax(wrong))
+        raise InputValueError(
+            f"the recursion of kind {mechanism.kind!r} is not C⁻¹z: row {first} has the weights "
+            f"{found[first, : first + 1][-3:].tolist()} and must have {inverse[first, : first + 1][-3:].tolist()}. "
+            "There is no privacy with other noise."
+        )

@@ -1,6 +1,6 @@
-"""Noise in TensorFlow: keys, rounds, the last round, and states of other noise, which are refused."""
+"""`NoiseStream` in TensorFlow: keys, rounds, the last round, and states of other noise, which are refused."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,54 +9,10 @@ from tff_mf import grids
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise import _fingerprint, _keys, _past
-from tff_mf.noise._recursion import Operations, Runner
-from tff_mf.streams._keyed import KeyedStream
-
-
-class NoiseState(NamedTuple):
-    """Everything that the noise of the next round depends on. Secret: with it, the noise can be subtracted.
-
-    Attributes:
-        fingerprint: Digest of everything that the noise depends on except its keys, int64 `[4]`. A stream continues a
-            state only if it has the same fingerprint.
-        round: Number of rounds drawn so far, int64 `[]`.
-        keys: Key of each round drawn so far, followed by zeros, int64 `[capacity, 2]`: see `past_keys`. The capacity
-            is the number of rounds of the mechanism, or the number needed so far, rounded up so that it rarely
-            changes: a `tf.function` is traced again for every shape.
-        rows: Rows of memory, each float32 `[dimension]`. A row that a round does not change is passed on without a
-            copy.
-        coefficients: Tables of the mechanism's matrix, for mechanisms whose rounds differ. They are not part of the
-            graph, where every call would pay for them.
-    """
-
-    fingerprint: tf.Tensor
-    round: tf.Tensor
-    keys: tf.Tensor
-    rows: tuple[tf.Tensor, ...]
-    coefficients: tuple[tf.Tensor, ...]
-
-    def __repr__(self) -> str:
-        """Tells no secret: states are printed, logged, and quoted in TFF's errors."""
-        return f"{type(self).__name__}(round={self.round!r}, secret)"
-
-    @property
-    def past_keys(self) -> tf.Tensor:
-        """Key of each round drawn so far, int64 `[round, 2]`, from which past noise can be drawn again."""
-        return self.keys[: self.round]
-
-    def refuse_constant(self) -> None:
-        """Raises if a `tf.function` takes the state from outside of it, which would be the same one in every call.
-
-        Raises:
-            InputValueError: If it does.
-        """
-        if not (tf.executing_eagerly() or isinstance(self.round, tf.Variable) or tf.is_symbolic_tensor(self.round)):
-            raise InputValueError(
-                "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
-                "is a constant, and every call would draw the noise of the same round. For an optimizer of TensorFlow "
-                "Privacy, wrap the query in tff_mf.queries.VariableQuery."
-            )
+from tff_mf.noise._keyed import KEY_WORDS, KeyedStream
+from tff_mf.noise.tensorflow import _keys, _state
+from tff_mf.noise.tensorflow._recursion import Operations, Runner
+from tff_mf.noise.tensorflow._state import KEYS_SHAPE, NoiseState
 
 
 class NoiseStream(KeyedStream):
@@ -106,7 +62,7 @@ class NoiseStream(KeyedStream):
             stddev=stddev,
             grid=grids.check(grid),
             insecure_seed=insecure_seed,
-            engine=f"tff_mf.noise {'float32' if grid is None else grids.sampler()}",
+            engine=f"tff_mf.noise.tensorflow {'float32' if grid is None else grids.sampler()}",
         )
         self._runner = Runner(self._recursion, dimension=self._dimension, on_grid=grid is not None)
 
@@ -117,9 +73,9 @@ class NoiseStream(KeyedStream):
     def init(self) -> NoiseState:
         """Returns the state before round 0."""
         return NoiseState(
-            fingerprint=_fingerprint.words(self._fingerprint),
+            fingerprint=_state.fingerprint_words(self._fingerprint),
             round=tf.zeros([], tf.int64),
-            keys=_past.no_keys(self._limit),
+            keys=_state.no_keys(self._limit),
             rows=self._runner.first_rows(),
             coefficients=tuple(map(tf.convert_to_tensor, self._runner.tables())),
         )
@@ -135,12 +91,12 @@ class NoiseStream(KeyedStream):
                 other noise.
         """
         state.refuse_constant()
-        checks = [*_fingerprint.checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
+        checks = [*_state.fingerprint_checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
         with tf.control_dependencies(checks):
             # Everything that reads a table does so by this number, and therefore after the check.
             state = state._replace(round=tf.identity(state.round))
         # TensorFlow can strip assertions from graphs: the noise, and so the release, is then NaN.
-        valid = tf.reduce_all(tf.equal(state.fingerprint, _fingerprint.words(self._fingerprint)))
+        valid = tf.reduce_all(tf.equal(state.fingerprint, _state.fingerprint_words(self._fingerprint)))
         if self._limit is not None:
             valid &= state.round < self._limit
         return self._advance(self._key(state.round), state, tf.where(valid, self._stddev, type(self._stddev)(np.nan)))
@@ -157,12 +113,11 @@ class NoiseStream(KeyedStream):
             tf.errors.InvalidArgumentError: From the graph, past the last round of the stream.
         """
         keys = tf.convert_to_tensor(keys)
-        if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != _keys.KEY_WORDS:
+        if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != KEY_WORDS:
             raise InputValueError(f"keys of type {keys.dtype.name} and shape {keys.shape} must be int64 [rounds, 2].")
-        if keys.shape[0]:
-            self.mechanism.check(keys.shape[0])
+        self._check_replayed(keys.shape[0] or 0)
         if tf.executing_eagerly():
-            return tf.function(self._replayed, input_signature=[tf.TensorSpec(_past.SHAPE, tf.int64)], autograph=False)(
+            return tf.function(self._replayed, input_signature=[tf.TensorSpec(KEYS_SHAPE, tf.int64)], autograph=False)(
                 keys
             )
         return self._replayed(keys)
@@ -171,7 +126,7 @@ class NoiseStream(KeyedStream):
         count, start = tf.shape(keys, tf.int64)[0], self.init()
         # Not a constant, as in `next`: TensorFlow would multiply constants first, which rounds differently.
         stddev = tf.where(count >= 0, self._stddev, type(self._stddev)(np.nan))
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_past.SHAPE))
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(KEYS_SHAPE))
 
         def again(state: NoiseState) -> tuple[NoiseState]:
             # In a graph the number of keys may be unknown before it runs.
@@ -186,7 +141,7 @@ class NoiseStream(KeyedStream):
 
     def _advance(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, NoiseState]:
         row, rows = self._runner.next(key, state.round, state.rows, state.coefficients, state.keys, stddev)
-        keys = _past.with_key(state.keys, state.round, key, self._limit)
+        keys = _state.with_key(state.keys, state.round, key, self._limit)
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:

@@ -6,8 +6,8 @@ import numpy as np
 
 from tff_mf import validation
 from tff_mf.errors import InputValueError
-from tff_mf.streams._states import NoiseState, check_arrays, expect
-from tff_mf.streams._stream import NoiseStream
+from tff_mf.noise.numpy._states import NoiseState, check_arrays, expect
+from tff_mf.noise.numpy._stream import NoiseStream
 
 # Rounds over all restarts.
 _DONE = "rounds_done"
@@ -30,7 +30,8 @@ class RestartedStream:
     Source: Kairouz et al. (2021), appendix D.
 
     Example:
-        >>> from tff_mf import Tree, streams
+        >>> from tff_mf import Tree
+        >>> from tff_mf.noise import numpy as streams
         >>> stream = RestartedStream(streams.build_stream(Tree(4), dimension=3, stddev=2.0), restart_every=4, rounds=8)
         >>> state = stream.init()
         >>> for _ in range(8):

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-KEY_WORDS = 2
+from tff_mf.noise._keyed import KEY_WORDS
+
 _ENTROPY_SOURCE = "/dev/urandom"
 _KEY_BYTES = 16
 # A line of random bytes ends with probability 1/256 at each byte, so eight lines have fewer than sixteen bytes once in

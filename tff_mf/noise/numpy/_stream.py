@@ -10,17 +10,16 @@ from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Step
-from tff_mf.streams import _keys, arguments
-from tff_mf.streams._advance import Advance
-from tff_mf.streams._generators import generator_of
-from tff_mf.streams._keyed import KeyedStream
-from tff_mf.streams._states import NoiseState, check_state, new_state
+from tff_mf.noise._keyed import KeyedStream, checked_keys, float32_at_least
+from tff_mf.noise.numpy._advance import Advance
+from tff_mf.noise.numpy._generators import generator_of, insecure_key, system_key
+from tff_mf.noise.numpy._states import NoiseState, check_state, new_state
 
 
 class NoiseStream(KeyedStream):
     """Streams the rows of σζ·C⁻¹z, one per round, in NumPy.
 
-    Formal guarantee: as for `tff_mf.noise.NoiseStream`, without TensorFlow. Row t is σζ(C⁻¹z)_t for the mechanism's C
+    Formal guarantee: as for `noise.tensorflow.NoiseStream`. Row t is σζ(C⁻¹z)_t for the mechanism's C
     with float32 parameters, up to the rounding of float32, where z has independent standard Gaussian rows, and row i is
     drawn from a key of 128 bits that the operating system gives when round i runs. Two steps from one state draw two
     keys: a round that runs again, after a failure or a resume, gets fresh noise, independent of the first attempt, on
@@ -29,7 +28,7 @@ class NoiseStream(KeyedStream):
 
     With a grid, rows are whole numbers in units of the grid: n_t = ⌊s_t·z_t − L_t + ½⌋, the integer recursion of
     `tff_mf.grids` with its normals, and `tff_mf.guarantee` with the same grid holds for the numbers that are released.
-    For equal keys they equal the rows of `tff_mf.noise`, bit for bit.
+    For equal keys they equal the rows of `tff_mf.noise.tensorflow`, bit for bit.
 
     Args:
         mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`.
@@ -65,7 +64,7 @@ class NoiseStream(KeyedStream):
             stddev=stddev,
             grid=grid,
             insecure_seed=insecure_seed,
-            engine=f"tff_mf.streams {self._generator.name}",
+            engine=f"tff_mf.noise.numpy {self._generator.name}",
             fast=True,
         )
 
@@ -114,11 +113,8 @@ class NoiseStream(KeyedStream):
         Raises:
             InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the stream.
         """
-        keys = arguments.keys(keys)
-        if len(keys):
-            self.mechanism.check(len(keys))
-        if self._limit is not None and len(keys) > self._limit:
-            raise InputValueError(f"keys of {len(keys)} rounds are more than the {self._limit} of this stream.")
+        keys = checked_keys(keys)
+        self._check_replayed(len(keys))
         state = self.init()
         for done, key in enumerate(keys):
             _, state = self._advanced(state, done, key)
@@ -145,7 +141,7 @@ class NoiseStream(KeyedStream):
 
     def _scale(self, step: Step) -> np.floating:
         scale = float(self._stddev) * step.scale
-        return np.float64(scale) if self._grid is not None else arguments.float32_at_least("stddev", scale)
+        return np.float64(scale) if self._grid is not None else float32_at_least("stddev", scale)
 
     def _key(self, done: int) -> np.ndarray:
         if self._repeated is not None:
@@ -153,8 +149,8 @@ class NoiseStream(KeyedStream):
                 raise InputValueError(f"keys of {len(self._repeated)} rounds were given, and all of them have run.")
             return self._repeated[done]
         if self._insecure_seed is None:
-            return _keys.system_key()
-        return _keys.insecure_key(self._insecure_seed, done)
+            return system_key()
+        return insecure_key(self._insecure_seed, done)
 
 
 def build_stream(mechanism: Mechanism, **settings: Any) -> NoiseStream:

@@ -1,16 +1,32 @@
-"""Generators of standard normals from a key, from any part of their coordinates on."""
+"""Keys of the noise, and generators of standard normals from a key, from any part of their coordinates on."""
 
 import abc
 import functools
 import hashlib
+import secrets
 
 import numpy as np
 
 from tff_mf import grids, normals, required_packages, validation
 
+_KEY_BYTES = 16
 _PART = 2**15
 # Words of a block of `normals.draw_part`, and of NumPy's Philox.
 _WORDS, _NUMPY_WORDS = normals.WORDS_OF_A_BLOCK, 4
+
+
+def system_key() -> np.ndarray:
+    """Returns a fresh key, int64 `[2]`, from the operating system's generator."""
+    return np.frombuffer(secrets.token_bytes(_KEY_BYTES), np.int64)
+
+
+def insecure_key(insecure_seed: int, step: int) -> np.ndarray:
+    """Returns the key of round `step` for a seed that is not secret, int64 `[2]`: for tests only.
+
+    `tff_mf.noise.tensorflow` has the same: `tf.random.experimental.stateless_fold_in` of the seed.
+    """
+    (word,) = normals.words(np.array([insecure_seed, 0]), 0, 1)
+    return np.array([word, step])
 
 
 class Generator(abc.ABC):
@@ -51,7 +67,7 @@ class AES(Generator):
 
 
 class TensorFlow(Generator):
-    """The normals of `tff_mf.noise` for a grid, bit for bit: TensorFlow's Philox 4x32-10 and `tff_mf.normals`."""
+    """The normals of `noise.tensorflow` for a grid, bit for bit: TensorFlow's Philox 4x32-10 and `tff_mf.normals`."""
 
     part = normals.PART
 
@@ -63,7 +79,7 @@ class TensorFlow(Generator):
 
 
 class TensorFlowFloats(Generator):
-    """The normals of `tff_mf.noise` in floats, up to the rounding of logarithm, sine and cosine in float32."""
+    """The normals of `noise.tensorflow` in floats, up to the rounding of logarithm, sine and cosine in float32."""
 
     def __init__(self) -> None:
         self.name = "tensorflow float32"
