@@ -180,8 +180,7 @@ class _Round:
 
         def rounded(part: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> Tensors:
             if not self._runner._by_parts:
-                past = self._special[PAST]
-                past = past[begin:end] if past.shape.rank else past
+                past = _part_of(self._special[PAST], begin, end)
             elif case.past:
                 past = _in_order([(self._weight(weight), self._rows[row][begin:end]) for row, weight in case.past])
             else:
@@ -261,6 +260,14 @@ def _negative(weight: Weight) -> Any:
 
 def _times(weight: tf.Tensor | float, row: tf.Tensor) -> tf.Tensor:
     return row if isinstance(weight, float) and weight == 1 else weight * row
+
+
+def _part_of(row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Returns a part of a row, of which some cases of a decision may have one number in place of all."""
+    if row.shape.rank is None:
+        flat = tf.reshape(row, [-1])
+        return tf.cond(tf.equal(tf.size(flat), 1), lambda: flat, lambda: flat[begin:end])
+    return row[begin:end] if row.shape.rank else row
 
 
 def _in_order(terms: Sequence[tuple[tf.Tensor | float, tf.Tensor]]) -> tf.Tensor:
