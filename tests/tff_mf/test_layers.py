@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAYERS = {"tff_mf": "tff_mf", "aggregators": "tff_mf.aggregators", "experiments": "tff_mf.experiments"}
-TENSORFLOW = ("noise", "queries", "central")
+TENSORFLOW = ("noise.tensorflow", "queries", "central")
 FILES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
 
@@ -40,8 +40,8 @@ def layer_of(file):
 
 
 def may_use_tensorflow(file):
-    inner = file.relative_to(ROOT).parts[1]
-    return layer_of(file) != "tff_mf" or inner in TENSORFLOW
+    name = package_of(file).removeprefix("tff_mf.")
+    return layer_of(file) != "tff_mf" or any(f"{name}.".startswith(f"{each}.") for each in TENSORFLOW)
 
 
 @pytest.mark.once

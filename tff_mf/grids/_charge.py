@@ -76,7 +76,7 @@ def charge(
         (True, True, 0.0)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type, or the mechanism is of a kind from outside.
+        InputTypeError: If an argument is of the wrong type, or the exact class of the mechanism is not registered.
         InputValueError: If an argument is out of range, the mechanism has fewer rounds on this grid, or the grid is too
             fine for float64.
     """

@@ -1,5 +1,6 @@
 """The recursion of a mechanism on a grid, with the bounds that its guarantee is computed from."""
 
+from tff_mf import registry
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.grid_recursion import GridRecursion
 
@@ -18,8 +19,12 @@ def recursion(mechanism: Mechanism, *, deviation: float, largest_normal: float) 
         >>> found.error(2052) < 1e-6, found.largest < 2**31
         (True, True)
 
+    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
+    `grid_recursion` of its class, which it may have inherited, is not asked.
+
     Raises:
-        InputTypeError: If the mechanism has no integer recursion.
+        InputTypeError: If the exact class of the mechanism is not registered, or it has no integer recursion.
         InputValueError: If its integers would be too large.
     """
-    return mechanism.cast_to_float32().grid_recursion(deviation=deviation, largest_normal=largest_normal)
+    bounds = Mechanism.grid_recursion if registry.registered(mechanism).outside else type(mechanism).grid_recursion
+    return bounds(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)

@@ -140,6 +140,8 @@ class Mechanism(abc.ABC):
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         """Returns the recursion on a grid of integers of this mechanism, whose parameters have been cast to float32.
 
+        A mechanism of this package overrides it with a proof of tighter bounds.
+
         Args:
             deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
             largest_normal: T, largest absolute value of a standard normal that is drawn.

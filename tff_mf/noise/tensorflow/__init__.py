@@ -1,6 +1,6 @@
 """Streams the correlated noise C⁻¹z in TensorFlow.
 
-In `tff_mf` only `noise`, `queries` and `central` import TensorFlow.
+In `tff_mf` only `noise.tensorflow`, `queries` and `central` import TensorFlow.
 """
 
 from tff_mf import required_packages
