@@ -129,7 +129,7 @@ def check_process(
     end_with_program()
     probe, findings = Probe(process, server_learning_rate), Findings()
     claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
-    _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
+    _leaves.check_leaves(probe, _cohorts.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
     _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, claim=claim, findings=findings)
     return findings.result()
 
@@ -156,7 +156,7 @@ def _aggregate(
     scale, first = None if probe.rate is None else probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
     if noisy and probe.rate is not None:
         exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
-        _digits.check(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
+        _digits.check_digits(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
     count = _bound.count_for(first, probe.dimension)
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
         text = f"{count} clients a round would be needed to stand out from the noise."

@@ -21,7 +21,7 @@ _PRODUCED = 0.5
 _ON_A_GRID = "Pass the same grid= to build_mf_aggregator and check_process; None if it has none."
 
 
-def check(change: np.ndarray, *, unit: float, stddev: float, grid: tff_mf.Grid | None, findings: Findings) -> None:
+def check_digits(change: np.ndarray, *, unit: float, stddev: float, grid: tff_mf.Grid | None, findings: Findings) -> None:
     """Checks the digits of what a round without clients adds to the model.
 
     An adversary who knows all other updates subtracts them from a release, and looks at pairs of coordinates. If all

@@ -49,7 +49,7 @@ _ELSEWHERE = "Change the argument that creates it: model_distributor, server_opt
 Cohorts = dict[str, Sequence[Any]]
 
 
-def check(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Findings) -> None:
+def check_leaves(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Findings) -> None:
     """Compares metrics and state of cohorts that differ in one client with the first cohort's.
 
     Everything but the trainable weights must be bit-identical in each round of each cohort. Only the state of the noise

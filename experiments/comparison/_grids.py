@@ -73,7 +73,7 @@ class Point:
     published: Mapping[str, Any]
 
 
-def read(path: pathlib.Path) -> Specification:
+def read_grids(path: pathlib.Path) -> Specification:
     """Returns the content of a file.
 
     Raises:

@@ -68,7 +68,7 @@ def about(path: pathlib.Path) -> dict[str, str]:
     Raises:
         InputError: If the file is wrong.
     """
-    content = _grids.read(path)
+    content = _grids.read_grids(path)
     texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
     return {key: " ".join(text.split()) for key, text in texts.items() if text}
 
@@ -94,7 +94,7 @@ def read(
     """
     if fraction is not None:
         _scaling.check_fraction(fraction)
-    content = _grids.read(path)
+    content = _grids.read_grids(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     points = list(_grids.points(content, str(path)))
     full, found = [], []

@@ -36,7 +36,7 @@ def judged(case: Case) -> Judged:
     )
 
 
-def section(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
+def arithmetic_section(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
     """Returns the grid of a run and what it costs, as JSON; `None` in floating point."""
     grid = record.grid
     if grid is None:
@@ -60,4 +60,4 @@ def section(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None
 
 def arithmetic(record: RunRecord) -> Mapping[str, str]:
     """Returns how a run computes, and what can be wrong with that."""
-    return _texts.ARITHMETIC if record.grid is None else _texts.ARITHMETIC_ON_GRID
+    return _texts.ARITHMETIC_IN_FLOATS if record.grid is None else _texts.ARITHMETIC_ON_GRID

@@ -82,7 +82,7 @@ def build(
         "assumptions": [vars(each) for each in found.assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in found.findings],
-        "randomness": _randomness.section(record),
+        "randomness": _randomness.randomness_section(record),
         "arithmetic": _arithmetic.arithmetic(record),
         "rounds": _sections.rounds(case),
         "utility": _sections.utility(folder) if realised else None,
@@ -96,7 +96,7 @@ def build(
     }
     counts = device_reports(evidence)
     report |= {} if counts is None else {DEVICE_REPORTS: counts}
-    on_grid = _arithmetic.section(record, found.figures)
+    on_grid = _arithmetic.arithmetic_section(record, found.figures)
     report |= {} if on_grid is None else {_arithmetic.GRID: on_grid}
     report |= words(report)
     report["digest"] = digest(report)

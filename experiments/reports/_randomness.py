@@ -36,7 +36,7 @@ _PHILOX = {
 _KEY_BYTES = {"severity": "negligible", "what": "127.8 rather than 128 bits: two byte values cannot occur in a key"}
 
 
-def section(record: RunRecord) -> dict[str, Any]:
+def randomness_section(record: RunRecord) -> dict[str, Any]:
     """Returns what a run draws its noise from, and what can be wrong with that, as JSON."""
     on_grid = record.grid is not None
     if record.settings.get("engine") != _FLOWER and "generator" not in record.settings:

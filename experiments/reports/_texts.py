@@ -16,7 +16,7 @@ NOT_IN_SECRET = (
 
 _ACCOUNTING = "float64 for the parameters as cast to float32; every figure is rounded up"
 
-ARITHMETIC = {
+ARITHMETIC_IN_FLOATS = {
     "noise": "float32, continuous Gaussian; the standard deviation is rounded up",
     "accounting": _ACCOUNTING,
     "severity": "critical for an adversary who knows all other updates: low bits of float32 sums and normals can give "

@@ -12,7 +12,8 @@ from ...aggregators.workers import processes
 from ..configuration.settings import ExecutionSettings
 from .checkpoints import Recovery
 from .preparation import PreparedRun
-from .rounds import OnRound, RoundLoop
+from .releases import OnRound
+from .rounds import RoundLoop
 
 _LOG = logging.getLogger(__name__)
 # Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same

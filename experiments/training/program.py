@@ -12,7 +12,6 @@ from .preparation import prepare
 
 _ON_THIS_MACHINE = ExecutionSettings()
 
-OnRound = rounds.OnRound
 TrainingResult = results.TrainingResult
 
 
@@ -22,7 +21,7 @@ def run(
     *,
     data: pathlib.Path,
     out: pathlib.Path,
-    on_round: OnRound = lambda round_number, metrics: None,
+    on_round: releases.OnRound = lambda round_number, metrics: None,
     execution: ExecutionSettings = _ON_THIS_MACHINE,
     without_epsilon: bool = False,
 ) -> TrainingResult:

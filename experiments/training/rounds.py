@@ -18,7 +18,6 @@ from .learning_process import clip_norm_of
 from .preparation import PreparedRun
 from .read_ahead import read_ahead
 
-OnRound = releases.OnRound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class RoundLoop:
 
     prepared: PreparedRun
     out: pathlib.Path
-    on_round: OnRound
+    on_round: releases.OnRound
 
     def train(self, saved: Recovery, progress: Progress) -> Progress:
         """Runs the rounds that are left and returns where the run is then.

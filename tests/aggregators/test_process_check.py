@@ -94,7 +94,7 @@ def beside_the_model(process, aggregator):
     """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
     findings = _result.Findings()
     cohorts = _cohorts.neighbours(list(clients()), None)
-    _leaves.check(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
+    _leaves.check_leaves(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
     return findings.result()
 
 
@@ -192,14 +192,14 @@ def test_the_attack_on_pairs_recognizes_floating_point(grid):
     change = (row.numpy() / np.float32(7)) * np.float32(0.1)
     unit = float(query.derive_sample_params(None)) / 7 * float(np.float32(0.1))
     findings = _result.Findings()
-    _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
+    _digits.check_digits(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
     assert findings.result().findings[0].severity != "critical"
     produced = findings.measured["pairs_of_float32_normals"]
     # Not all: rounding of the model moves some beyond what is compared.
     assert (produced > 0.6) if grid is None else (produced < 0.2)
     for wrong in (tff_mf.Grid(bits=17, max_clients=4), tff_mf.Grid(bits=15, max_clients=4)):
         findings = _result.Findings()
-        _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
+        _digits.check_digits(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
         criticals = [each for each in findings.result().findings if each.severity == "critical"]
         # Multiples of 2⁻¹⁶ are multiples of 2⁻¹⁷.
         assert bool(criticals) == (grid is None or wrong.bits < grid.bits)
