@@ -82,7 +82,7 @@ def read_grids(path: pathlib.Path) -> Specification:
     return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunConfiguration), str(path))
 
 
-def points(content: Specification, where: str) -> Iterable[Point]:
+def points_of(content: Specification, where: str) -> Iterable[Point]:
     """Yields the points of a specification, grid after grid.
 
     Args:

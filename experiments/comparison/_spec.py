@@ -96,7 +96,7 @@ def read(
         _scaling.check_fraction(fraction)
     content = _grids.read_grids(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
-    points = list(_grids.points(content, str(path)))
+    points = list(_grids.points_of(content, str(path)))
     full, found = [], []
     for point in points:
         full.append(layers.laid([point.layer, elsewhere]))

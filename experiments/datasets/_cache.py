@@ -9,7 +9,7 @@ from tff_mf.errors import InputValueError
 VARIABLE = "TFF_MF_CACHE"
 
 
-def folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
+def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
     """Returns the folder, made if need be: one for all folders that a user works in.
 
     That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base

@@ -38,7 +38,7 @@ _FUNCTION_WORD = re.compile(
 )
 
 
-def packages(names: Iterable[str] | None = None) -> dict[str, importlib.metadata.Distribution | None]:
+def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.metadata.Distribution | None]:
     """Returns the distributions called `names`, by normalized name in their order; None is the standard library.
 
     Args:
@@ -70,7 +70,7 @@ def packages(names: Iterable[str] | None = None) -> dict[str, importlib.metadata
     return {name: installed[name] for name in sorted(map(_normalized, listed))}
 
 
-def modules(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> dict[str, pathlib.Path]:
+def modules_of(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> dict[str, pathlib.Path]:
     """Returns the files of the modules of packages, by the name of the module, in the order of names."""
     found: dict[str, pathlib.Path] = {}
     for distribution in chosen.values():
@@ -82,7 +82,7 @@ def modules(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> dic
     return dict(sorted(found.items()))
 
 
-def clients(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str, list[str]]:
+def clients_of(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str, list[str]]:
     """Returns the sentences of the modules that have enough; a sentence belongs to the first module that has it.
 
     Args:
@@ -98,7 +98,7 @@ def clients(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str, l
         except OSError:
             continue
         own = dict.fromkeys(
-            sentence for _, docstring in _LONG_STRING.findall(text) for sentence in sentences(docstring)
+            sentence for _, docstring in _LONG_STRING.findall(text) for sentence in sentences_of(docstring)
         )
         new = [sentence for sentence in own if sentence not in seen]
         if len(new) >= MIN_SENTENCES:
@@ -107,14 +107,14 @@ def clients(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str, l
     return found
 
 
-def sentences(docstring: str) -> Iterator[str]:
+def sentences_of(docstring: str) -> Iterator[str]:
     r"""Yields the tokens of each English sentence, as StackOverflow has them: lower-case, between single spaces.
 
     Punctuation is a token of its own, apart from apostrophes and hyphens inside a word. Unlike
     there, a dot, a slash or an underscore inside a name or a number belongs to it.
 
     Example:
-        >>> list(sentences("Returns the larger of the two.\n\n>>> larger(1, 2)\n2\n\nIt's exact: see `larger.py`."))
+        >>> list(sentences_of("Returns the larger of the two.\n\n>>> larger(1, 2)\n2\n\nIt's exact: see `larger.py`."))
         ['returns the larger of the two .', "it's exact : see larger.py ."]
     """
     for piece in _BOUNDARY.split(_MARKUP.sub("", docstring)):

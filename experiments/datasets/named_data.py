@@ -45,7 +45,7 @@ def check_dataset(dataset: str) -> None:
         InputValueError: If it is none of them, or the cache cannot be written.
     """
     if dataset in EMBEDDED:
-        _cache.folder()
+        _cache.cache_folder()
     elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
             f"dataset={dataset!r} is neither `pydoc`, `stackoverflow` nor `synthetic`, nor an existing file in "

@@ -72,11 +72,11 @@ def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *
     """
     started = time.monotonic()
     path = _writable(out)
-    chosen = _docstrings.packages(packages)
+    chosen = _docstrings.chosen_packages(packages)
     fingerprint = _fingerprint(chosen)
     if (found := _summary_of(path, fingerprint)) is not None:
         return found
-    clients = _docstrings.clients(_docstrings.modules(chosen), progress=progress)
+    clients = _docstrings.clients_of(_docstrings.modules_of(chosen), progress=progress)
     counts = _counts(clients)
     _check_splits(counts["clients"], list(chosen))
     _write(path, clients, {"fingerprint": fingerprint, "summary": json.dumps(counts)})
@@ -111,9 +111,9 @@ def cached_pydoc(
     Raises:
         InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
-    folder = _cache.folder(cache_dir)
+    folder = _cache.cache_folder(cache_dir)
     packages = None if packages is None else list(packages)
-    name = f"pydoc-{_fingerprint(_docstrings.packages(packages))[:16]}.sqlite"
+    name = f"pydoc-{_fingerprint(_docstrings.chosen_packages(packages))[:16]}.sqlite"
     return write_pydoc(folder / name, packages, progress=progress).path
 
 

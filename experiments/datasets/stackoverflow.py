@@ -37,7 +37,7 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
     Raises:
         InputValueError: If it cannot be downloaded or written, or what came is not the whole data set.
     """
-    folder = _cache.folder(cache_dir)
+    folder = _cache.cache_folder(cache_dir)
     path = folder / FILE_NAME
     try:
         with locks.held(folder / f"{_STAGING}lock"):
@@ -50,7 +50,7 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
 
 def is_cached() -> bool:
     """Returns whether the file is there, so that nothing needs to be downloaded."""
-    return (_cache.folder() / FILE_NAME).is_file()
+    return (_cache.cache_folder() / FILE_NAME).is_file()
 
 
 def _download(folder: pathlib.Path, path: pathlib.Path) -> None:

@@ -111,7 +111,7 @@ def cached_synthetic(cache_dir: str | os.PathLike | None = None) -> pathlib.Path
     Raises:
         InputValueError: If it cannot be written.
     """
-    path = _cache.folder(cache_dir) / FILE_NAME
+    path = _cache.cache_folder(cache_dir) / FILE_NAME
     try:
         return path if path.is_file() else SyntheticData().write(path)
     except OSError as error:

@@ -18,9 +18,10 @@ from ..guard.run_guard import RunGuard
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, versions
 from ..run_folder.names import LEDGER, REPORT
-from . import cohorts, identities, noise, summands
+from . import cohorts, identities, summands
 from .checkpoints import Checkpoints, ServerState, remove_checkpoints
 from .layout import Layout
+from .noise import as_json, build, keys_since_restart
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
 from .updates import model_arrays
@@ -78,7 +79,7 @@ def open_strategy(
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     summed = _summands(plan, settings, layout)
     _finish(folder)
-    stream, replay = noise.build(
+    stream, replay = build(
         plan, dimension=layout.dimension, clip_norm=settings.clip_norm, generator=settings.generator
     )
     more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
@@ -88,12 +89,12 @@ def open_strategy(
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
         about = {
             **as_json,
-            **noise.as_json(plan),
+            **as_json(plan),
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
         }
         checkpoints = Checkpoints(
-            folder, settings=about, run=guarded.run, keys_after=lambda done: noise.keys_since_restart(plan, done)
+            folder, settings=about, run=guarded.run, keys_after=lambda done: keys_since_restart(plan, done)
         )
         state = _resumed(guarded, checkpoints, replay, stream.init(), layout.vector(initial))
         yield MFStrategy(

@@ -15,13 +15,13 @@ from ..run_folder.names import ANSWERS, AUDIT
 from ._audited import NO_AUDIT
 from ._build import build, digest
 from ._findings import CRITICAL, Finding
-from ._summarised import VERSION
-from ._words import words
+from ._summarised import RELEASE
+from ._words import recomputed_words
 from .questions import ANSWERED_BY, checked, read_answers
 
 # Sections with figures that another machine recomputes with other last bits. All others repeat files.
 _COMPUTED = ("claim", "noise", "accountant", "grid")
-_VERSION = re.compile(rf"tff-mf {VERSION}")
+_VERSION = re.compile(rf"tff-mf {RELEASE}")
 _HASH = re.compile("[0-9a-f]{64}")
 
 
@@ -134,7 +134,7 @@ def _in_figures_of(stored: Any, recomputed: Mapping[str, Any]) -> dict[str, Any]
     accountant = stored.get("accountant")
     if isinstance(accountant, Mapping) and _VERSION.fullmatch(str(accountant.get("version"))):
         found["accountant"] = {**found["accountant"], "version": accountant["version"]}
-    return {**found, **words(found)}
+    return {**found, **recomputed_words(found)}
 
 
 def _is_held(found: Any, held: str) -> bool:

@@ -28,7 +28,7 @@ from ._device_reports import DEVICE_REPORTS, device_reports, published
 from ._evidence import gather
 from ._judgement import judge
 from ._texts import CAVEATS
-from ._words import words
+from ._words import recomputed_words
 from .questions import QUESTIONS, read_answers
 
 VERSION = 2

@@ -59,7 +59,7 @@ def judge(folder: pathlib.Path, case: Case, *, audited: bool, summarised: bool) 
     figures = _figures.stated(record, evidence, planned, seen, realised=realised)
     contradiction = _figures.contradiction(record, evidence, planned, seen)
     audit, audit_findings = read_audit(folder, record, evidence.mechanism) if audited else (NO_AUDIT, [])
-    findings = _verdict.findings(case, assumptions, figures, audit, contradiction=contradiction)
+    findings = _verdict.findings_of(case, assumptions, figures, audit, contradiction=contradiction)
     findings += audit_findings + ([] if realised else [_A_PLAN])
     if realised and summarised:
         findings += summary_findings(folder, record, evidence, _verdict.critical(findings), case.answers)

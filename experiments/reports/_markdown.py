@@ -20,7 +20,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         # Unlike in the JSON object, assumptions follow further down.
         paragraph(report["caveats"].replace("assumed above", "assumed below")),
         section("Findings", finding_lines(report["findings"]) or ["None: nothing contradicts what is stated."]),
-        section("Figures, if every assumption holds", _figures(report)),
+        section("Figures, if every assumption holds", _figure_lines(report)),
         section("Formal statement", [paragraph(report["statement"])]),
         section("What it rests on", _assumptions(report["assumptions"])),
         section("What is covered", bullets(report["covered"]["covered"])),
@@ -56,7 +56,7 @@ def finding_lines(findings: list[dict[str, str]], run: str = "RUN") -> list[str]
     return bullets(lines)
 
 
-def _figures(report: Mapping[str, Any]) -> list[str]:
+def _figure_lines(report: Mapping[str, Any]) -> list[str]:
     accountant = report["accountant"]
     shown = {"planned": "planned", "realised": "as it ran"}
     columns = {name: accountant[name] for name in shown if accountant[name] is not None}

@@ -21,7 +21,7 @@ from .questions import QUESTIONS
 _TOLERANCE = 1e-6
 
 
-def findings(
+def findings_of(
     case: Case, assumptions: list[Assumption], figures: Figures | None, audit: Any, *, contradiction: str
 ) -> list[Finding]:
     """Returns everything to know about a run: violated assumptions, open questions, and figures that are wrong."""

@@ -10,7 +10,7 @@ from ..privacy import statements
 from . import _verdict
 
 
-def words(facts: Mapping[str, Any]) -> dict[str, Any]:
+def recomputed_words(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the headline, the formal statement, and the strength of the protection in words.
 
     Args:

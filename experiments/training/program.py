@@ -7,8 +7,9 @@ from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import locks
 from ..privacy.plan import PrivacyPlan
 from . import execution as executing
-from . import initial_model, planned_report, results, rounds
+from . import initial_model, planned_report, results
 from .preparation import prepare
+from .releases import OnRound
 
 _ON_THIS_MACHINE = ExecutionSettings()
 

@@ -74,7 +74,7 @@ def changed(report, paths, factor):
     forged = json.loads(json.dumps(report))
     for path in paths:
         at(forged, path[:-1])[path[-1]] *= factor
-    forged |= _words.words(forged)
+    forged |= _words.recomputed_words(forged)
     return {**forged, "digest": reports.digest(forged)}
 
 
