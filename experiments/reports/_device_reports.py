@@ -10,7 +10,7 @@ from ._evidence import Evidence
 from ._findings import WARNING, Finding
 
 DEVICE_REPORTS = "device_reports"
-NOTE = (
+WITHHELD_NOTE = (
     "exact counts, without noise and outside the guarantee: whether an update was scaled or zeroed depends on a "
     "device's data. For the operator's eyes: tff-mf export-model leaves them out"
 )
@@ -27,7 +27,7 @@ def device_reports(evidence: Evidence) -> dict[str, Any] | None:
         "rounds": len(counts),
         "rounds_without_updates": sum(not each.in_the_model for each in counts.values()),
         **msgspec.to_builtins(_together(counts)),
-        "note": NOTE,
+        "note": WITHHELD_NOTE,
     }
 
 
