@@ -10,7 +10,7 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..output import files
-from .exported import settings_of
+from .settings import settings_of
 
 # PyTorch's files replace NumPy's files of the same name.
 _TEMPLATES = {"numpy": ("template",), "torch": ("template", "template_torch")}

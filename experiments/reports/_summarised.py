@@ -16,8 +16,7 @@ from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
 from ..sampling import planner_name
 from ..sampling.settings import SamplingSettings
-from ._evidence import Evidence
-from ._findings import CRITICAL, Finding
+from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of
 from .questions import QUESTIONS
 

@@ -12,8 +12,7 @@ from ...aggregators.workers import processes
 from ..configuration.settings import ExecutionSettings
 from .checkpoints import Recovery
 from .preparation import PreparedRun
-from .releases import OnRound
-from .rounds import RoundLoop
+from .rounds import OnRound, RoundLoop
 
 _LOG = logging.getLogger(__name__)
 # Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same

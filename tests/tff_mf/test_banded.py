@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.mechanisms import series
-from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
+from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 
 
 @st.composite

@@ -1,14 +1,153 @@
-"""Checks whether metrics, or state other than the model, reveal anything about the clients of a round."""
+"""Cohorts of made-up clients: what they hold, what they attempt, and where it may show."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tree
 
-from . import _releases
-from ._probe import Probe
-from ._result import Findings
+from . import _noise
+from ._probe import Findings, Probe
+
+_TIMES = 8
+_FACTOR = 100.0
+
+
+def scaled(client: Any, factor: float) -> Any | None:
+    """Returns a client with the first batch of an example, its floating-point numbers times a factor, or `None`.
+
+    Only one batch, since a client that takes several steps on such numbers would overflow, which makes its update zero.
+    """
+    return _mapped(client, lambda leaf: leaf * tf.cast(factor, leaf.dtype))
+
+
+def poisoned(client: Any) -> Any | None:
+    """Returns a client whose floating-point numbers are NaN, or `None` if the example has none."""
+    return _mapped(client, lambda leaf: leaf * tf.cast(np.nan, leaf.dtype))
+
+
+def enlarged(client: Any, times: int) -> Any | None:
+    """Returns a client with each batch repeated `times` times, or `None` if the size of batches is fixed."""
+    if not isinstance(client, tf.data.Dataset):
+        return None
+    free = all(spec.shape.rank and spec.shape[0] is None for spec in tf.nest.flatten(client.element_spec))
+    return _over(client, lambda leaf: tf.concat([leaf] * times, axis=0)) if free else None
+
+
+def repeated(client: Any, times: int) -> Any | None:
+    """Returns a client with its data repeated `times` times, or `None` if it is neither a data set nor a list."""
+    if isinstance(client, tf.data.Dataset):
+        return client.repeat(times)
+    return client * times if isinstance(client, list) else None
+
+
+def neighbours(clients: Sequence[Any], hostile: Any) -> dict[str, Sequence[Any]]:
+    """Returns a cohort, and cohorts that differ from it in one client, by a description of the difference."""
+    first, rest = clients[0], clients[1:]
+    found = {"nothing": clients, "the number of clients": rest, "one client's data": [*rest, rest[0]]}
+    larger, invalid = repeated(first, _TIMES), poisoned(first)
+    extreme = scaled(first, _FACTOR) if hostile is None else hostile
+    if larger is not None:
+        found["one client's examples"] = [larger, *rest]
+    if extreme is not None:
+        found["one client's hostile data"] = [extreme, *rest]
+    if invalid is not None:
+        found["one client's NaN"] = [invalid, *rest]
+    return found
+
+
+def _mapped(client: Any, change: Callable[[Any], Any]) -> Any | None:
+    def each(leaf: Any) -> Any:
+        return change(leaf) if leaf.dtype.is_floating else leaf
+
+    if isinstance(client, tf.data.Dataset):
+        has_floats = any(spec.dtype.is_floating for spec in tf.nest.flatten(client.element_spec))
+        return _over(client.take(1), each) if has_floats else None
+    if isinstance(client, list) and client:
+        batch = tree.map_structure(tf.convert_to_tensor, client[0])
+        has_floats = any(leaf.dtype.is_floating for leaf in tree.flatten(batch))
+        return [tree.map_structure(lambda leaf: each(leaf).numpy(), batch)] if has_floats else None
+    return None
+
+
+def _over(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
+    """Returns a data set with each tensor changed, as constants: it contains no `map`."""
+    parts = [tf.data.Dataset.from_tensors(tf.nest.map_structure(change, element)) for element in dataset]
+    return functools.reduce(tf.data.Dataset.concatenate, parts)
+
+
+# A change of the model stands out from noise by so many standard deviations.
+_DEVIATIONS = 6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Move:
+    """What a cohort of identical clients adds to the model.
+
+    Attributes:
+        size: Norm of the change without noise; NaN if it is not finite.
+        noise_stddev: Standard deviation of the noise in a coordinate of the change.
+        dimension: Number of coordinates.
+    """
+
+    size: float
+    noise_stddev: float
+    dimension: int
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether the change is larger than noise could be."""
+        variance = self.noise_stddev**2
+        deviation = math.sqrt(2 * self.size**2 * variance + self.dimension * variance**2)
+        return self.size**2 > _DEVIATIONS * deviation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A client whose update is meant to be long.
+
+    Attributes:
+        example: The data that it is made of.
+        scale: Factor of the data's floating-point numbers, or `None` for the data unchanged.
+        factor: Factor of the model's weights.
+    """
+
+    example: Any
+    scale: float | None = None
+    factor: float = 1.0
+
+    @property
+    def client(self) -> Any:
+        """The client's data."""
+        return self.example if self.scale is None else scaled(self.example, self.scale)
+
+    def move(self, probe: Probe, count: int) -> Move:
+        """Returns what `count` such clients add to the model; its size is NaN if the model is not finite.
+
+        The noise of two rounds is independent, so that the inner product of their changes is free of it on average.
+        """
+        cohort = [self.client] * count
+        first, second = (probe.step(probe.fresh(self.factor), cohort).change for _ in range(2))
+        product = float(first @ second)
+        size = math.sqrt(max(0.0, product)) if math.isfinite(product) else math.nan
+        noise = float(np.sqrt(np.mean((first - second) ** 2) / 2))
+        return Move(size=size, noise_stddev=noise, dimension=first.size)
+
+
+def attempts(clients: Sequence[Any], hostile: Any) -> Iterator[Attempt]:
+    """Yields clients with longer and longer updates, from larger data or for a model with larger weights."""
+    given = clients[0] if hostile is None else hostile
+    if hostile is not None:
+        yield Attempt(example=hostile)
+    for scale in (10.0, 100.0, 1000.0) if scaled(given, 1.0) is not None else ():
+        yield Attempt(example=given, scale=scale)
+    for factor in (1.0, 10.0, 100.0):
+        yield Attempt(example=given, factor=factor)
+
 
 _REPEATS = 2
 # Sums of floats differ slightly from run to run; noise is larger.
@@ -63,7 +202,7 @@ def check_leaves(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Fin
     """
     # One initial state for all rounds: what it draws, such as the seed of a rotation, does not depend on clients.
     start = probe.fresh()
-    noise = _releases.check(_kept(start), fingerprint, findings)
+    noise = _noise.check(_kept(start), fingerprint, findings)
     random = (_AFTER_THE_RELEASE, *(f"{path}/" for path in noise))
     seen = {}
     for name, cohort in cohorts.items():
