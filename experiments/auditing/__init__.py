@@ -2,9 +2,9 @@
 
 from ._adversary import reached_sensitivity as reached_sensitivity
 from ._audit import Audit as Audit
-from ._audit import Setting as Setting
 from ._audit import audit as audit
 from ._canaries import CanaryBound as CanaryBound
 from ._canaries import canary_bound as canary_bound
-from ._noise_tests import Test as Test
 from ._rederive import disagreements as disagreements
+from ._result import Test as Test
+from ._setting import Setting as Setting

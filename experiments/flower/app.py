@@ -17,7 +17,7 @@ _TEMPLATES = {"numpy": ("template",), "torch": ("template", "template_torch")}
 _NEEDED = {"numpy": "", "torch": ', "torch>=2"'}
 _PROJECT, _FLOWER = "pyproject.toml", '"flwr>=1.41,<1.43"'
 # Nodes have no tff-mf: what they need of it is part of the app.
-_FOR_NODES, _PACKAGE = ("clipping.py", "integers.py", "mods.py"), "next_word"
+_FOR_NODES, _PACKAGE = ("clipping.py", "mods.py"), "next_word"
 
 
 def write(

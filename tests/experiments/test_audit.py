@@ -236,14 +236,14 @@ def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adj
 
 
 def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
-    from tff_mf.experiments.auditing import _noise_tests
+    from tff_mf.experiments.auditing import _emitted
 
-    emit = _noise_tests.emit
+    emit = _emitted.emit
 
     def less(mechanism, rounds, **more):
         return emit(mechanism, rounds, **more) * (0.5 if mechanism == tff_mf.Identity() else 1.0)
 
-    monkeypatch.setattr(_noise_tests, "emit", less)
+    monkeypatch.setattr(_emitted, "emit", less)
     assert {"counts: variance", "counts: normality"} <= failed(audit(**RUN, count_stddev=0.5))
 
 

@@ -1,0 +1,120 @@
+"""The run that is audited, and what is claimed for it."""
+
+import dataclasses
+import functools
+
+import tff_mf
+from tff_mf import validation
+from tff_mf.errors import InputValueError
+
+COUNTS = "counts: "
+
+_OF_NOISE = ("variance", "covariance", "normality", "repeats")
+_NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
+# Of noise on a grid.
+ON_GRID = ("integers", "pairs")
+
+# Coordinates are samples: fewer prove nothing, and more do not fit in memory with all rounds.
+FEWEST_COORDINATES = 1024
+_MOST_COORDINATES = 16_384
+_NUMBERS = 2**24
+_MOST_NUMBERS = 2**31
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The run that is audited, and its claim.
+
+    Attributes:
+        mechanism: The mechanism.
+        rounds: Number of rounds n.
+        participation: The participation schema.
+        noise_multiplier: σ.
+        delta: δ.
+        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
+            memory if not given.
+        insecure_seed: Seed of the noise, for tests; `None` for private noise.
+        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        adjacency: "zero-out": half of the canaries have all updates set to zero; "replace-one": half have the opposite
+            updates.
+        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+        grid: The grid of the noise, or `None` for floating point.
+        dimension: The most parameters that the model may have, with a grid: the claim depends on it.
+
+    Raises:
+        InputTypeError: If `coordinates` is not a whole number.
+        InputValueError: If there are too few coordinates to prove anything, or too many for memory.
+    """
+
+    mechanism: tff_mf.Mechanism
+    rounds: int
+    participation: tff_mf.Participation
+    noise_multiplier: float
+    delta: float
+    coordinates: int | None = None
+    insecure_seed: int | None = None
+    noise_scale: float = 1.0
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    count_stddev: float | None = None
+    grid: tff_mf.Grid | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.coordinates is not None:
+            validation.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
+            if self.coordinates * self.rounds > _MOST_NUMBERS:
+                raise InputValueError(
+                    f"coordinates={self.coordinates} times rounds={self.rounds} is more than {_MOST_NUMBERS} numbers: "
+                    f"take at most {_MOST_NUMBERS // self.rounds} coordinates."
+                )
+
+    @property
+    def every(self) -> int:
+        """Rounds from one restart to the next; all rounds if there is none."""
+        return min(self.rounds, self.restart_every or self.rounds)
+
+    @functools.cached_property
+    def claimed(self) -> tff_mf.Guarantee:
+        """The claimed guarantee of everything that is released."""
+        sums = tff_mf.guarantee(
+            self.mechanism,
+            self.rounds,
+            self.participation,
+            noise_multiplier=self.noise_multiplier,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+        if self.count_stddev is None:
+            return sums
+        counts = tff_mf.adaptive_clipping_guarantee(
+            self.rounds,
+            self.participation,
+            count_stddev=self.count_stddev,
+            adjacency=self.adjacency,
+            grid=self.grid,
+        )
+        return tff_mf.compose_guarantees(sums, counts)
+
+    @property
+    def sensitivity(self) -> float:
+        """The claimed sensitivity of the sums over the whole run, with all restarts."""
+        run = self.mechanism.cast_to_float32()
+        return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=self.every).value
+
+    @property
+    def samples(self) -> int:
+        """Number of coordinates of the noise."""
+        if self.coordinates is None:
+            return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
+        return self.coordinates
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tests of an audit."""
+        on_grid = () if self.grid is None else ON_GRID
+        counts = () if self.count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
+        return (*_NAMES, *on_grid, *counts)
