@@ -29,7 +29,6 @@ def test_a_banded_matrix_has_its_diagonals_and_nothing_else(values):
     for offset in range(rounds):
         expected = values[offset, : rounds - offset] if offset < bands else np.zeros(rounds - offset)
         np.testing.assert_array_equal(np.diagonal(mechanism.encoder(rounds), -offset), expected)
-    np.testing.assert_allclose(mechanism.encoder(rounds) @ mechanism.inverse(rounds), np.eye(rounds), atol=1e-9)
     assert (mechanism.bands, mechanism.max_rounds) == (bands, rounds)
 
 

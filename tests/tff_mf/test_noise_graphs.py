@@ -13,7 +13,7 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 from tff_mf.noise.tensorflow import _keys, _state, build_stream  # noqa: E402
 
-from .test_noise_laws import BLT, ENGINES, GRID, Run, assert_is_the_inverse_times_z, assert_same, rows_of  # noqa: E402
+from .test_noise_laws import BLT, ENGINES, GRID, Run, assert_same, rows_of  # noqa: E402
 
 # The 64-bit Mersenne Twister.
 _STATE, _SHIFT, _WORD = 312, 156, (1 << 64) - 1
@@ -72,7 +72,7 @@ def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
     monkeypatch.setattr(_state, "_FIRST_CAPACITY", 3)
     for mechanism, rounds, capacity in ((BLT, 8, 12), (tff_mf.Tree(8), 8, 8), (tff_mf.Tree(3), 3, 3)):
         run = Run(ENGINES["tensorflow"], mechanism, rounds, dimension=4)
-        assert_is_the_inverse_times_z(run)
+        run.assert_is_the_inverse_times_z()
         assert run.state.keys.shape == (capacity, 2)
         assert run.step.experimental_get_tracing_count() <= 3
         assert_same(run.engine, run.stream.replay(run.keys), run.state)

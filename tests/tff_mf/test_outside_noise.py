@@ -75,6 +75,7 @@ HOSTILE = {
     "is another mechanism's": linear(past=[0.4]),
     "ends after 20 rounds": until(20, scale=0.0),
     "is not a number": linear(scale=float("nan")),
+    "is no recursion": lambda self: object(),
 }
 
 
@@ -92,13 +93,8 @@ def test_a_recursion_that_is_not_the_inverse_is_refused(engine, recursion):
     mechanism = geometric(recursion=recursion)
     uses = [lambda grid=grid: engine.build(mechanism, dimension=2, stddev=1.0, grid=grid) for grid in (None, GRID)]
     for use in (*uses, lambda: query_of(mechanism)):
-        with pytest.raises(tff_mf.InputError, match="recursion of kind 'geometric' is not C⁻¹z: row"):
+        with pytest.raises(tff_mf.InputError, match=r"recursion of kind 'geometric' is (not C⁻¹z: row|<object)"):
             use()
-
-
-def test_what_is_no_recursion_is_refused():
-    with pytest.raises(tff_mf.InputError, match=r"return a mechanisms\.Recursion"):
-        query_of(geometric(recursion=lambda self: object()))
 
 
 def test_matrices_that_do_not_fit_have_no_noise():
