@@ -479,7 +479,7 @@ def test_keys_that_are_none_are_refused(engine):
 
 
 def test_noise_is_never_rounded_down(engine):
-    for stddev in (0.1, 1 / 3, 7.379, 1e-30):
+    for stddev in (0.1, 0.7, 1 / 3, 7.379, 1e-30):
         stream = engine.build(tff_mf.Identity(), dimension=1, stddev=stddev)
         assert stddev <= float(stream.stddev) <= stddev * (1 + 2e-7)
 
