@@ -1,4 +1,4 @@
-"""Keys come from the operating system; TensorFlow's own source of randomness would not do."""
+"""What noise in TensorFlow has of its own: keys read in the graph, what graphs hold, stripped assertions."""
 
 import collections
 import json
@@ -8,8 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+import tff_mf
+
 tf = pytest.importorskip("tensorflow")
-from tff_mf.noise.tensorflow import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _keys, _state, build_stream  # noqa: E402
+
+from .test_noise_laws import BLT, ENGINES, GRID, Run, assert_same, rows_of  # noqa: E402
 
 # The 64-bit Mersenne Twister.
 _STATE, _SHIFT, _WORD = 312, 156, (1 << 64) - 1
@@ -41,19 +45,50 @@ def test_folding_a_second_time_gives_another_key():
     assert not np.any(first.numpy() == second.numpy())
 
 
-def test_a_repeating_stream_takes_the_given_keys_and_the_stream_itself_draws_fresh_ones():
-    import tff_mf
-    from tff_mf.noise.tensorflow import build_stream
+def test_a_row_that_does_not_change_is_passed_on():
+    """By reference: as one tensor of the graph, from the arguments to the results."""
+    stream = build_stream(tff_mf.BandedToeplitz.square_root(40), dimension=3, stddev=1.0)
+    graph = tf.function(stream.next).get_concrete_function(stream.init())
+    arguments = {tensor.ref() for tensor in graph.inputs}
 
-    stream = build_stream(tff_mf.BLT.production("b400"), dimension=3, stddev=1.0)
-    drawn = stream.next(stream.next(stream.init())[1])[1]
-    repeating = stream.repeating(drawn.past_keys.numpy())
-    again = tf.function(lambda: repeating.next(repeating.next(repeating.init())[1])[1])()
-    np.testing.assert_array_equal(again.keys, drawn.keys)
-    for row, other in zip(again.rows, drawn.rows, strict=True):
-        np.testing.assert_allclose(row, other, rtol=1e-5, atol=1e-6)
-    fresh = stream.next(stream.init())[1]
-    assert not np.any(fresh.keys[0].numpy() == drawn.keys[0].numpy())
+    def source(tensor):
+        return source(tensor.op.inputs[0]) if tensor.op.type == "Identity" else tensor
+
+    assert sum(source(tensor).ref() in arguments for tensor in graph.outputs) >= 30
+
+
+def test_no_matrix_is_part_of_the_graph():
+    for mechanism in (
+        tff_mf.Dense(matrix=np.eye(500)),
+        tff_mf.Banded(values=np.ones((20, 4000))),
+        tff_mf.BandedPlusLowRank(diagonals=np.ones((4, 4000)), left=np.ones((4000, 3)), right=np.ones((4000, 3))),
+    ):
+        stream = build_stream(mechanism, dimension=3, stddev=1.0)
+        graph = tf.function(stream.next).get_concrete_function(stream.init()).graph
+        assert len(graph.as_graph_def().SerializeToString()) < 100_000
+
+
+def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
+    monkeypatch.setattr(_state, "_FIRST_CAPACITY", 3)
+    for mechanism, rounds, capacity in ((BLT, 8, 12), (tff_mf.Tree(8), 8, 8), (tff_mf.Tree(3), 3, 3)):
+        run = Run(ENGINES["tensorflow"], mechanism, rounds, dimension=4)
+        run.assert_is_the_inverse_times_z()
+        assert run.state.keys.shape == (capacity, 2)
+        assert run.step.experimental_get_tracing_count() <= 3
+        assert_same(run.engine, run.stream.replay(run.keys), run.state)
+
+
+@pytest.mark.parametrize("grid", [None, GRID], ids=["floats", "grid"])
+def test_noise_is_nan_where_assertions_are_stripped_from_graphs(monkeypatch, grid):
+    other = build_stream(BLT, dimension=3, stddev=2.0, grid=grid).init()
+    stream = build_stream(BLT, dimension=3, stddev=1.0, grid=grid)
+    spent, stream = rows_of(stream, 2)[1], stream.limited_to(2)
+    for name in ("assert_equal", "assert_less"):
+        monkeypatch.setattr(tf.debugging, name, lambda *_, **__: None)
+    step = tf.function(stream.next)
+    assert np.all(np.isfinite(step(stream.init())[0]))
+    for state in (other, spent):
+        assert np.all(np.isnan(step(state)[0]))
 
 
 @pytest.mark.long  # Of TensorFlow: that keys come from the system is tested above.
