@@ -406,7 +406,9 @@ def test_any_shape_streams_its_inverse(engine, grid, shape):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30), BLT], ids=lambda each: each.kind
+    "mechanism",
+    [tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30), tff_mf.Tree(30, variant="online"), BLT],
+    ids=lambda each: f"{each.kind} {getattr(each, 'variant', '')}",
 )
 def test_rows_longer_than_a_part(monkeypatch, engine, grid, mechanism):
     """A model of many parameters is taken in parts, of which the last one is shorter."""
