@@ -20,7 +20,7 @@ import tensorflow as tf
 from _common import seconds
 
 import tff_mf
-from tff_mf.experiments.bundles.stages import Stages
+from tff_mf.experiments.bundles.runner import Stages
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.training import learning_process
@@ -28,13 +28,6 @@ from tff_mf.experiments.training.task import Task
 
 SMALL = ModelConfig(vocab_size=500, embedding_size=16, units=32)
 ROWS = "__noise__rows__"
-
-
-class _Bare(Stages):
-    """Stages in a folder that is not a complete bundle."""
-
-    def __init__(self, folder: pathlib.Path, stages: dict) -> None:
-        self.folder, self.described, self._loaded = folder, stages, {}
 
 
 def banded(rounds: int, bands: int) -> tff_mf.Banded:
@@ -121,7 +114,7 @@ def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
     with tempfile.TemporaryDirectory() as name, aggregators.tff_session():
         folder = pathlib.Path(name) / "out"
         description, measured = exported(folder, settings, privacy_of(bands, rounds), task)
-        stages = _Bare(folder, description["stages"])
+        stages = Stages(folder, description)
         return {"parameters": task.parameters, "bands": bands, **measured, **updated(stages, task.parameters, steps)}
 
 

@@ -47,16 +47,14 @@ VARIANTS = {
 HIDDEN = ("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click")
 # An operator's program.
 OPERATOR = """
-import importlib.util, json, pathlib, sys
+import json, pathlib, sys
 for name in HIDDEN:
     sys.modules[name] = None
-sys.dont_write_bytecode = True
 import numpy as np, tensorflow as tf
 bundle, out, how = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])
 tf.config.optimizer.set_experimental_options(how.get("options", {}))
-spec = importlib.util.spec_from_file_location("runner", bundle / "runner.py")
-runner = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(runner)
+sys.path.insert(0, str(bundle / "runner.pyz"))
+import runner
 data = np.load(out / "data.npz")
 runner.start(out / "run", bundle)
 with runner.opened(out / "run", bundle) as deployment:

@@ -1,4 +1,4 @@
-"""The program that `_own_process` starts: builds the graphs of a bundle from the files of a folder."""
+"""The program that `building` starts: builds the graphs of a bundle from the files of a folder."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from tff_mf.errors import InputError
 from ... import aggregators
 from ..training import learning_process, task
 from ._source import deployed_again
-from .names import TOKENIZE
+from .runner import TOKENIZE
 
 
 class _Warnings(logging.Handler):

@@ -14,7 +14,7 @@ from ..configuration.settings import TrainingSettings, of_run
 from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
-from ..run_folder.names import VOCABULARY
+from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 
 # The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -131,6 +131,32 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
         return words
     except (OSError, ValueError, RecursionError) as error:
         raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
+
+
+def check_trained(run: pathlib.Path) -> None:
+    """Raises unless a run has a model, and the report that follows from its files.
+
+    Raises:
+        InputValueError: If it does not.
+    """
+    folders.readable_folder(run)
+    for name in (MODEL, REPORT, REPORT_TEXT):
+        if not (run / name).is_file():
+            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended.")
+    check_report(run)
+
+
+def check_report(run: pathlib.Path) -> None:
+    """Raises unless the report of a run follows from its files, answers and audit included."""
+    about = [each for each in reports.check(run) if each.field in ("report", "model")]
+    wrong = [each.text for each in about if each.severity == "critical"]
+    if wrong:
+        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}.")
+    if about:
+        raise InputValueError(
+            f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
+            "report, which must contain everything that is known by now."
+        )
 
 
 def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence[str]:

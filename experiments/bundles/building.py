@@ -4,14 +4,24 @@ Two exports of one source are equal byte for byte, whenever, wherever and beside
 Therefore graphs are built in their own process, from the files that are already in the bundle.
 """
 
+import contextlib
 import json
+import logging
+import os
 import pathlib
+import signal
 import stat
-from collections.abc import Mapping
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from tff_mf import validation
+from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import toml_file
@@ -19,16 +29,21 @@ from ..output import progress
 from ..output.files import new_folder
 from ..run_folder import folders as package_versions
 from ..run_folder.names import VOCABULARY
+from . import runner
 from ._device_file import write_device_policy
-from ._device_policy import DevicePolicy
-from ._manifest import Manifest, file_entries, write_manifest
-from ._own_process import graphs
-from ._policy import ParticipationPolicy, write_policy
-from ._runner_file import runner_file
+from ._manifest import RUNNER, file_entries, write_manifest
+from ._policies import DevicePolicy, ParticipationPolicy, write_policy
 from ._source import Source
-from .names import RUNNER
 
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
+_LOG = logging.getLogger(__name__)
+_MODULE = f"{__package__}._graphs"
+# The order of Python's sets depends on hashes, and a GPU draws other normals than a processor.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
+_LAST_BYTES = 2000
+_RUNNER_MAIN = "import sys\n\nfrom runner.__main__ import main\n\nsys.exit(main())\n"
+# The earliest that a ZIP file can hold.
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def export(
@@ -84,18 +99,14 @@ def write(
     _write_inputs(source, folder, policy, population, versions, task_name)
     exported = graphs(folder)
     progress.step("manifest")
-    manifest = Manifest(
-        process=exported["process"],
-        stages=exported["stages"],
-        forms=exported["forms"],
-        lite=exported["lite"],
-        grid=exported["grid"],
-        local_data={name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
-        test_only=source.privacy.insecure,
-        versions=versions,
-        files=file_entries(folder),
-    )
-    digest = write_manifest(folder, manifest)
+    content = {name: exported[name] for name in ("process", "stages", "forms", "lite", "grid")}
+    content |= {
+        "local_data": {name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
+        "test_only": source.privacy.insecure,
+        "versions": dict(versions),
+        "files": file_entries(folder),
+    }
+    digest = write_manifest(folder, content)
     _set_modes(folder)
     progress.step()
     return digest
@@ -127,7 +138,7 @@ def _write_inputs(
     reports.write(folder, realised=False)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
-    (folder / RUNNER).write_bytes(runner_file().encode())
+    _write_runner(folder / RUNNER)
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
 
@@ -136,3 +147,78 @@ def _set_modes(folder: pathlib.Path) -> None:
     """Takes the right to write a bundle's files from all but their owner, whatever the umask is."""
     for path in (*folder.rglob("*"), folder):
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+
+
+def _write_runner(path: pathlib.Path) -> None:
+    """Writes the program of a bundle: the package `runner` as it is here, which Python runs as one file.
+
+    It is not compressed, so that its text can be read. Equal sources give equal bytes.
+    """
+    sources = sorted(pathlib.Path(runner.__file__).parent.glob("*.py"))
+    texts = {"__main__.py": _RUNNER_MAIN, **{f"runner/{each.name}": each.read_text("utf-8") for each in sources}}
+    with zipfile.ZipFile(path, "w") as program:
+        for name, text in texts.items():
+            program.writestr(zipfile.ZipInfo(name, _ZIP_TIME), text)
+
+
+def graphs(folder: pathlib.Path) -> dict[str, Any]:
+    """Adds the graphs to a folder that has the other files of a bundle; returns the result of `export_process`.
+
+    Args:
+        folder: The folder, with `run.json`, the artifact and the vocabulary.
+
+    Raises:
+        InputValueError: If they cannot be exported.
+        RuntimeError: If the process fails for another reason.
+    """
+    with tempfile.TemporaryFile() as log:
+        reader, writer = os.pipe()
+        with open(reader, encoding="utf-8") as lines:
+            try:
+                process = _started(folder, writer, log)
+            finally:
+                os.close(writer)
+            with _ended(process):
+                for line in map(json.loads, lines):
+                    kind, value = line
+                    if kind == "exported":
+                        return value
+                    _heed(kind, value)
+        log.seek(0)
+        text = log.read()[-_LAST_BYTES:].decode(errors="replace").strip()
+    raise RuntimeError(f"Graphs could not be built; the process that builds them ended with: {text}")
+
+
+def _heed(kind: str, value: str) -> None:
+    if kind == "step":
+        progress.step(value)
+    elif kind == "warning":
+        _LOG.warning("%s", value)
+    elif kind == "refused":
+        raise InputValueError(value)
+
+
+def _started(folder: pathlib.Path, writer: int, log: Any) -> subprocess.Popen:
+    # It imports modules from the same places as this process, in the same order.
+    found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", _MODULE, str(folder.absolute()), str(writer)],
+        env={**os.environ, **found, **_ENVIRONMENT},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=[writer],
+        # So that processes that it starts can be ended with it.
+        start_new_session=True,
+    )
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        # Before waiting for it: then its number is free, and another group may get it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

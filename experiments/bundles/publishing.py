@@ -14,8 +14,7 @@ from ..output import progress
 from ..output.files import new_folder
 from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..training import evaluation, task
-from ._source import deployed_again
-from ._trained import check_trained
+from ._source import check_trained, deployed_again
 
 SAVED_MODEL = "model"
 LITE = "model.tflite"

@@ -1,11 +1,14 @@
 """Verifies a bundle: exports it again, compares every file, and runs the graphs."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import safetensors.numpy
 
 from tff_mf import required_packages
 from tff_mf.errors import InputError
@@ -16,15 +19,16 @@ from ..output import progress
 from ..run_folder import folders
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import building
-from ._checks import believed, checked_copy, resting
+from ._checks import CHECKED, DIGEST, NEARLY, REBUILT, Refusal, Verification, believed, checked_copy, resting
 from ._device_file import read_device_policy, same_policy
-from ._initial import same_initial
-from ._manifest import read_manifest, write_manifest
-from ._policy import ParticipationPolicy, read_policy
-from ._results import CHECKED, DIGEST, NEARLY, REBUILT, Refusal, Verification
+from ._manifest import DEVICE_POLICY, manifest_text, read_manifest
+from ._policies import ParticipationPolicy, read_policy
 from ._source import Source, deployed_again
-from .names import DEVICE_POLICY, INITIAL, MANIFEST
+from .runner import INITIAL, MANIFEST
 
+_MODEL = "model__"
+# Of the largest number of a tensor: what orthogonal matrices of two machines differ by, and far less than a round does.
+_NEARLY = 1e-6
 # The files from which all others are made.
 _GIVEN = {
     RUN_JSON: DIGEST,
@@ -39,6 +43,49 @@ def _as_written(path: pathlib.Path, again: pathlib.Path) -> bool:
     del again
     content = path.read_text(encoding="utf-8")
     return content == reports.as_text(json.loads(content))
+
+
+def same_initial(path: pathlib.Path, again: pathlib.Path) -> bool:
+    """Returns whether a file has what was computed again, the model to within 1e-6, and nothing else.
+
+    Formal guarantee: names, types, shapes and all that noise is computed from are equal, bit for bit. The model is
+    public, and the guarantee is the same for every initial model.
+
+    Args:
+        path: The file of a bundle.
+        again: The file that was exported again.
+    """
+    content = path.read_bytes()
+    try:
+        found = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OverflowError):
+        return False
+    expected = safetensors.numpy.load(again.read_bytes())
+    written = {name: found[name] for name in expected if name in found}
+    return (
+        found.keys() == expected.keys()
+        and safetensors.numpy.save(written) == content
+        and all(_same(name, found[name], value) for name, value in expected.items())
+    )
+
+
+def same_model(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
+    """Returns whether two models are the same to within 1e-6 of the largest number of each tensor."""
+    return len(found) == len(expected) and all(map(_nearly, found, expected))
+
+
+def _same(name: str, found: np.ndarray, expected: np.ndarray) -> bool:
+    if name.startswith(_MODEL):
+        return _nearly(found, expected)
+    return (found.dtype, found.shape) == (expected.dtype, expected.shape) and found.tobytes() == expected.tobytes()
+
+
+def _nearly(found: np.ndarray, expected: np.ndarray) -> bool:
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+        return False
+    most = _NEARLY * float(np.abs(expected).max(initial=0.0))
+    # A number that is not finite is no nearer than any bound.
+    return bool(np.all(np.abs(found.astype(np.float64) - expected) <= most))
 
 
 # Files with numbers that another machine computes with other last bits: what such a file rests on, and the rule for it
@@ -136,11 +183,10 @@ def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:
     by_rule = [name for name in unequal if name in _BY_RULE and _BY_RULE[name][1](bundle / name, again / name)]
     different = [name for name in unequal if name not in by_rule]
     yield from different
-    write_manifest(
-        again,
-        dataclasses.replace(rebuilt, files={**rebuilt.files, **{name: manifest.files[name] for name in by_rule}}),
+    expected = msgspec.structs.replace(
+        rebuilt, files={**rebuilt.files, **{name: manifest.files[name] for name in by_rule}}
     )
-    if not different and (bundle / MANIFEST).read_bytes() != (again / MANIFEST).read_bytes():
+    if not different and (bundle / MANIFEST).read_bytes() != manifest_text(msgspec.to_builtins(expected)):
         yield MANIFEST
 
 

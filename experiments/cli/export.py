@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 
 from ..run_folder.names import PLANNED
@@ -102,10 +103,10 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,
         "task_name": bundles.read_device_policy(folder).task_name,
-        "largest_graph_bytes": max(stage["graph_bytes"] for stage in manifest.stages.values()),
-        "grid": manifest.grid,
-        "lite": manifest.lite["path"],
-        "lite_reason": manifest.lite["reason"] or None,
+        "largest_graph_bytes": max(stage.graph_bytes for stage in manifest.stages.values()),
+        "grid": manifest.grid and msgspec.structs.asdict(manifest.grid),
+        "lite": manifest.lite.path,
+        "lite_reason": manifest.lite.reason or None,
     }
 
 

@@ -106,6 +106,8 @@ def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list
     if isinstance(error.__cause__, InputError):
         return [], str(error.__cause__)
     text, _, place = str(error).partition(" - at ")
+    # The name of an entry of a table is not in the error.
+    place, entry, inside = place.partition("[...]")
     path = re.findall(r"\.(\w+)|\[(\d+)\]", place)
     for name, index in path:
         value = value[name or int(index)]
@@ -116,7 +118,8 @@ def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list
         meant = validation.did_you_mean(unknown[1], _known(kind), always=True)
         return names, f"{unknown[1]!r:.80} is not a known key{meant}"
     field = names.pop() if names else "content"
-    entries = "in each entry " if place.endswith("[...]`") else ""
+    part = inside.strip("`.")
+    entries = f"in each entry{f', {part}:' if part else ''} " if entry else ""
     return names, f"{field}={shown(value)} must be {entries}{_rule(text, value)}."
 
 

@@ -71,7 +71,7 @@ def bundle(small_data, once_for_all, request) -> Bundle:
     return Bundle(**once_for_all("deployed", make))
 
 
-# What `bundles._own_process` starts, but for the seconds that importing TFF takes.
+# What `bundles.building` starts, but for the seconds that importing TFF takes.
 GRAPHS = """
 import os, runpy, sys
 os.setsid()
@@ -83,7 +83,7 @@ runpy.run_module("tff_mf.experiments.bundles._graphs", run_name="__main__")
 
 @dataclasses.dataclass(frozen=True)
 class _Building:
-    """A fork, called as `bundles._own_process` calls the process that it starts."""
+    """A fork, called as `bundles.building` calls the process that it starts."""
 
     fork: Any
 
@@ -100,14 +100,14 @@ def build_graphs_in_a_fork(patch: pytest.MonkeyPatch, forks: Any) -> None:
 
     That they are those of a process of its own is tested in test_tampered_bundles.py.
     """
-    from tff_mf.experiments.bundles import _own_process
+    from tff_mf.experiments.bundles import building
 
     def started(folder: pathlib.Path, writer: int, log: Any) -> _Building:
-        environment = {**os.environ, **_own_process._ENVIRONMENT}
+        environment = {**os.environ, **building._ENVIRONMENT}
         arguments = [str(folder.absolute())]
         return _Building(forks.start(GRAPHS, arguments, stdout=writer, stderr=log.fileno(), environment=environment))
 
-    patch.setattr(_own_process, "_started", started)
+    patch.setattr(building, "_started", started)
 
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:

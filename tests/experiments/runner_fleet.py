@@ -5,7 +5,7 @@ writes it. As a program, this module is an operator's server, which may be kille
 """
 
 import hashlib
-import importlib.util
+import importlib
 import itertools
 import json
 import os
@@ -17,6 +17,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -98,14 +99,15 @@ _TICKETS: Mapping[str, Callable[[Mapping[str, str]], Mapping[str, str]]] = {
 
 def loaded_runner(bundle: pathlib.Path) -> types.ModuleType:
     """Returns the runner that a bundle carries as a module, which checks the bundle and loads its graphs once."""
-    spec = importlib.util.spec_from_file_location("bundle_runner", bundle / "runner.py")
-    module = importlib.util.module_from_spec(spec)
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    spec.loader.exec_module(module)
-    sys.dont_write_bytecode = before
+    # Of another bundle.
+    for name in [name for name in sys.modules if name.split(".")[0] == "runner"]:
+        del sys.modules[name]
+    with mock.patch.object(sys, "path", [str(bundle / "runner.pyz"), *sys.path]):
+        module = importlib.import_module("runner")
+        module.main = importlib.import_module("runner.__main__").main
     check = module.check_files
     stages = check(bundle)
-    module.check_files = lambda folder, digest=None: (
+    module.check_files = module._deployment.check_files = lambda folder, digest=None: (
         stages if folder == bundle and digest is None else check(folder, digest)
     )
     return module
@@ -170,8 +172,8 @@ class Fleet:
     def _added(self, deployment: Any) -> tuple[dict[str, int], dict[str, np.ndarray]]:
         """Returns the numbers of reports so far, and the sums without the graphs' own counts."""
         numbers = numbers_of(deployment.accumulate()["counts"])
-        sums, _, _ = self._runner.unsealed(self._deployment / "sum.safetensors")
-        counts = (self._runner.SCALED, self._runner.ZEROED)
+        sums, _, _ = self._runner._files.unsealed(self._deployment / "sum.safetensors")
+        counts = (self._runner._deployment.SCALED, self._runner._deployment.ZEROED)
         return numbers, {name: value for name, value in sums.items() if not name.endswith(counts)}
 
     def record(self) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Bundles: what is in them, that they are refused when anything is wrong, and that a model is published alone."""
 
-import dataclasses
 import json
+import pathlib
 import shutil
 import stat
 import subprocess
@@ -14,11 +14,14 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import _device_file, _initial, _manifest, _rounds
+from tff_mf.experiments.bundles import _device_file, _manifest, _rounds, verification
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
 from tff_mf.experiments.run_folder import folders, run_log
 from tff_mf.experiments.run_folder.ledger import ReportCounts
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
+import tampering
 
 
 def call(*arguments):
@@ -29,12 +32,6 @@ def call(*arguments):
 def copy(bundle, tmp_path):
     shutil.copytree(bundle.folder, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def written_anew(folder):
-    """Makes the manifest fit the files, as somebody would who changed a bundle on purpose."""
-    manifest, _ = bundles.read_manifest(folder)
-    _manifest.write_manifest(folder, dataclasses.replace(manifest, files=_manifest.file_entries(folder)))
 
 
 def set_in(path, **changes):
@@ -60,9 +57,9 @@ def test_the_manifest_lists_the_contents(bundle):
     assert set(manifest.stages) == {
         *("initialize", "prepare", "work", "zero", "accumulate", "merge", "report", "update", "replay")
     }
-    assert manifest.lite["path"] == "device/work.tflite"
+    assert manifest.lite.path == "device/work.tflite"
     assert len(manifest.forms) == 12
-    assert max(stage["graph_bytes"] for stage in manifest.stages.values()) < 5e6
+    assert max(stage.graph_bytes for stage in manifest.stages.values()) < 5e6
     assert stat.S_IMODE((bundle.folder / "server" / "initial.safetensors").stat().st_mode) == 0o600
     assert set(manifest.files) == set(_manifest.file_entries(bundle.folder))
     assert [path.name for path in bundle.folder.parent.iterdir() if "partial" in path.name] == []
@@ -159,7 +156,7 @@ def test_a_rewritten_bundle_is_refused(case, copy, bundle):
     if file == "mechanism.safetensors":
         (copy / file).unlink()
     change(copy)
-    written_anew(copy)
+    tampering.listed(copy)
     first = bundles.refusals(copy)[0]
     assert first.file == file
     assert reason in first.reason
@@ -199,7 +196,7 @@ def test_graphs_that_deviate_from_run_json_are_refused(case, copy):
     asks_for(copy, **changes)
     reports.write(copy, realised=False)
     _device_file.write_device_policy(copy)
-    written_anew(copy)
+    tampering.listed(copy)
     assert bundles.refusals(copy) == []
     found = _rounds.run(copy, rounds=1)
     assert [each.file for each in found] == files
@@ -210,7 +207,7 @@ def test_a_bundle_starts_from_the_model_of_its_seed(copy):
     settings = json.loads((copy / "run.json").read_text())["settings"]
     set_in(copy / "run.json", settings={**settings, "seed": settings["seed"] + 1})
     reports.write(copy, realised=False)
-    written_anew(copy)
+    tampering.listed(copy)
     (found,) = _rounds.run(copy, rounds=1)
     assert (found.file, found.reason) == (
         "server/initial.safetensors",
@@ -268,35 +265,32 @@ def _restarted(folder):
     _device_file.write_device_policy(folder)
 
 
-def _other_local_data(folder):
-    manifest, _ = bundles.read_manifest(folder)
-    _manifest.write_manifest(
-        folder, dataclasses.replace(manifest, local_data={**manifest.local_data, "max_examples": 400})
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "file", "reason"),
     [
         (_restarted, "run.json", "has restart_every, which no bundle supports"),
-        (_other_local_data, "manifest.json", "max_examples differs from run.json"),
+        (
+            lambda folder: tampering.manifested(lambda m: m["local_data"].update(max_examples=400))(folder, None),
+            "manifest.json",
+            "max_examples differs from run.json",
+        ),
     ],
 )
 def test_settings_that_no_bundle_supports_are_refused_by_the_files_alone(copy, change, file, reason):
     change(copy)
-    written_anew(copy)
+    tampering.listed(copy)
     found = bundles.refusals(copy)[0]
     assert (found.file, reason in found.reason) == (file, True), found
 
 
 def test_control_characters_in_the_manifest_do_not_reach_the_terminal(copy):
-    manifest, _ = bundles.read_manifest(copy)
-    merge = manifest.stages["merge"]
-    name = next(iter(merge["inputs"]))
-    other = {**merge, "inputs": {**merge["inputs"], name: {"dtype": "\x1b[2J", "shape": []}}}
-    # Checked when it is written as it is when it is read.
-    with pytest.raises(tff_mf.InputError, match=r"stages\.merge\.inputs"):
-        _manifest.write_manifest(copy, dataclasses.replace(manifest, stages={**manifest.stages, "merge": other}))
+    content = json.loads((copy / "manifest.json").read_text())
+    (name, *_) = content["stages"]["merge"]["inputs"]
+    content["stages"]["merge"]["inputs"][name]["dtype"] = "\x1b[2J"
+    tampering.signed(copy, content)
+    with pytest.raises(tff_mf.InputError, match=r"stages=.*dtype"):
+        bundles.read_manifest(copy)
+    assert bundles.refusals(copy)[0].reason.isprintable()
 
 
 def written_tensors(folder, name, **tensors):
@@ -309,7 +303,7 @@ def test_an_initial_model_may_have_other_last_bits_and_matrices_of_noise_may_not
     again = written_tensors(tmp_path, "again", model__trainable__0=model, constant__0=matrix)
     for change in (0.0, 1e-6, -1.9e-6):
         found = written_tensors(tmp_path, "found", model__trainable__0=model + np.float32(change), constant__0=matrix)
-        assert _initial.same_initial(found, again)
+        assert verification.same_initial(found, again)
     others = [
         {"model__trainable__0": model + np.float32(3e-6), "constant__0": matrix},
         {"model__trainable__0": model * np.float32("nan"), "constant__0": matrix},
@@ -320,10 +314,10 @@ def test_an_initial_model_may_have_other_last_bits_and_matrices_of_noise_may_not
         {"model__trainable__0": model},
     ]
     for tensors in others:
-        assert not _initial.same_initial(written_tensors(tmp_path, "found", **tensors), again)
+        assert not verification.same_initial(written_tensors(tmp_path, "found", **tensors), again)
     for content in (again.read_bytes() + b" ", b"", again.read_bytes()[:-1]):
         (tmp_path / "found").write_bytes(content)
-        assert not _initial.same_initial(tmp_path / "found", again)
+        assert not verification.same_initial(tmp_path / "found", again)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from scipy import stats
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.bundles import ParticipationPolicy
-from tff_mf.experiments.bundles.runner._errors import RefusedError
-from tff_mf.experiments.bundles.runner._participation import check_devices
+from tff_mf.experiments.bundles.runner import RefusedError
+from tff_mf.experiments.bundles.runner._records import check_devices
 from tff_mf.experiments.reports import _figures
 from tff_mf.experiments.run_folder import participation_log
 from tff_mf.experiments.sampling.settings import SamplingSettings

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import tff_mf
-from tff_mf.experiments.bundles import _device_policy, _device_texts
+from tff_mf.experiments.bundles import _device_file, _policies
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from federated_client import ALONE, CLAIM, DAY, ROUNDS, SECONDS, Client, device_of, merged, policy_of, world_of
@@ -138,7 +138,7 @@ COUNTEREXAMPLES = {
 @pytest.mark.parametrize("case", COUNTEREXAMPLES)
 def test_if_the_server_breaks_a_requirement_a_device_takes_part_too_soon(case):
     name, play, more = COUNTEREXAMPLES[case]
-    assert name in [each["name"] for each in _device_texts.requirements(places=False)]
+    assert name in [each["name"] for each in _device_file._requirements(places=False)]
     world = world_of(client=Client(**more))
     play(world)
     assert not CLAIM.allows(world.counted)
@@ -154,7 +154,7 @@ def test_a_server_that_identifies_devices_keeps_the_claim_nevertheless(case):
 
 def test_every_critical_requirement_has_a_counterexample():
     shown = {name for name, _, _ in COUNTEREXAMPLES.values()} | {"versions", "places"}
-    assert shown == {each["name"] for each in _device_texts.requirements(places=True) if each["severity"] == "critical"}
+    assert shown == {each["name"] for each in _device_file._requirements(places=True) if each["severity"] == "critical"}
 
 
 def test_a_reinstalled_device_waits_for_the_trust_period():
@@ -205,7 +205,7 @@ def test_no_client_keeps_a_place_in_each_epoch():
     world.attempt()
     assert world.counted == [1, 6]
     assert not claim.allows(world.counted)
-    assert _device_policy.of_devices_alone(policy_of(claim), ROUNDS).allows(world.counted)
+    assert _policies.of_devices_alone(policy_of(claim), ROUNDS).allows(world.counted)
     checked = world_of(device_of(claim), checked=claim)
     checked.attempt()
     checked.next_round(5)

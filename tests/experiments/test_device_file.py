@@ -1,6 +1,5 @@
 """device-policy.json: what follows from what, that it is the real message, and that nothing weaker is believed."""
 
-import dataclasses
 import itertools
 import json
 import pathlib
@@ -14,10 +13,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, json_
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import ParticipationPolicy, _device_file, _manifest, _policy
+from tff_mf.experiments.bundles import ParticipationPolicy, _device_file, _policies
 from tff_mf.experiments.cli import cli
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
+import tampering
 from run_folders import plan
 
 MINUTES = 15.0
@@ -31,7 +31,7 @@ def write(folder, participation=None, *, task_name=None, policy=None, population
     schema = tff_mf.MinSep(min_sep=3, max_participations=2) if participation is None else participation
     made = plan(participation=schema, **{"mechanism": GAPPED, **privacy})
     reports.write_configuration(folder, made, clip_norm=1.0, population=population)
-    _policy.write_policy(folder, policy or ParticipationPolicy.of(schema, round_minutes=MINUTES))
+    _policies.write_policy(folder, policy or ParticipationPolicy.of(schema, round_minutes=MINUTES))
     _device_file.write_device_policy(folder, task_name=task_name)
     return read(folder)
 
@@ -308,8 +308,7 @@ def test_a_bundle_has_it_and_is_refused_with_a_weaker_one(bundle, tmp_path):
     stored = read(copy)
     stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]["minimum_separation"] = 9
     (copy / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
-    manifest, _ = bundles.read_manifest(copy)
-    _manifest.write_manifest(copy, dataclasses.replace(manifest, files=_manifest.file_entries(copy)))
+    tampering.listed(copy)
     (found,) = bundles.refusals(copy)
     assert found.file == bundles.DEVICE_POLICY
     assert "minimum_separation=9 is less than the 16" in found.reason

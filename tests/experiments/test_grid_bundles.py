@@ -7,6 +7,7 @@ import shutil
 import sys
 import types
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -14,12 +15,14 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf import grids
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import _device_file, _manifest
+from tff_mf.experiments.bundles import _device_file
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ModelConfig, dimension_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 from runner_fleet import Fleet, loaded_runner
+from tampering import listed
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4
@@ -55,15 +58,6 @@ def set_in(path, **changes):
     path.write_text(json.dumps({**content, **changes}, indent=1, ensure_ascii=False) + "\n")
 
 
-def manifested(folder, **changes):
-    """Writes the manifest anew, without checking it, to fit the files and the changes; None leaves an entry out."""
-    content = json.loads((folder / "manifest.json").read_text())
-    content = {**content, "files": _manifest.file_entries(folder), **changes}
-    content = {name: value for name, value in content.items() if name != "digest" and value is not None}
-    text = _manifest._text({**content, "digest": _manifest._digest(content)})
-    (folder / "manifest.json").write_text(text)
-
-
 def stated(folder, **changes):
     """States another grid in `run.json`, and all that follows from it."""
     set_in(folder / "run.json", **changes)
@@ -73,9 +67,14 @@ def stated(folder, **changes):
 
 def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bundle):
     manifest, _ = bundles.read_manifest(on_grid.folder)
-    assert manifest.grid == {"bits": 14, "max_clients": 1000, "integers": "int32", "sampler": grids.sampler()}
-    assert {spec["dtype"] for spec in manifest.stages["work"]["outputs"].values()} == {"int32"}
-    assert manifest.lite["path"] == "device/work.tflite"
+    assert msgspec.to_builtins(manifest.grid) == {
+        "bits": 14,
+        "max_clients": 1000,
+        "integers": "int32",
+        "sampler": grids.sampler(),
+    }
+    assert {spec.dtype for spec in manifest.stages["work"].outputs.values()} == {"int32"}
+    assert manifest.lite.path == "device/work.tflite"
     assert bundles.refusals(on_grid.folder) == []
     planned = json.loads((on_grid.folder / "planned.json").read_text())
     dimension = dimension_of(ModelConfig(architecture="conv", vocab_size=60, embedding_size=4, units=4))
@@ -93,7 +92,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
     assert charged > plain * (1 + 1e-9)
     policy = json.loads((on_grid.folder / "device-policy.json").read_text())
     assert policy["guarantee"]["by_devices_alone"]["epsilon"] == pytest.approx(charged, rel=1e-12)
-    assert planned["grid"]["sampler"] == manifest.grid["sampler"]
+    assert planned["grid"]["sampler"] == manifest.grid.sampler
     # Without a grid, the file has no entry.
     assert bundles.read_manifest(bundle.folder)[0].grid is None
     assert '"grid"' not in (bundle.folder / "manifest.json").read_text()
@@ -122,34 +121,34 @@ def _with_types(folder, dtype):
     stages = json.loads((folder / "manifest.json").read_text())["stages"]
     for spec in stages["work"]["outputs"].values():
         spec["dtype"] = dtype
-    manifested(folder, stages=stages)
+    listed(folder, stages=stages)
 
 
 TAMPERED = {
-    "no grid": (lambda f: manifested(f, grid=None), "grid=None is not the grid of run.json"),
-    "fewer bits": (lambda f: manifested(f, grid=_grid(bits=13)), "grid.bits=13 is not the 14"),
-    "more room": (lambda f: manifested(f, grid=_grid(max_clients=2000)), "grid.max_clients=2000 is not the 1000"),
-    "wider integers": (lambda f: manifested(f, grid=_grid(integers="int64")), "grid.integers='int64' is not the"),
-    "another sampler": (lambda f: manifested(f, grid=_grid(sampler="audited")), "grid.sampler='audited' is not the"),
-    "bits that are true": (lambda f: manifested(f, grid=_grid(bits=True)), "grid.bits is not as tff-mf export"),
-    "one key more": (lambda f: manifested(f, grid=_grid(audited=1)), "grid is not as tff-mf export"),
-    "one key less": (lambda f: manifested(f, grid={"bits": 14}), "grid is not as tff-mf export"),
+    "no grid": (lambda f: listed(f, grid=None), "grid=None is not the grid of run.json"),
+    "fewer bits": (lambda f: listed(f, grid=_grid(bits=13)), "grid.bits=13 is not the 14"),
+    "more room": (lambda f: listed(f, grid=_grid(max_clients=2000)), "grid.max_clients=2000 is not the 1000"),
+    "wider integers": (lambda f: listed(f, grid=_grid(integers="int64")), "grid.integers='int64' is not the"),
+    "another sampler": (lambda f: listed(f, grid=_grid(sampler="audited")), "grid.sampler='audited' is not the"),
+    "bits that are true": (lambda f: listed(f, grid=_grid(bits=True)), "bits=True must be a whole number"),
+    "one key more": (lambda f: listed(f, grid=_grid(audited=1)), "'audited' is not a known key"),
+    "one key less": (lambda f: listed(f, grid={"bits": 14}), "max_clients=… missing"),
     "wider updates": (lambda f: _with_types(f, "int64"), "update__0__0__0 is int64, unlike the int32"),
     "updates of floats": (lambda f: _with_types(f, "float32"), "update__0__0__0 is float32, unlike the int32"),
     "a smaller model": (
-        lambda f: (stated(f, dimension=100), manifested(f)),
+        lambda f: (stated(f, dimension=100), listed(f)),
         "a record has 628 coordinates, more than the dimension=100",
     ),
     "a grid without room": (
-        lambda f: (stated(f, grid_max_clients=3), manifested(f, grid=_grid(max_clients=3))),
+        lambda f: (stated(f, grid_max_clients=3), listed(f, grid=_grid(max_clients=3))),
         "grid.max_clients=3 is less than the 4 clients of a round",
     ),
     "floats in run.json": (
-        lambda f: (stated(f, grid_bits=None, grid_max_clients=None, dimension=None), manifested(f)),
+        lambda f: (stated(f, grid_bits=None, grid_max_clients=None, dimension=None), listed(f)),
         "is not the floating point of run.json",
     ),
     "floats everywhere": (
-        lambda f: (stated(f, grid_bits=None, grid_max_clients=None, dimension=None), manifested(f, grid=None)),
+        lambda f: (stated(f, grid_bits=None, grid_max_clients=None, dimension=None), listed(f, grid=None)),
         "update__0__0__0 is int32, unlike the float",
     ),
 }
@@ -166,9 +165,9 @@ def test_a_manifest_with_another_grid_is_refused_without_tensorflow(case, copy):
 def test_a_grid_of_nothing_is_refused_in_a_manifest_of_floats(bundle, tmp_path):
     shutil.copytree(bundle.folder, tmp_path / "bundle")
     content = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
-    for value, reason in ((_grid(), "is not the floating point of run.json"), (0, "grid is not as tff-mf export")):
+    for value, reason in ((_grid(), "is not the floating point of run.json"), (0, "grid=0 must be a table")):
         (tmp_path / "bundle" / "manifest.json").write_text(json.dumps(content))
-        manifested(tmp_path / "bundle", grid=value)
+        listed(tmp_path / "bundle", grid=value)
         assert reason in bundles.refusals(tmp_path / "bundle")[0].reason
 
 
@@ -190,7 +189,7 @@ def test_graphs_of_another_grid_than_run_json_says_are_refused(case, copy):
     lines = [asked if line.startswith("grid =") else line for line in lines]
     (copy / "configuration.toml").write_text("\n".join(lines) + "\n")
     record = reports.read_configuration(copy)
-    manifested(copy, grid=grids.description(record.grid))
+    listed(copy, grid=grids.description(record.grid))
     found = _rounds.run(copy, rounds=1)
     assert found
     assert all(reason in each.reason for each in found for reason in reasons), found
@@ -257,7 +256,7 @@ def test_the_runner_adds_integers_within_the_bound_and_counts_devices_itself(pro
         (run / "updates" / f"{device}.safetensors").write_bytes(program.encoded(update, about))
     counts = json.loads(call("accumulate").out)["counts"]
     assert (counts["counted"], counts["clipped"], counts["zeroed"], counts["refused"]) == (4, 1, 0, {})
-    sums, _, _ = program.unsealed(run / "sum.safetensors")
+    sums, _, _ = program._files.unsealed(run / "sum.safetensors")
     assert sums["sum__0__total__1"] == 4
     largest = [sums[name.replace("update__0", "sum__0__total")] - 3 * honest[name] for name in records]
     assert 0.99 * 4**14 < _square(largest) <= 4**14

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import _source, _trained
+from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.privacy import summary
@@ -221,7 +221,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert source.privacy.noise_multiplier == begun.noise_multiplier
     settings, privacy, _ = _source.deployed_again(moved)
     assert (settings, privacy.participation) == (source.settings, source.privacy.participation)
-    _trained.check_report(moved)
+    _source.check_report(moved)
 
 
 FIXED = ["banded-toeplitz, fixed epochs", "tree-vanilla, cyclic poisson"]
@@ -303,7 +303,7 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
         assert done.stdout.endswith(f"all 10 tests passed; written to {run / 'audit.json'}\n")
         digest = done.stderr.split()[-1]
         assert (alarms(run, held=digest), warnings(run)) == ([], set())
-        _trained.check_report(run)
+        _source.check_report(run)
     assert "Passed: 10 tests of the noise" in (run / "report.md").read_text()
     if answered:
         # Someone who kept the digest from before the audit is told that nothing else changed.
@@ -323,7 +323,7 @@ def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
         "rewrites it"
     )
     with pytest.raises(tff_mf.InputError, match="answer clients_of_one_person differently"):
-        _trained.check_report(run)
+        _source.check_report(run)
     reports.write_anew(run)
     assert alarms(run) == []
     report = json.loads((run / "report.json").read_text())
@@ -331,14 +331,14 @@ def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
     (run / "report.json").write_text(json.dumps(report))
     assert any("`accountant` in report.json" in each for each in alarms(run))
     with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
-        _trained.check_report(run)
+        _source.check_report(run)
 
 
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
 def test_a_model_is_not_published_with_a_report_that_lacks_what_is_known(run):
     (run / "answers.json").write_text(json.dumps(ANSWERS))
     with pytest.raises(tff_mf.InputError, match=rf"older than answers\.json.*Run `tff-mf report {run}` first"):
-        _trained.check_report(run)
+        _source.check_report(run)
 
 
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)

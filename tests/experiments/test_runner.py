@@ -1,7 +1,7 @@
 """The runner that each bundle carries: by its own command, in a process that has TensorFlow alone, against TFF."""
 
+import ast
 import fcntl
-import hashlib
 import itertools
 import json
 import os
@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import bundles
-from tff_mf.experiments.bundles import _runner_file
 from tff_mf.experiments.bundles import runner as packaged
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
+import tampering
 from runner_fleet import loaded_runner, operated
 
 ROUNDS, COHORT = 3, 3
@@ -71,7 +73,6 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
 @pytest.fixture(scope="module")
 def runner(bundle):
     """The bundle's own runner as a module, which loads its graphs once."""
-    assert (bundle.folder / "runner.py").read_text() == _runner_file.runner_file()
     return loaded_runner(bundle.folder)
 
 
@@ -99,7 +100,7 @@ def begun(call, tmp_path, runner, bundle):
     call("start")
     call("prepare", "--devices", tmp_path / "chosen", "--minutes", 60)
     _, about = runner.decoded((tmp_path / "run" / "sent.safetensors").read_bytes())
-    types = runner.Stages(bundle.folder).update_types
+    types = runner.check_files(bundle.folder).update_types
     update = {name: np.full(spec["shape"], 0.01, spec["dtype"]) for name, spec in types.items()}
 
     def write(name, content=None, **changes):
@@ -134,8 +135,8 @@ class Claims:
 def test_updates_that_are_not_arrays_of_their_type_are_refused(begun, runner, bundle, value):
     _, _, update = begun
     name = next(iter(update))
-    with pytest.raises(runner.RefusedUpdateError, match="dtype"):
-        runner.checked({**update, name: value}, runner.Stages(bundle.folder).update_types)
+    with pytest.raises(runner._files.RefusedUpdateError, match="dtype"):
+        runner._files.checked({**update, name: value}, runner.check_files(bundle.folder).update_types)
 
 
 def test_scaled_and_zeroed_updates_are_counted(begun, call, runner):
@@ -178,8 +179,8 @@ def test_unfinished_files_of_a_killed_process_are_deleted(begun, call, runner):
     for path in (folder / "state" / "000001.safetensors", folder / "sum.safetensors", folder / "models" / "a"):
         child = os.fork()
         if not child:
-            runner.os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
-            runner.write_lasting(path, b"secret")
+            runner._files.os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+            runner._files.write_lasting(path, b"secret")
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert len(list(folder.rglob(".*.partial"))) == 3
     call("resume")
@@ -218,7 +219,7 @@ def test_a_state_is_stepped_once(begun, call, runner, bundle):
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "run by another process" in call("update", status=2)
     with runner.opened(folder, bundle.folder) as one:
-        other = runner.Deployment(folder, runner.Stages(bundle.folder))
+        other = runner.Deployment(folder, runner.check_files(bundle.folder))
         one.update()
         # Even a process that no lock kept out: before it saves, and when it does.
         with pytest.raises(runner.RefusedError, match="missing"):
@@ -268,7 +269,7 @@ def test_devices_are_chosen_exactly_as_the_schema_allows(runner, schema):
             entries = [{"kind": "begun", "round": each, "devices": ["a"]} for each in past]
             for number in range(max(past, default=0) + 1, 9):
                 try:
-                    runner.check_devices(["a"], number, settings, entries)
+                    runner._records.check_devices(["a"], number, settings, entries)
                     allowed = True
                 except runner.RefusedError:
                     allowed = False
@@ -288,7 +289,7 @@ def test_a_deployment_of_another_bundle_is_refused(begun, call, runner, bundle, 
 def test_the_page_s_commands_run(call, tmp_path):
     """Each command line of the page's section, by the runner of a bundle, in its order."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
-    lines = [line.split("#")[0].split() for line in page.splitlines() if line.startswith("python bundle/runner.py")]
+    lines = [line.split("#")[0].split() for line in page.splitlines() if line.startswith("python bundle/runner.pyz")]
     assert [line[2] for line in lines] == [*("start", "prepare", "accumulate", "update", "status", "resume", "stop")]
     for _, _, command, folder, *more in lines:
         given = [str(tmp_path / "chosen") if each == "chosen.txt" else each for each in more]
@@ -318,26 +319,18 @@ def test_a_modified_bundle_is_not_run(bundle, runner, tmp_path):
     shutil.copytree(bundle.folder, copy)
     path = copy / "server" / "update" / "saved_model.pb"
     path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(runner.RefusedError, match=r"update/saved_model\.pb was changed"):
+    with pytest.raises(runner.RefusedError, match=r"update/saved_model\.pb' was modified"):
         runner.start(tmp_path / "run", copy)
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**manifest, "files": {}}))
-    with pytest.raises(runner.RefusedError, match=r"manifest\.json was changed"):
+    with pytest.raises(runner.RefusedError, match=r"manifest\.json: it was modified"):
         runner.start(tmp_path / "run", copy)
     assert bundles.refusals(bundle.folder) == []
 
 
 def _manifested(change):
     """Rewrites a manifest, its digest too: what only these checks find then."""
-
-    def changed(copy):
-        manifest = json.loads((copy / "manifest.json").read_text())
-        del manifest["digest"]
-        change(manifest)
-        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        (copy / "manifest.json").write_text(json.dumps({**manifest, "digest": digest}))
-
-    return changed
+    return lambda copy: tampering.manifested(change)(copy, None)
 
 
 def _as_text(manifest):
@@ -356,24 +349,27 @@ def _replaced(name, make):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_manifested(lambda manifest: manifest.update(version=1)), "version 1, and .* version 2: export the bundle"),
+        (
+            _manifested(lambda manifest: manifest.update(version=1)),
+            "version 1, and version 2 is read: export the bundle",
+        ),
         (_manifested(lambda manifest: manifest.update(version=3)), "version 3, and"),
         (_manifested(lambda manifest: manifest.update(version=True)), "version True, and"),
-        (_manifested(lambda manifest: manifest.pop("version")), "version None, and"),
-        (_manifested(_as_text), "needs sha256 and bytes"),
-        (_manifested(lambda manifest: manifest.update(files=3)), "needs sha256 and bytes"),
-        (_manifested(lambda manifest: manifest["files"]["run.json"].update(bytes="1")), "needs sha256 and bytes"),
-        (_manifested(lambda manifest: manifest["files"]["run.json"].update(bytes=1)), "run.json was changed"),
-        (_manifested(lambda manifest: manifest["files"].pop("run.json")), "'run.json' is not named"),
+        (_manifested(lambda manifest: manifest.update(version=None)), "version None, and"),
+        (_manifested(_as_text), "sha256 and bytes"),
+        (_manifested(lambda manifest: manifest.update(files=3)), "sha256 and bytes"),
+        (_manifested(lambda manifest: manifest["files"]["run.json"].update(bytes="1")), "sha256 and bytes"),
+        (_manifested(lambda manifest: manifest["files"]["run.json"].update(bytes=1)), "'run.json' was modified"),
+        (_manifested(lambda manifest: manifest["files"].pop("run.json")), "'run.json' is not in the manifest"),
         (_manifested(lambda manifest: manifest["files"].update({"../x": {"sha256": "", "bytes": 0}})), "is missing"),
-        (lambda copy: (copy / "server" / "more.py").touch(), "'server/more.py' is not named"),
-        (lambda copy: (copy / "empty").mkdir(), "'empty' is not named"),
+        (lambda copy: (copy / "server" / "more.py").touch(), "'server/more.py' is not in the manifest"),
+        (lambda copy: (copy / "empty").mkdir(), "'empty' is not in the manifest"),
         (lambda copy: (copy / "run.json").unlink(), "'run.json' is missing"),
-        (_replaced("run.json", lambda path, kept: path.symlink_to(kept)), "run.json is not a regular file"),
-        (_replaced("run.json", lambda path, kept: os.mkfifo(path)), "run.json is not a regular file"),
-        (_replaced("run.json", lambda path, kept: path.mkdir()), "run.json is not a regular file"),
-        (_replaced("server", lambda path, kept: path.symlink_to(kept)), "'server' is not named"),
-        (lambda copy: (copy / "manifest.json.sig").touch(), "'manifest.json.sig' is not named"),
+        (_replaced("run.json", lambda path, kept: path.symlink_to(kept)), "'run.json' is not a regular file"),
+        (_replaced("run.json", lambda path, kept: os.mkfifo(path)), "'run.json' is not a regular file"),
+        (_replaced("run.json", lambda path, kept: path.mkdir()), "'run.json' is not a regular file"),
+        (_replaced("server", lambda path, kept: path.symlink_to(kept)), "'server' is not a folder"),
+        (lambda copy: (copy / "manifest.json.sig").touch(), "'manifest.json.sig' is not in the manifest"),
         (_replaced("manifest.json", lambda path, kept: os.mkfifo(path)), "no intact manifest.json"),
         (lambda copy: (copy / "manifest.json").write_text("[" * 10**5), "no intact manifest.json"),
         (lambda copy: (copy / "manifest.json").write_text('{"stages": {}, "stages": {}}'), "no intact manifest.json"),
@@ -497,20 +493,35 @@ def test_leftovers_of_another_attempt_or_round_are_cleared(begun, call, runner, 
     assert not (folder / "sum.safetensors").exists()
 
 
+def test_the_program_is_the_package_and_needs_tensorflow_alone(bundle):
+    sources = {f"runner/{path.name}": path.read_bytes() for path in pathlib.Path(packaged.__file__).parent.glob("*.py")}
+    with zipfile.ZipFile(bundle.folder / "runner.pyz") as program:
+        carried = {name: program.read(name) for name in program.namelist()}
+    assert {name: text for name, text in carried.items() if name != "__main__.py"} == sources
+    imported = set()
+    for each in itertools.chain.from_iterable(ast.walk(ast.parse(text)) for text in carried.values()):
+        if isinstance(each, ast.Import):
+            imported |= {alias.name for alias in each.names}
+        elif isinstance(each, ast.ImportFrom) and not each.level:
+            imported.add(each.module)
+    others = {name.split(".")[0] for name in imported} - sys.stdlib_module_names
+    assert others == {"numpy", "runner", "tensorflow"}
+
+
 def test_nothing_beside_it_is_imported(bundle, tmp_path):
-    shutil.copyfile(bundle.folder / "runner.py", tmp_path / "runner.py")
-    (tmp_path / "argparse.py").write_text("raise SystemExit('imported')")
-    done = subprocess.run([sys.executable, tmp_path / "runner.py", "--help"], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    shutil.copyfile(bundle.folder / "runner.pyz", tmp_path / "runner.pyz")
+    for name in ("argparse", "runner"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    for option in ((), ("-P",)):
+        command = [sys.executable, *option, tmp_path / "runner.pyz", "--help"]
+        done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_test_only_bundle_is_not_started(bundle, runner, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
-    content = {**json.loads((copy / "manifest.json").read_text()), "test_only": True}
-    content.pop("digest")
-    content["digest"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(content))
+    _manifested(lambda manifest: manifest.update(test_only=True))(copy)
     with pytest.raises(runner.RefusedError, match="TEST ONLY"):
         runner.start(tmp_path / "run", copy)
     assert runner.start(tmp_path / "run", copy, test_only=True)["released"] == 0
@@ -519,7 +530,7 @@ def test_a_test_only_bundle_is_not_started(bundle, runner, tmp_path):
 def test_the_digest_is_checked_before_any_other_file(bundle, runner, tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
-    monkeypatch.setattr(runner, "_check_names", lambda *given: pytest.fail("files were looked at"))
+    monkeypatch.setattr(runner._bundle, "changes", lambda *given: pytest.fail("files were looked at"))
     with pytest.raises(runner.RefusedError, match="is not the bundle's digest"):
         runner.start(tmp_path / "run", copy, digest="0" * 64)
 

@@ -166,7 +166,7 @@ def test_a_tampered_folder_is_refused_in_one_line(way, tampered):
 )
 def test_a_tampered_manifest_is_refused_in_one_line(way, tampered):
     (found,) = bundles.refusals(tampered(way))
-    assert found.file == ("runner.py" if "by one" in way.name else "manifest.json")
+    assert found.file == ("runner.pyz" if "by one" in way.name else "manifest.json")
     assert found.reason.isprintable()
 
 

@@ -112,13 +112,10 @@ def make(root: pathlib.Path, *, trained: bool = True) -> None:
 
 
 def _deploy(root: pathlib.Path, *arguments: object) -> None:
-    import importlib.util
+    sys.path.insert(0, str(root / BUNDLE / "runner.pyz"))
+    from runner.__main__ import main
 
-    spec = importlib.util.spec_from_file_location("runner", root / BUNDLE / "runner.py")
-    runner = importlib.util.module_from_spec(spec)
-    sys.dont_write_bytecode = True
-    spec.loader.exec_module(runner)
-    assert runner.main([str(each) for each in arguments]) == 0, arguments
+    assert main([str(each) for each in arguments]) == 0, arguments
 
 
 def _round(root: pathlib.Path, number: int) -> None:

@@ -20,9 +20,8 @@ import safetensors.numpy
 import tff_mf
 from tff_mf import artifacts, registry
 from tff_mf.experiments import reports
-from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy, runner
-from tff_mf.experiments.bundles import _manifest as _bundle_manifest
-from tff_mf.experiments.bundles import names as bundle_names
+from tff_mf.experiments.bundles import DevicePolicy, _policies, _source, read_device_policy
+from tff_mf.experiments.bundles import _manifest as bundle_manifest
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
@@ -422,26 +421,26 @@ def _bundles() -> list[Reader]:
     }
     stages = {
         name: {"path": path, "graph_bytes": 1000, "inputs": types, "outputs": types}
-        for name, path in bundle_names.STAGES.items()
+        for name, path in bundle_manifest.STAGES.items()
     }
     manifest = {
-        "version": runner.MANIFEST_VERSION,
         "process": "( -> int32)",
         "stages": stages,
-        "forms": dict.fromkeys(bundle_names.FORMS, "(int32 -> int32)"),
-        "lite": {"path": bundle_names.LITE, "reason": ""},
+        "forms": dict.fromkeys(bundle_manifest.FORMS, "(int32 -> int32)"),
+        "lite": {"path": bundle_manifest.LITE, "reason": ""},
         "local_data": {"batch_size": 4, "client_epochs": 1, "max_examples": None},
         "test_only": False,
         "versions": {"python": "3.11"},
-        "files": {name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*bundle_names.FILES, bundle_names.LITE)},
+        "files": {
+            name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*bundle_manifest.FILES, bundle_manifest.LITE)
+        },
     }
     jsonable = (type(None), bool, int, float, str, list, dict)
 
     def signed(content: Any) -> bytes:
         if isinstance(content, dict):
-            content = {**content, "digest": _bundle_manifest._digest(content)}
             # Written as export writes it; otherwise it would be refused unread.
-            return _bundle_manifest._text(content).encode(errors="surrogatepass")
+            return bundle_manifest.manifest_text(content)
         return json.dumps(content).encode()
 
     def forged(value: Any, encode: Callable[[Any], bytes]) -> Callable[[random.Random], bytes]:
@@ -470,11 +469,11 @@ def _bundles() -> list[Reader]:
     }
     words = ["the", "of", "a"]
     read_policy, read_device, read_words = map(
-        _OneFile, (_policy.read_policy, read_device_policy, _source.read_vocabulary)
+        _OneFile, (_policies.read_policy, read_device_policy, _source.read_vocabulary)
     )
     return [
-        Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=_bundle_manifest.parse),
-        Reader(name="bundle, forged", made=forged(manifest, signed), read=_bundle_manifest.parse),
+        Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=bundle_manifest.parse),
+        Reader(name="bundle, forged", made=forged(manifest, signed), read=bundle_manifest.parse),
         Reader(name="policy of a bundle", made=_bytes_of([plain(policy)]), read=read_policy),
         Reader(name="policy of a bundle, forged", made=forged(policy, plain), read=read_policy),
         Reader(name="policy of clients", made=_bytes_of([plain(device_policy)]), read=read_device),

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import socket
+import zipfile
 from collections.abc import Callable
 
 import tff_mf
@@ -65,18 +66,17 @@ class Way:
             listed(folder)
 
 
-def listed(folder: pathlib.Path) -> None:
-    """Makes the manifest match the files, as an attacker would who changed the bundle."""
+def listed(folder: pathlib.Path, **changes: object) -> None:
+    """Makes the manifest match the files and the changes, as an attacker would; `None` leaves a field out."""
     content = json.loads((folder / "manifest.json").read_text())
-    # Without checking whether it could be read again.
-    signed(folder, {**content, "files": _manifest.file_entries(folder)})
+    content |= {"files": _manifest.file_entries(folder), **changes}
+    signed(folder, {name: value for name, value in content.items() if value is not None})
 
 
 def signed(folder: pathlib.Path, content: dict) -> None:
-    """Writes a manifest with the digest of its content."""
+    """Writes a manifest with the digest of its content, whether or not it could be read again."""
     content = {name: value for name, value in content.items() if name != "digest"}
-    text = _manifest._text({**content, "digest": _manifest._digest(content)})
-    (folder / "manifest.json").write_text(text)
+    (folder / "manifest.json").write_bytes(_manifest.manifest_text(content))
 
 
 def edited(name: str, change: Callable[[dict], object]) -> Change:
@@ -121,6 +121,22 @@ def replaced(name: str, old: str, new: str) -> Change:
         text = (folder / name).read_text()
         assert text.count(old) == 1, old
         (folder / name).write_text(text.replace(old, new))
+
+    return edit
+
+
+def programmed(module: str, old: str, new: str) -> Change:
+    """Replaces a part, which must occur once, of a module of the runner."""
+
+    def edit(folder: pathlib.Path, material: Material) -> None:
+        with zipfile.ZipFile(folder / "runner.pyz") as program:
+            texts = {entry: program.read(entry).decode() for entry in program.infolist()}
+        with zipfile.ZipFile(folder / "runner.pyz", "w") as program:
+            for entry, text in texts.items():
+                if entry.filename == f"runner/{module}.py":
+                    assert text.count(old) == 1, old
+                    text = text.replace(old, new)
+                program.writestr(entry, text)
 
     return edit
 

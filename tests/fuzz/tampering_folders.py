@@ -3,52 +3,55 @@
 import os
 import pathlib
 
-from tampering import Change, Way, deep, linked, manifested, placed, replaced, socket_at, sparse, together, written
+from tampering import Change, Way, deep, linked, manifested, placed, programmed, socket_at, sparse, together, written
 
 
 def _way(name: str, change: Change, **more) -> Way:
     return Way(name=name, change=change, **more)
 
 
+RUNNER = "runner.pyz"
+_SAVE = "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n"
 _REMOVE = "    def remove_all(self) -> None:\n"
+_TWICE = "    if len(set(devices)) != len(devices):\n"
 RUNNERS = (
-    _way(
-        "a runner that checks no file",
-        replaced("runner.py", "for name, entry in files.items():", "for name, entry in ():"),
+    *(
+        _way(name, programmed(*change))
+        for name, change in {
+            "a runner that checks no file": ("_bundle", "    while waiting:\n", "    while False:\n"),
+            "a runner that checks no hash": (
+                "_bundle",
+                'digest.hexdigest() == expected["sha256"]',
+                'len(digest.hexdigest()) == len(expected["sha256"])',
+            ),
+            "a runner that checks no update": (
+                "_files",
+                "    if update.keys() != types.keys():",
+                "    return dict(update)\n    if False:",
+            ),
+            "a runner that asks for no digest": ("_bundle", "if digest not in (None,", "if False and (None,"),
+            "a runner that chooses anybody": ("_records", _TWICE, "    return\n" + _TWICE),
+            "a runner that prints the keys": ("_records", _SAVE, _SAVE + '        print(_one(state, "noise__keys"))\n'),
+            "a runner that leaves all readable": (
+                "_files",
+                "os.fchmod(file.fileno(), mode)",
+                "os.fchmod(file.fileno(), 0o644)",
+            ),
+            "a runner that deletes no secrets": ("_records", _REMOVE, _REMOVE + "        return\n"),
+            "a runner that fetches more": (
+                "__init__",
+                "from ._bundle import INITIAL",
+                "import urllib.request\n\nfrom ._bundle import INITIAL",
+            ),
+            "a comment in the runner": ("__main__", "def main(", "# audited\ndef main("),
+        }.items()
     ),
-    _way(
-        "a runner that checks no update",
-        replaced("runner.py", "    if update.keys() != types.keys():", "    return dict(update)\n    if False:"),
-    ),
-    _way("a runner that asks for no digest", replaced("runner.py", "if digest not in (None,", "if False and (None,")),
-    _way(
-        "a runner that chooses anybody",
-        replaced(
-            "runner.py",
-            "    if len(set(devices)) != len(devices):\n",
-            "    return\n    if len(set(devices)) != len(devices):\n",
-        ),
-    ),
-    _way(
-        "a runner that prints the keys",
-        replaced(
-            "runner.py",
-            "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n",
-            "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n"
-            '        print(_one(state, "noise__keys"))\n',
-        ),
-    ),
-    _way(
-        "a runner that leaves all readable",
-        written("runner.py", lambda old: old.replace(b"0o700", b"0o755").replace(b"0o600", b"0o644")),
-    ),
-    _way("a runner that deletes no secrets", replaced("runner.py", _REMOVE, _REMOVE + "        return\n")),
-    _way("a runner that fetches more", written("runner.py", lambda old: b"import urllib.request\n" + old)),
-    _way("a comment in the runner", written("runner.py", lambda old: old + b"# audited\n")),
-    _way("a runner of other line ends", written("runner.py", lambda old: old.replace(b"\n", b"\r\n"))),
-    _way("a runner that is empty", written("runner.py", lambda old: b"")),
+    _way("a program before the runner", written(RUNNER, lambda old: b"#!/bin/sh\n" + old)),
+    _way("bytes behind the runner", written(RUNNER, lambda old: old + b"\0")),
+    _way("a runner of other line ends", written(RUNNER, lambda old: old.replace(b"\n", b"\r\n"))),
+    _way("a runner that is empty", written(RUNNER, lambda old: b"")),
     _way("a second runner beside it", placed(lambda f: (f / "tensorflow.py").write_text("print('mine')\n"))),
-    _way("a graph in its place", written("runner.py", lambda old: b"\0" * 100)),
+    _way("a graph in its place", written(RUNNER, lambda old: b"\0" * 100)),
 )
 FOLDERS = (
     _way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),

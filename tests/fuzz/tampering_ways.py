@@ -17,7 +17,7 @@ from tampering import (
     together,
     written,
 )
-from tampering_folders import FOLDERS, RUNNERS
+from tampering_folders import FOLDERS, RUNNER, RUNNERS
 from tampering_statements import ANOTHER_RUN, POLICIES, STATEMENTS, TASKS
 
 import tff_mf
@@ -40,7 +40,7 @@ def _taken(name: str, *files: str, of: str = "other") -> Way:
 
 def _resized(change):
     """Changes the size of the runner in the manifest."""
-    return lambda manifest: manifest["files"]["runner.py"].update(bytes=change(manifest["files"]["runner.py"]["bytes"]))
+    return lambda manifest: manifest["files"][RUNNER].update(bytes=change(manifest["files"][RUNNER]["bytes"]))
 
 
 GRAPHS_OF_OTHERS = (

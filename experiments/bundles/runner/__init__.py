@@ -1,29 +1,25 @@
 """The runner: the program that drives a deployment from the files of its bundle, with TensorFlow alone.
 
-Every bundle carries it as one file, `runner.py`, so that it can be read, copied and run without this package.
-`bundles.runner_file` joins the modules of this package to that file. For this reason they import each other's names
-only as `from ._module import name`, no two of them define the same name, and nothing here imports the rest of tff-mf.
+Every bundle carries this package, in `runner.pyz`: `python runner.pyz` runs it, and with that file on Python's path,
+`import runner` is this package. For this reason nothing here imports the rest of tff-mf.
 """
 
-from ._bundle_files import check_files as check_files
+from ._bundle import INITIAL as INITIAL
+from ._bundle import MANIFEST as MANIFEST
+from ._bundle import MANIFEST_VERSION as MANIFEST_VERSION
+from ._bundle import SIGNATURE as SIGNATURE
+from ._bundle import TOKENIZE as TOKENIZE
+from ._bundle import Stages as Stages
+from ._bundle import changes as changes
+from ._bundle import check_files as check_files
+from ._bundle import manifest_digest as manifest_digest
+from ._bundle import parsed as parsed
+from ._bundle import read_manifest as read_manifest
 from ._deployment import Deployment as Deployment
-from ._errors import REASONS as REASONS
-from ._errors import RefusedError as RefusedError
-from ._errors import RefusedUpdateError as RefusedUpdateError
-from ._names import INITIAL as INITIAL
-from ._names import MANIFEST as MANIFEST
-from ._names import MANIFEST_VERSION as MANIFEST_VERSION
-from ._names import SIGNATURE as SIGNATURE
-from ._opening import opened as opened
-from ._opening import start as start
-from ._round_sum import SCALED as SCALED
-from ._round_sum import ZEROED as ZEROED
-from ._round_sum import RoundSum as RoundSum
-from ._safetensors import decoded as decoded
-from ._safetensors import encoded as encoded
-from ._stages import Stages as Stages
-from ._states import StateStore as StateStore
-from ._updates import Tensors as Tensors
-from ._updates import Types as Types
-from ._updates import checked as checked
-from ._updates import read_update as read_update
+from ._deployment import opened as opened
+from ._deployment import start as start
+from ._files import REASONS as REASONS
+from ._files import RefusedError as RefusedError
+from ._files import Tensors as Tensors
+from ._files import decoded as decoded
+from ._files import encoded as encoded

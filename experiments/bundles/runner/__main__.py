@@ -1,13 +1,12 @@
-#!/usr/bin/env python3
 """Runs the server of a deployment from the files of its bundle, with Python 3.11 and TensorFlow alone.
 
-    python bundle/runner.py start deployment                          state of round 0, in a new folder
-    python bundle/runner.py prepare deployment --devices chosen.txt   round 1 begins: deployment/sent.safetensors
+    python bundle/runner.pyz start deployment                         state of round 0, in a new folder
+    python bundle/runner.pyz prepare deployment --devices chosen.txt  round 1 begins: deployment/sent.safetensors
     ...                                                               devices train; each file: deployment/updates/
-    python bundle/runner.py accumulate deployment                     as often as you like: checks, clips, adds, deletes
-    python bundle/runner.py update deployment                         deployment/models/round-000001.safetensors
-    python bundle/runner.py resume deployment                         after a crash: finishes what was left half done
-    python bundle/runner.py stop deployment                           deletes every secret file; no round follows
+    python bundle/runner.pyz accumulate deployment                    as often as you like: checks, clips, adds, deletes
+    python bundle/runner.pyz update deployment                        deployment/models/round-000001.safetensors
+    python bundle/runner.pyz resume deployment                        after a crash: finishes what was left half done
+    python bundle/runner.pyz stop deployment                          deletes every secret file; no round follows
 
 Each command prints one line of JSON. Exit status: 0 done, 2 refused with one line on stderr, 1 anything else.
 
@@ -32,22 +31,20 @@ These files are secret, with modes 0700 and 0600: `state/`, `updates/`, `taken/`
 is noticed; that the whole journal was rewritten cannot be noticed.
 """
 
-import sys
-
-if __name__ == "__main__" and not sys.flags.safe_path:
-    # A file beside this one must not be imported in place of a module: no file of the bundle was checked yet.
-    del sys.path[0]
-
 import argparse
 import json
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ._errors import RefusedError
-from ._opening import opened, start
+from ._deployment import opened, start
+from ._files import RefusedError
+
+# This file is BUNDLE/runner.pyz/runner/__main__.py.
+_BUNDLE = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _devices(path: pathlib.Path) -> list[str]:
@@ -91,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _arguments().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        found = _run(given, pathlib.Path(__file__).resolve().parent)
+        found = _run(given, _BUNDLE)
     except (RefusedError, OSError) as error:
         print(f"runner: {error}", file=sys.stderr)
         return 2 if isinstance(error, RefusedError) else 1

@@ -1,28 +1,90 @@
 """A deployment: rounds that are prepared, summed and released, in files that survive a kill at any moment."""
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ._errors import RefusedError, RefusedUpdateError
-from ._files import read_regular, remove, remove_partial, write_lasting
-from ._journal import Journal
-from ._names import JOURNAL, MODELS, SENT, SETTINGS, STATES, SUFFIX, SUM, TAKEN, UPDATES
-from ._participation import check_devices
-from ._round_sum import RoundSum
-from ._safetensors import decoded, encoded, sealed, unsealed
-from ._stages import Stages
-from ._states import StateStore
-from ._times import check_times
-from ._updates import read_update
+from ._bundle import SETTINGS, Stages, check_files
+from ._files import (
+    LOCK,
+    SUFFIX,
+    RefusedError,
+    RefusedUpdateError,
+    Tensors,
+    alone,
+    decoded,
+    encoded,
+    read_regular,
+    read_update,
+    remove,
+    remove_partial,
+    sealed,
+    unsealed,
+    write_lasting,
+)
+from ._records import Journal, StateStore, check_devices, check_times
 
+JOURNAL, SENT, SUM = "journal.jsonl", "sent.safetensors", "sum.safetensors"
+STATES, UPDATES, TAKEN, MODELS = "state", "updates", "taken", "models"
 _WEIGHTS = "state__global_model_weights__"
+# Endings of the scalars in a sum that count the updates that the graphs scaled, or replaced with zero.
+SCALED, ZEROED = "__clipped", "__zeroed"
+
+
+@dataclasses.dataclass(kw_only=True)
+class RoundSum:
+    """The sum of a round's updates, and the number of reports by what became of them.
+
+    Attributes:
+        stages: The bundle's stages.
+        chosen: The devices of the round.
+        total: The sum.
+        counted: The devices in it.
+        refused: Numbers of refused reports by reason.
+        batches: Number of batches of files that were taken.
+    """
+
+    stages: Stages
+    chosen: Collection[str]
+    total: Tensors
+    counted: set[str] = dataclasses.field(default_factory=set)
+    refused: Counter[str] = dataclasses.field(default_factory=Counter)
+    batches: int = 0
+
+    def take(self, device: str, read: Callable[[], Tensors]) -> None:
+        """Adds the report of a device, or counts it as refused by its reason.
+
+        Args:
+            device: The device that the server received it from.
+            read: Returns its update, with names, types and shapes checked, or raises RefusedUpdateError.
+        """
+        try:
+            if device not in self.chosen:
+                raise RefusedUpdateError("not chosen")
+            if device in self.counted:
+                raise RefusedUpdateError("duplicate")
+            self.total = self.stages.accumulate(self.total, read())
+            self.counted.add(device)
+        except RefusedUpdateError as error:
+            self.refused[str(error)] += 1
+
+    def counts(self) -> dict[str, Any]:
+        """Returns the exact numbers of reports that came, were added, scaled, zeroed or refused: for the operator."""
+        counted = len(self.counted)
+        found: dict[str, Any] = {"came": counted + self.refused.total(), "counted": counted}
+        for name, ending in (("clipped", SCALED), ("zeroed", ZEROED)):
+            found[name] = sum(int(value) for each, value in self.total.items() if each.endswith(ending))
+        return {**found, "refused": dict(sorted(self.refused.items()))}
 
 
 class Deployment:
@@ -110,9 +172,10 @@ class Deployment:
     def accumulate(self) -> dict[str, Any]:
         """Adds the reports in `updates/`, and deletes them; returns the status, with the round's counts so far."""
         begun = self._begun()
-        total, done = self._sum(begun)
+        found = self._sum(begun)
+        found.batches += 1
         # If this process is killed, the next one takes these files first, unless the sum on disk has them already.
-        batch = self._folder / TAKEN / f"{begun['round']}-{begun['attempt']}-{done + 1}"
+        batch = self._folder / TAKEN / f"{begun['round']}-{begun['attempt']}-{found.batches}"
         for other in (self._folder / TAKEN).iterdir():
             if other != batch:
                 remove(other)
@@ -121,15 +184,10 @@ class Deployment:
             if not path.name.startswith(".") and not os.path.lexists(batch / path.name):
                 path.rename(batch / path.name)
         for path in sorted(batch.iterdir()):
-            total.take(path.name.removesuffix(SUFFIX), lambda path=path: self._read(path, begun))
-        about = {
-            "counted": sorted(total.counted),
-            "refused": total.refused,
-            "counts": total.counts(),
-            "batch": done + 1,
-        }
-        about |= {"run": self._run, "round": begun["round"], "attempt": begun["attempt"]}
-        arrays = {name: np.asarray(value) for name, value in total.total().items()}
+            found.take(path.name.removesuffix(SUFFIX), lambda path=path: self._read(path, begun))
+        about = {**self._place(begun), "counted": sorted(found.counted), "refused": found.refused}
+        about["batches"] = found.batches
+        arrays = {name: np.asarray(value) for name, value in found.total.items()}
         write_lasting(self._folder / SUM, sealed(arrays, {"about": json.dumps(about)})[0])
         remove(batch)
         return self.status()
@@ -137,9 +195,9 @@ class Deployment:
     def update(self) -> dict[str, Any]:
         """Steps the state, with momentum and noise, and writes the model; later reports of the round are not added."""
         begun = self._begun()
-        total, _ = self._sum(begun)
-        state, _ = self._stages.update(self._state(), self._stages.report(total.total()))
-        about = {"run": self._run, "round": begun["round"], "attempt": begun["attempt"], "counts": total.counts()}
+        found = self._sum(begun)
+        state, _ = self._stages.update(self._state(), self._stages.report(found.total))
+        about = {**self._place(begun), "counts": found.counts()}
         # A deployment does not continue with a journal that lacks devices chosen for this round.
         self._states.save(state, begun["round"], {**about, "journal": self._journal.head})
         self._finish()
@@ -159,9 +217,8 @@ class Deployment:
         if last:
             found |= {"model": f"{MODELS}/round-{last['round']:06d}{SUFFIX}", "counts": last["counts"]}
         if begun:
-            counts = self._sum(begun)[0].counts()
             found |= {"round": begun["round"], "attempt": begun["attempt"], "chosen": len(begun["devices"])}
-            found |= {"until": begun["until"], "counts": counts}
+            found |= {"until": begun["until"], "counts": self._sum(begun).counts()}
         return found
 
     def _begun(self) -> dict[str, Any]:
@@ -189,16 +246,27 @@ class Deployment:
         sent = {name: np.asarray(value) for name, value in self._stages.prepare(self._state()).items()}
         write_lasting(self._folder / SENT, encoded(sent, self._ticket(begun)))
 
-    def _sum(self, begun: Mapping[str, Any]) -> tuple[RoundSum, int]:
-        """Returns the sum of a round so far, and the number of batches of files that are in it."""
-        path = self._folder / SUM
+    def _place(self, begun: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what tells a round's sum and state from those of other rounds, attempts and deployments."""
+        return {"run": self._run, "round": begun["round"], "attempt": begun["attempt"]}
+
+    def _sum(self, begun: Mapping[str, Any]) -> RoundSum:
+        """Returns the sum of a round so far."""
+        path, chosen = self._folder / SUM, frozenset(begun["devices"])
         if path.exists():
             tensors, metadata, _ = unsealed(path)
             about = json.loads(metadata["about"])
-            if (self._run, begun["round"], begun["attempt"]) == (about["run"], about["round"], about["attempt"]):
-                earlier = tensors, about["counted"], about["refused"]
-                return RoundSum(self._stages, begun["devices"], earlier), about["batch"]
-        return RoundSum(self._stages, begun["devices"]), 0
+            counted, refused, batches = (about.pop(name) for name in ("counted", "refused", "batches"))
+            if about == self._place(begun):
+                return RoundSum(
+                    stages=self._stages,
+                    chosen=chosen,
+                    total=tensors,
+                    counted=set(counted),
+                    refused=Counter(refused),
+                    batches=batches,
+                )
+        return RoundSum(stages=self._stages, chosen=chosen, total=self._stages.zero())
 
     def _state(self) -> dict[str, Any]:
         """Returns the state after the last round; raises RefusedError unless the journal names it."""
@@ -240,7 +308,7 @@ class Deployment:
     def _clear_stale(self) -> None:
         """Deletes what a killed process left of a round or an attempt that is over."""
         begun, sent = self.open_round, self._folder / SENT
-        if begun is None or ((self._folder / SUM).exists() and not self._sum(begun)[1]):
+        if begun is None or ((self._folder / SUM).exists() and not self._sum(begun).batches):
             self._clear()
         elif sent.exists() and decoded(read_regular(sent))[1] != self._ticket(begun):
             sent.unlink()
@@ -259,3 +327,60 @@ class Deployment:
             (self._folder / name).unlink(missing_ok=True)
         for path in (self._folder / TAKEN).glob("*"):
             remove(path)
+
+
+def start(
+    folder: pathlib.Path, bundle: pathlib.Path, *, digest: str | None = None, test_only: bool = False
+) -> dict[str, Any]:
+    """Starts a deployment of a bundle.
+
+    Args:
+        folder: A new folder, or an empty one.
+        bundle: The bundle.
+        digest: The bundle's digest, if it is known from elsewhere.
+        test_only: Whether to accept a bundle whose noise is repeatable, which protects nobody.
+
+    Raises:
+        RefusedError: If the bundle was changed or is TEST ONLY, or the folder is not empty.
+    """
+    stages = check_files(bundle, digest)
+    if stages.manifest["test_only"] is not False and not test_only:
+        raise RefusedError(
+            f"bundle={str(bundle)!r} is TEST ONLY: its noise is repeatable and protects nobody. Export it without "
+            "--insecure-seed, or pass --test-only if no device has a person's data."
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    with alone(folder):
+        # A process that was killed here leaves the state of round 0, and perhaps part of the first line.
+        known = (LOCK, STATES, *(() if _begun_journal(folder) else (JOURNAL,)))
+        if any(path.name not in known for path in folder.iterdir()):
+            raise RefusedError(f"deployment={str(folder)!r} is not empty: resume it, or name another folder.")
+        states = StateStore(folder / STATES, stages)
+        if states.rounds() not in ([], [0]):
+            raise RefusedError(f"deployment={str(folder)!r} has states but no journal: put its journal back.")
+        states.remove_all()
+        run = secrets.token_hex(16)
+        state = states.save(stages.initialize(), 0, {"run": run, "round": 0})
+        Journal(folder / JOURNAL).add("opened", run=run, bundle=stages.manifest["digest"], state=state)
+        return Deployment(folder, stages).status()
+
+
+@contextlib.contextmanager
+def opened(folder: pathlib.Path, bundle: pathlib.Path) -> Iterator[Deployment]:
+    """Yields a deployment that was started; no other process can open it meanwhile.
+
+    Raises:
+        RefusedError: If there is none, or it cannot continue.
+    """
+    if not _begun_journal(folder):
+        raise RefusedError(f"deployment={str(folder)!r} is not a deployment: begin one with start.")
+    stages = check_files(bundle)
+    with alone(folder):
+        yield Deployment(folder, stages)
+
+
+def _begun_journal(folder: pathlib.Path) -> bool:
+    """Returns whether a deployment was started: whether its journal has a whole line."""
+    path = folder / JOURNAL
+    return path.is_file() and b"\n" in read_regular(path)
