@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf import grids, normals, registry
 from tff_mf.mechanisms import Recursion
-from tff_mf.mechanisms.recursion import NEW
+from tff_mf.mechanisms.recursion import NEW, PAST, Case
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import _advance, _generators
 
@@ -33,7 +33,7 @@ except ImportError:
 
 from ..conftest import SMALLER, STREAMED
 from .grid_oracle import assert_recursion, couplings, exact_scales
-from .test_registry import any_matrix, geometric, mixed_matrix, registered_for_one_test  # noqa: F401
+from .test_registry import any_matrix, geometric, geometric_class, mixed_matrix, registered_for_one_test  # noqa: F401
 
 GRID = tff_mf.Grid(bits=16, max_clients=100)
 BLT = tff_mf.BLT.production("b400")
@@ -145,8 +145,21 @@ def geometric_with_a_recursion():
     return geometric(recursion=own)
 
 
+def geometric_that_remembers_its_past():
+    """From outside, twice the C of the other: x_t = z_t/2 − L_t with L = αs, then s ← (β/α)·L + x_t."""
+    plain = geometric_class()
+    return geometric(
+        coefficients=lambda self, rounds: 2 * plain.coefficients(self, rounds),
+        inverse_coefficients=lambda self, rounds: plain.inverse_coefficients(self, rounds) / 2,
+        recursion=lambda self: Recursion.linear(
+            past=[self.alpha], after=[[(PAST, self.beta / self.alpha), (NEW, 1.0)]], scale=0.5
+        ),
+    )
+
+
 MECHANISMS = STREAMED | {
     "outside, with a recursion": lambda rounds: geometric_with_a_recursion(),
+    "outside, that remembers its past": lambda rounds: geometric_that_remembers_its_past(),
     "outside, without": lambda rounds: any_matrix(mixed_matrix(rounds)),
 }
 # Of the others, 64: more than twice all of their blocks. 45 is a forest of four trees.
@@ -424,6 +437,59 @@ def test_integers_need_not_fit_into_32_bits(engine, stddev):
     run = Run(engine, tff_mf.BandedToeplitz(column=[1.0, 0.5]), 9, grid=GRID, dimension=64, stddev=stddev)
     assert (np.abs(run.rows).max() > 2**31) == (stddev > 2**12)
     run.assert_is_the_inverse_times_z()
+
+
+def test_bounds_on_a_grid_are_of_the_mechanism_and_not_of_an_equal_one(engine):
+    """A class may leave out of its comparison what C depends on: arrays, which have no truth value."""
+    alike = {"__eq__": lambda self, other: type(self) is type(other), "__hash__": lambda self: 1}
+    own = lambda self: Recursion.linear(past=[self.alpha], after=[[(0, self.beta), (NEW, 1.0)]])  # noqa: E731
+    large = geometric(recursion=own, alpha=0.9, beta=0.95, **alike)
+    Run(engine, large, 9, grid=GRID).assert_is_the_inverse_times_z()
+    small = dataclasses.replace(large, alpha=0.1, beta=0.2)
+    assert small == large
+    Run(engine, small, 9, grid=GRID).assert_is_the_inverse_times_z()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"stored": "int32", "sums": lambda done: 0}, {"stored": "float32"}, {"exact": True}],
+    ids=["int32", "float32", "exact"],
+)
+def test_no_grid_where_bounds_are_not_about_the_recursion(engine, changed):
+    whole = Recursion.linear(past=[0.5], after=[[(0, 0.75), (NEW, 1.0)]])
+    mechanism = geometric(recursion=lambda self: dataclasses.replace(whole, **changed))
+    with pytest.raises(tff_mf.InputError, match="geometric"):
+        engine.build(mechanism, dimension=2, stddev=1.0, grid=GRID)
+
+
+def test_a_state_of_another_structure_is_refused(engine):
+    """Of equal weights and equal C: two rows of memory that are used the other way around."""
+    both = [((0, 0.75), (NEW, 1.0)), 1]
+    weights = {0: (0.5, 0.0), 1: (0.0, 0.5)}
+
+    def of(row):
+        past = tuple(enumerate(weights[row]))
+        after = tuple(both if row == 0 else (0, ((1, 0.75), (NEW, 1.0))))
+        return Recursion(rows=2, cases=(Case(past=past, after=after),))
+
+    mechanism = geometric(recursion=lambda self: of(0))
+    state = engine.build(mechanism, dimension=2, stddev=1.0).init()
+    type(mechanism).recursion = lambda self: of(1)
+    other = engine.build(mechanism, dimension=2, stddev=1.0)
+    with pytest.raises((tff_mf.InputError, engine.refused)):
+        other.next(state)
+
+
+def test_a_state_of_another_dimension_is_refused(engine, grid):
+    for few in (1, 3):
+        state = engine.build(BLT, dimension=few, stddev=1.0, grid=grid).init()
+        with pytest.raises((ValueError, engine.refused)):
+            engine.build(BLT, dimension=5, stddev=1.0, grid=grid).next(state)
+
+
+def test_noise_that_float32_would_round_to_nothing_is_refused(engine):
+    with pytest.raises(tff_mf.InputError, match="stddev=1e-40 is too small"):
+        engine.build(BLT, dimension=2, stddev=1e-40)
 
 
 def test_many_rows_of_an_outside_inverse_take_no_grid(engine):

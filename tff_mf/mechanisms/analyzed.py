@@ -1,9 +1,11 @@
 """Any recursion on a grid of integers: bounds are computed from its data, by a theorem in docs/floating-point.md."""
 
+import collections.abc
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -46,8 +48,9 @@ class Analyzed(GridRecursion["Mechanism"]):
         self, mechanism: "Mechanism", *, deviation: float, largest_normal: float, as_stored: bool = False
     ) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self._recursion, self._norms = _analyzed(mechanism)
-        self._change = 0.0 if as_stored else _change(mechanism)
+        known = _ByContent.of(mechanism)
+        self._recursion, self._norms = _analyzed(known)
+        self._change = 0.0 if as_stored else _change(known)
         scales = [self._recursion.step(done).scale for done in range(1 if self._alike else len(self._norms))]
         if not 0 < min(scales) <= max(scales) < math.inf:
             raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
@@ -100,11 +103,43 @@ def _is_alike(recursion: Recursion) -> bool:
     return len(recursion.cases) == 1 and recursion.line is None and recursion.cases[0].product is None
 
 
+@dataclasses.dataclass(frozen=True)
+class _ByContent:
+    """A mechanism, equal to those of its class whose fields have the same values, however the class compares them."""
+
+    content: tuple[Any, ...]
+    mechanism: "Mechanism" = dataclasses.field(compare=False)
+
+    @classmethod
+    def of(cls, mechanism: "Mechanism") -> Self:
+        fields = [each.name for each in dataclasses.fields(mechanism) if each.name != "optimized_for"]
+        return cls((type(mechanism), *(_content(getattr(mechanism, name)) for name in fields)), mechanism)
+
+
+def _content(value: Any) -> Any:
+    """Returns a value that can be hashed, and is equal for equal fields; one that equals no other for unknown types."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, list | tuple):
+        return tuple(map(_content, value))
+    return value if isinstance(value, collections.abc.Hashable) else object()
+
+
 # A calibration asks for many deviations.
 @functools.lru_cache(maxsize=8)
-def _analyzed(mechanism: "Mechanism") -> tuple[Recursion, np.ndarray]:
-    """Returns a mechanism's recursion, and the bounds of `_bounds`."""
+def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray]:
+    """Returns a mechanism's recursion, and the bounds of `_bounds`.
+
+    Raises:
+        InputValueError: If the recursion has what the bounds are not about.
+    """
+    mechanism = of.mechanism
     recursion = mechanism.recursion()
+    if recursion.stored != "float64" or recursion.exact or any(case.product is not None for case in recursion.cases):
+        raise InputValueError(
+            f"the recursion of kind {mechanism.kind!r} has products, or rows that are not in float64, whose bounds on "
+            "a grid are not computed: leave out product, stored and exact, and write sums as terms."
+        )
     rounds = _rounds_of(mechanism, recursion)
     with np.errstate(over="ignore", invalid="ignore"):
         norms = _bounds_of_alike(recursion, rounds) if _is_alike(recursion) else _bounds(recursion, rounds)
@@ -123,8 +158,9 @@ def _column(mechanism: "Mechanism") -> Callable[[int], np.ndarray] | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _change(mechanism: "Mechanism") -> float:
+def _change(of: _ByContent) -> float:
     """Returns a bound on the norm of a column of C̃ − C, for the C̃ that the recursion is: L_t for given n."""
+    mechanism = of.mechanism
     recursion = mechanism.recursion()
     rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
     with np.errstate(over="ignore", invalid="ignore"):

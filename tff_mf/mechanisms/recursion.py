@@ -17,6 +17,7 @@ from tff_mf import _matrices
 # Sources of a sum beside the rows of memory, which are 0, 1, …, and the sums of the product after them: the new row
 # n_t, L_t, and s·z_t. On a grid there is no s·z_t to remember: n_t is rounded.
 NEW, PAST, DRAWN = -1, -2, -3
+_CASES_OF_A_DIGEST = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,11 +243,22 @@ class Recursion:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the numbers that noise is computed from, for fingerprints: others do not continue a state."""
+        """SHA-256 of structure and numbers of the noise, for fingerprints: others do not continue a state.
+
+        Of the rules, it has the cases of the first rounds.
+        """
         weights = [weight for case in self.cases for weight in case.weights() if not isinstance(weight, Entry)]
-        products = (case.product.weights for case in self.cases if case.product is not None)
-        arrays = (product for product in products if isinstance(product, np.ndarray))
-        return _matrices.digest([np.array(weights), *arrays, *self.tables])
+        products = [case.product for case in self.cases if case.product is not None]
+        arrays = (product.weights for product in products if isinstance(product.weights, np.ndarray))
+        structure = repr(
+            (
+                *(self.rows, self.rounds, self.stored, self.exact, self.again is None),
+                [(case.scale, case.past, case.after) for case in self.cases],
+                [(product.sums, tuple(product.rows)) for product in products],
+                [int(self.case_of(done)) for done in range(min(_CASES_OF_A_DIGEST, self.rounds or _CASES_OF_A_DIGEST))],
+            )
+        )
+        return _matrices.digest([np.frombuffer(structure.encode(), np.uint8), np.array(weights), *arrays, *self.tables])
 
     def responses(self, rounds: int) -> np.ndarray:
         """Returns the matrix that the recursion is, float64 `[rounds, rounds]`: row t has the weights of z in n_t / s.

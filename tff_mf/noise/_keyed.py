@@ -15,6 +15,8 @@ from tff_mf.mechanisms.recursion import Recursion
 # A key is 128 bits: two words.
 KEY_WORDS = 2
 _INT64_LIMIT = 2**63
+# Smaller products with normals are near the least numbers of float32, which engines may take for 0.
+_SMALLEST = 2.0**-100
 # Of the recursion of a mechanism from outside, these rounds are compared with C⁻¹.
 _FEWEST_ROUNDS, _MOST_ROUNDS = 32, 2**9
 # Relative to the largest entry of a row of C⁻¹.
@@ -63,14 +65,17 @@ class KeyedStream:
         if grid is None:
             found = self.mechanism.recursion()
             self._recursion: Recursion = found.kept if fast and found.kept is not None else found
+            if 0 < stddev < _SMALLEST:
+                raise InputValueError(f"stddev={stddev!r} is too small for float32: the noise would be rounded to 0.")
             self._stddev: np.floating = float32_at_least("stddev", stddev)
-            limits = (mechanism.max_rounds, self._recursion.rounds)
+            limits = (mechanism.max_rounds, self.mechanism.max_rounds, self._recursion.rounds)
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
             bounded = recursion(mechanism, deviation=float(self._stddev), largest_normal=LARGEST_NORMAL)
             bounded.check(self._dimension)
             self._recursion = bounded.in_place if fast else bounded.recursion
-            setting, limits = (repr(grid),), (bounded.rounds,)
+            setting = (repr(grid),)
+            limits = (mechanism.max_rounds, self.mechanism.max_rounds, bounded.rounds)
         self._limit = min((limit for limit in limits if limit is not None), default=None)
         drawn = repr((engine, float(self._stddev), insecure_seed, self._recursion.digest, *setting))
         self._fingerprint = hashlib.sha256(registry.content_digest(mechanism) + drawn.encode()).digest()

@@ -79,11 +79,14 @@ class Runner:
             if any(_uses(case.after[place], lambda source: source < 0) for case in recursion.cases)
         ]
         self._early = [place for place in self._differing if place not in self._late]
+        self.remembers_past = any(
+            _uses(terms, lambda source: source == PAST) for case in recursion.cases for terms in case.after
+        )
         # All of L_t is needed only where a row remembers it, or where it is not one sum for all rounds.
         self._by_parts = (
             on_grid
             and all(case.past == first.past and case.product is None for case in recursion.cases)
-            and not any(_uses(terms, lambda source: source == PAST) for case in recursion.cases for terms in case.after)
+            and not self.remembers_past
         )
 
     def first_rows(self) -> Tensors:
@@ -138,12 +141,11 @@ class _Round:
             if not runner._by_parts:
                 self._special[PAST] = before
             self._special[NEW] = self._rounded(key)
+        elif runner.remembers_past:
+            self._special[PAST] = before
+            self._special[NEW] = self._scale() * self._special[DRAWN] - before
         else:
             self._special[NEW] = before
-            if any(
-                _uses(terms, lambda source: source == PAST) for case in self._recursion.cases for terms in case.after
-            ):
-                self._special[PAST] = self._special[DRAWN] - before
         late = self._switch(self._after) if runner._late else ()
         found = {**dict(zip(runner._early, early, strict=True)), **dict(zip(runner._late, late, strict=True))}
         after = tuple(
@@ -152,16 +154,19 @@ class _Round:
         return self._special[NEW], after
 
     def _before(self, case: Case) -> Tensors:
-        """Returns n_t, or on a grid L_t, and the rows of memory that do not depend on n_t."""
+        """Returns n_t, or L_t on a grid and where a row remembers it, and the rows that do not depend on n_t."""
         products = self._products(case.product)
         early = [self._row(case.after[place], products) for place in self._runner._early]
         if self._on_grid:
             # What is computed by parts later is not computed here.
             past = tf.zeros([], tf.float64) if self._runner._by_parts else self._sum(case.past, products)
             return past, *early
+        again = self._recursion.again
+        if self._runner.remembers_past:
+            past = tf.broadcast_to(self._sum(case.past, products), [self._runner._dimension])
+            return (past if again is None else -self._with_earlier(-past, again)), *early
         terms = ((DRAWN, case.scale), *((source, _negative(weight)) for source, weight in case.past))
         new = self._sum(terms, products)
-        again = self._recursion.again
         return (new if again is None else self._with_earlier(new, again)), *early
 
     def _after(self, case: Case) -> Tensors:
@@ -194,7 +199,7 @@ class _Round:
         scales = [case.scale for case in self._recursion.cases]
         if all(scale == scales[0] for scale in scales):
             return self._weight(scales[0])
-        return tf.gather(tf.constant(scales, tf.float64), self._recursion.case_of(self._done, Operations))
+        return tf.gather(tf.constant(scales, self._runner._type), self._recursion.case_of(self._done, Operations))
 
     def _row(self, entry: int | Terms, products: Sequence[tf.Tensor]) -> tf.Tensor:
         if isinstance(entry, int):

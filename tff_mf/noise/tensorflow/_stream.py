@@ -95,6 +95,7 @@ class NoiseStream(KeyedStream):
         with tf.control_dependencies(checks):
             # Everything that reads a table does so by this number, and therefore after the check.
             state = state._replace(round=tf.identity(state.round))
+        state = state._replace(rows=tuple(map(self._checked, state.rows)))
         # TensorFlow can strip assertions from graphs: the noise, and so the release, is then NaN.
         valid = tf.reduce_all(tf.equal(state.fingerprint, _state.fingerprint_words(self._fingerprint)))
         if self._limit is not None:
@@ -143,6 +144,10 @@ class NoiseStream(KeyedStream):
         row, rows = self._runner.next(key, state.round, state.rows, state.coefficients, state.keys, stddev)
         keys = _state.with_key(state.keys, state.round, key, self._limit)
         return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
+
+    def _checked(self, row: tf.Tensor) -> tf.Tensor:
+        """Returns a row of the stream's dimension: sums would repeat one of a single number for all coordinates."""
+        return row if row.shape == [self._dimension] else tf.ensure_shape(row, [self._dimension])
 
     def _key(self, step: tf.Tensor) -> tf.Tensor:
         if self._repeated is not None:
