@@ -1,16 +1,18 @@
 """Writes stages as SavedModels."""
 
+import hashlib
 import pathlib
+import re
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from ._resource_names import named_by_content
 from ._stage_graphs import StageGraph
 
 SIGNATURE = "serving_default"
-_GRADIENT = "_gradient_op_type"
+_GRADIENT, _SHARED = "_gradient_op_type", "shared_name"
+_RANDOM = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ASSETS, _FINGERPRINT, _GRAPHS = "assets", "fingerprint.pb", "saved_model.pb"
 
 
@@ -21,7 +23,7 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     returned here. TensorFlow does not enforce a signature: in a call by signature, or from another language, a scalar
     would be broadcast to the shape of the tensor that it is added to.
     """
-    named = named_by_content(_without_gradients(graph.graph_def))
+    named = _canonical(graph.graph_def)
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
     taken, given = (
         [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
@@ -49,16 +51,28 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     }
 
 
-def _without_gradients(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Returns a graph without the names of custom gradients: stages are not differentiated.
+def _canonical(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Returns a graph without names that vary: of custom gradients, and of lookup tables.
 
-    Such names count what a process has built before, and TensorFlow refuses to save them in graphs that it imported.
+    Names of custom gradients count what a process has built before, and TensorFlow refuses to save them in graphs that
+    it imported; stages are not differentiated. TensorFlow names tables at random. Here, a hash of the graph names them:
+    different graphs get different names, since tables with the same name are one table in a process.
     """
     changed = tf.compat.v1.GraphDef()
     changed.CopyFrom(graph_def)
-    for nodes in (changed.node, *(function.node_def for function in changed.library.function)):
-        for node in nodes:
-            node.attr.pop(_GRADIENT, None)
+    nodes = [*changed.node, *(node for function in changed.library.function for node in function.node_def)]
+    places: dict[bytes, int] = {}
+    named = [node.attr[_SHARED] for node in nodes if _SHARED in node.attr]
+    for node in nodes:
+        node.attr.pop(_GRADIENT, None)
+    for attribute in named:
+        for drawn in _RANDOM.findall(attribute.s):
+            places.setdefault(drawn, len(places))
+        attribute.s = _RANDOM.sub(lambda match: b"#%d" % places[match[0]], attribute.s)
+    if places:
+        content = hashlib.sha256(changed.SerializeToString(deterministic=True)).hexdigest()
+        for attribute in named:
+            attribute.s = re.sub(rb"#(\d+)", lambda match: b"%s_%s" % (content.encode(), match[1]), attribute.s)
     return changed
 
 

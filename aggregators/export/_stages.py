@@ -12,12 +12,22 @@ import tensorflow_federated as tff
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..factories.factory import MFAggregationFactory
-from ._stage_graphs import SEPARATOR, Label, StageGraph, stage_graph, with_inputs_for, without_large_constants
+from ._stage_graphs import (
+    SEPARATOR,
+    Label,
+    StageGraph,
+    node_name,
+    reachable,
+    stage_graph,
+    with_inputs_for,
+    without_large_constants,
+)
 
 _WEIGHTS = ("state", "global_model_weights")
 _CONSTANT = "constant"
-NOISE = f"{SEPARATOR}noise"
-_FINGERPRINT = f"{NOISE}{SEPARATOR}fingerprint"
+_NOISE = f"{SEPARATOR}noise"
+_SECRETS = tuple(f"{_NOISE}{SEPARATOR}{part}" for part in ("keys", "rows"))
+_FINGERPRINT = f"{_NOISE}{SEPARATOR}fingerprint"
 # Names of the parameter and result of each part of the map-reduce form. Secure sums' names are None.
 _LABELS: dict[str, tuple[Label, Label]] = {
     "prepare": ("state", "sent"),
@@ -28,6 +38,7 @@ _LABELS: dict[str, tuple[Label, Label]] = {
     "report": ("sum", "report"),
     "update": (("state", ("report", None, None, None)), ("state", "metrics")),
 }
+PARTS = tuple(_LABELS)
 
 
 def part_graph(name: str, computation: tff.Computation) -> StageGraph:
@@ -104,7 +115,7 @@ def replay(
     if _value(initialize, fingerprint).astype("<i8").tobytes().hex() != aggregator.fingerprint:
         raise InputValueError("aggregator is not the one in process: pass the one that process was built with.")
     computation = aggregator.replay_computation(dimension=dimension)
-    noise = fingerprint.removesuffix(_FINGERPRINT) + NOISE
+    noise = fingerprint.removesuffix(_FINGERPRINT) + _NOISE
     constants = {name: value for name, value in fed.items() if name.startswith(f"{_CONSTANT}{SEPARATOR}")}
     return without_large_constants(stage_graph(computation, inputs="keys", outputs=noise), _CONSTANT, constants)
 
@@ -129,3 +140,28 @@ def _containers(value: Any) -> Any:
     if any(name is None for name, _ in parts):
         return tuple(part for _, part in parts)
     return collections.OrderedDict(parts)
+
+
+def check_secrets_stay(prepare: StageGraph) -> None:
+    """Raises if anything that is sent to devices is computed from rows of noise or their keys.
+
+    Raises:
+        InputValueError: If it is.
+    """
+    read = reachable(prepare)
+    for name, tensor in prepare.inputs.items():
+        if node_name(tensor) in read and any(secret in name for secret in _SECRETS):
+            raise InputValueError(f"process computes what it sends to clients from {name}, which is secret.")
+
+
+def check_clips(accumulate: StageGraph) -> None:
+    """Raises if a sum does not clip: in exported stages nothing else bounds a device's contribution.
+
+    Raises:
+        InputValueError: If one does not.
+    """
+    if not any(name.endswith(f"{SEPARATOR}clipped") for name in accumulate.outputs):
+        raise InputValueError(
+            "process has a sum that does not clip, so that its stages would trust every device: export a process with "
+            "the aggregator of build_mf_aggregator, and without adaptive_clipping, whose clip norm is in the state."
+        )

@@ -15,12 +15,11 @@ from tff_mf.errors import InputValueError
 from ..computations import forms as tff_forms
 from ..factories import record_sums
 from ..factories.factory import MFAggregationFactory
-from . import _saved_models, _stage_checks, _stages, lite
+from . import _saved_models, _stages, lite
 from ._stage_graphs import StageGraph, stage_graph
 
 INITIAL = "server/initial.safetensors"
 LITE = "device/work.tflite"
-_MAP_REDUCE = ("prepare", "work", "zero", "accumulate", "merge", "report", "update")
 _DISTRIBUTE_AGGREGATE = (
     *("server_prepare", "server_to_client_broadcast", "client_work"),
     *("client_to_server_aggregation", "server_result"),
@@ -93,7 +92,7 @@ def export_process(
     if form.securely_aggregates_tensors:
         raise InputValueError("process has secure sums, which a SavedModel cannot have; export it without them.")
     aggregate_form = record_sums.distribute_aggregate_form(process.next)
-    forms = _write_forms(folder / "forms" / "map_reduce", form, _MAP_REDUCE)
+    forms = _write_forms(folder / "forms" / "map_reduce", form, _stages.PARTS)
     forms |= _write_forms(folder / "forms" / "distribute_aggregate", aggregate_form, _DISTRIBUTE_AGGREGATE)
 
     graphs, fed = _server_graphs(process, form, initial_weights, aggregator)
@@ -157,9 +156,9 @@ def _server_graphs(
     aggregator: MFAggregationFactory | None,
 ) -> tuple[dict[str, StageGraph], dict[str, np.ndarray]]:
     """Returns the graphs of the server's stages, and the values of the inputs that are not computed by others."""
-    graphs = {name: _stages.part_graph(name, getattr(form, name)) for name in _MAP_REDUCE if name != "work"}
-    _stage_checks.check_clips(graphs["accumulate"])
-    _stage_checks.check_secrets_stay(graphs["prepare"])
+    graphs = {name: _stages.part_graph(name, getattr(form, name)) for name in _stages.PARTS if name != "work"}
+    _stages.check_clips(graphs["accumulate"])
+    _stages.check_secrets_stay(graphs["prepare"])
     start = tff.backends.mapreduce.get_state_initialization_computation(process.initialize, tff_forms.as_written())
     graphs["initialize"], fed = _stages.initialization(start, initial_weights)
     if aggregator is not None:

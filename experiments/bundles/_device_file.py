@@ -18,7 +18,7 @@ from ..output import agreement, typed
 from ..output.typed import Count, Number, record
 from ..run_folder.names import MECHANISM
 from ._manifest import DEVICE_POLICY
-from ._policies import FIRST_INDEX, DevicePolicy, ParticipationPolicy, of_devices_alone, read_policy
+from ._policies import FIRST_INDEX, TASK_NAME, DevicePolicy, ParticipationPolicy, of_devices_alone, read_policy
 
 _VERSION = 1
 _DAY_SECONDS = 86400
@@ -118,7 +118,7 @@ _Eligibility = record(
 )
 _Task = record(
     "Task",
-    task_name=Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")],
+    task_name=Annotated[str, Meta(pattern=f"^{TASK_NAME}$")],
     task_assignment_mode=Literal["TASK_ASSIGNMENT_MODE_SINGLE"],
     eligibility_policy_indices=list[_Index],
 )

@@ -19,7 +19,7 @@ FIRST_INDEX = 1
 _MIN_SEP_VERSION = 3
 _TIMER_VERSION = 1
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+TASK_NAME = "[A-Za-z0-9][A-Za-z0-9._/-]{0,127}"
 # The longest google.protobuf.Duration: 10,000 years.
 _LONGEST_SECONDS = 315_576_000_000
 _MINUTES, _MINUTE_SECONDS, _HOUR_SECONDS = 60, 60, 3600
@@ -264,7 +264,7 @@ def check_task_name(name: object) -> str:
     """
     if not isinstance(name, str):
         raise InputTypeError(f"task_name={name!r} must be a text.")
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(TASK_NAME, name):
         raise InputValueError(
             f"task_name={name!r} must begin with a letter or digit, and consist of at most 128 letters, digits "
             "and ._/-."

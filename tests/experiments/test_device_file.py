@@ -17,7 +17,7 @@ from tff_mf.experiments.bundles import ParticipationPolicy, _device_file, _polic
 from tff_mf.experiments.cli import cli
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-import tampering
+import tampering_policies
 from run_folders import plan
 
 MINUTES = 15.0
@@ -208,76 +208,12 @@ def test_its_specification_is_the_json_of_the_real_message(tmp_path):
     assert json_format.ParseDict(again, specification_class()()).SerializeToString() == found.SerializeToString()
 
 
-def at(*path):
-    """Returns what sets a value in a nested object."""
-
-    def change(value):
-        def apply(stored):
-            inner = stored
-            for name in path[:-1]:
-                inner = inner[name]
-            inner[path[-1]] = value
-
-        return apply
-
-    return change
-
-
-POLICIES = ("population_eligibility_spec", "eligibility_policies")
-WRONG = {
-    "a shorter separation": (
-        at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(3),
-        "minimum_separation=3 is less",
-    ),
-    "a separation of min_sep": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(2), "less than the 4"),
-    "a separation of true": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(True), "minimum_separation=True"),
-    "a negative separation": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(-1), "at least 0"),
-    "a huge separation": (at(*POLICIES, 0, "min_sep_policy", "minimum_separation")(2**63), "can store"),
-    "less trust": (at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("4499s"), "trust_seconds=4499"),
-    "no trust": (at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("0s"), "trust_seconds=0"),
-    "trust in minutes": (
-        at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("75m"),
-        "min_trustworthiness_period=",
-    ),
-    "trust in digits of others": (
-        at(*POLICIES, 0, "min_sep_policy", "min_trustworthiness_period")("٤٥٠٠s"),
-        "min_trustworthiness_period=",
-    ),
-    "a shorter timer": (at(*POLICIES, 1, "swor_policy", "min_period")("60s"), "timer_seconds=60 is less"),
-    "clients that forget": (at(*POLICIES, 0, "min_version")(1), "not as tff-mf export writes it"),
-    "two policies of one name": (at(*POLICIES, 1, "name")("words/min_sep"), "not as tff-mf export writes it"),
-    "a policy for no task": (
-        at("population_eligibility_spec", "task_info", 0, "eligibility_policy_indices")([1]),
-        "not as tff-mf export writes it",
-    ),
-    "an index ahead": (at(*POLICIES, 0, "min_sep_policy", "current_index")(9), "not as tff-mf export writes it"),
-    "one policy": (lambda stored: stored[POLICIES[0]][POLICIES[1]].pop(), "lacks a min_sep policy or a timer policy"),
-    "another kind": (
-        lambda stored: stored[POLICIES[0]][POLICIES[1]][1].pop("swor_policy"),
-        "lacks a min_sep policy or a timer policy",
-    ),
-    "another task": (at("population_eligibility_spec", "task_info", 0, "task_name")("two words"), "task_name"),
-    "a plan without index": (
-        at("client_persisted_data", "min_sep_policy_index")(0),
-        "client_persisted_data does not follow",
-    ),
-    "a smaller epsilon": (at("guarantee", "by_devices_alone", "epsilon")(0.1), "guarantee does not follow"),
-    "a requirement less": (lambda stored: stored["server"].pop(0), "server does not follow"),
-    "a requirement that asks for less": (at("server", 0, "text")("nothing"), "server does not follow"),
-    "more rounds": (at("index", "last")(10), "index does not follow"),
-    "a flag turned off": (at("client_flags", "log_min_sep_index_to_phase_stats")(False), "client_flags"),
-    "a field more": (at("note")("trust me"), "'note' is not a known key"),
-    "another version": (at("version")(2), "version=2"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_files_are_refused(case, tmp_path):
-    change, reason = WRONG[case]
-    stored = write(tmp_path, task_name="words")
-    change(stored)
-    (tmp_path / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
-    assert reason in _device_file.device_policy_problem(tmp_path)
+@pytest.mark.parametrize("way", tampering_policies.WAYS, ids=lambda way: way.name)
+def test_no_other_policy_is_believed_unless_it_is_stricter(way, bundle, tmp_path):
+    for name in ("run.json", "mechanism.safetensors", "participation.json", bundles.DEVICE_POLICY):
+        shutil.copy2(bundle.folder / name, tmp_path)
+    way.change(tmp_path, None)
+    assert bool(_device_file.device_policy_problem(tmp_path)) == (way.name not in tampering_policies.STRICTER)
 
 
 @pytest.mark.parametrize(
@@ -291,24 +227,13 @@ def test_malformed_policies_are_refused_by_field(text, tmp_path):
     assert "missing" in _device_file.device_policy_problem(tmp_path)
 
 
-def test_stricter_policies_are_accepted(tmp_path):
-    stored = write(tmp_path, task_name="words")
-    policy = stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]
-    policy |= {"minimum_separation": 6, "min_trustworthiness_period": "9000s"}
-    (tmp_path / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
-    assert _device_file.device_policy_problem(tmp_path) == ""
-
-
 def test_a_bundle_has_it_and_is_refused_with_a_weaker_one(bundle, tmp_path):
     device = bundles.read_device_policy(bundle.folder)
     # 200 rounds, 10 apart and 12 of them at most: 17 apart.
     assert (device.minimum_separation, device.trust_seconds, device.timer_seconds) == (16, 17 * 900, 9000)
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
-    stored = read(copy)
-    stored["population_eligibility_spec"]["eligibility_policies"][0]["min_sep_policy"]["minimum_separation"] = 9
-    (copy / bundles.DEVICE_POLICY).write_text(json.dumps(stored))
-    tampering.listed(copy)
+    tampering_policies.WAYS[1].apply(copy, None)
     (found,) = bundles.refusals(copy)
     assert found.file == bundles.DEVICE_POLICY
     assert "minimum_separation=9 is less than the 16" in found.reason

@@ -36,7 +36,7 @@ class Material:
     insecure: pathlib.Path | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Way:
     """One way to tamper with a bundle.
 

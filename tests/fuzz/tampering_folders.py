@@ -3,12 +3,7 @@
 import os
 import pathlib
 
-from tampering import Change, Way, deep, linked, manifested, placed, programmed, socket_at, sparse, together, written
-
-
-def _way(name: str, change: Change, **more) -> Way:
-    return Way(name=name, change=change, **more)
-
+from tampering import Way, deep, linked, manifested, placed, programmed, socket_at, sparse, together, written
 
 RUNNER = "runner.pyz"
 _SAVE = "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n"
@@ -16,7 +11,7 @@ _REMOVE = "    def remove_all(self) -> None:\n"
 _TWICE = "    if len(set(devices)) != len(devices):\n"
 RUNNERS = (
     *(
-        _way(name, programmed(*change))
+        Way(name, programmed(*change))
         for name, change in {
             "a runner that checks no file": ("_bundle", "    while waiting:\n", "    while False:\n"),
             "a runner that checks no hash": (
@@ -46,59 +41,59 @@ RUNNERS = (
             "a comment in the runner": ("__main__", "def main(", "# audited\ndef main("),
         }.items()
     ),
-    _way("a program before the runner", written(RUNNER, lambda old: b"#!/bin/sh\n" + old)),
-    _way("bytes behind the runner", written(RUNNER, lambda old: old + b"\0")),
-    _way("a runner of other line ends", written(RUNNER, lambda old: old.replace(b"\n", b"\r\n"))),
-    _way("a runner that is empty", written(RUNNER, lambda old: b"")),
-    _way("a second runner beside it", placed(lambda f: (f / "tensorflow.py").write_text("print('mine')\n"))),
-    _way("a graph in its place", written(RUNNER, lambda old: b"\0" * 100)),
+    Way("a program before the runner", written(RUNNER, lambda old: b"#!/bin/sh\n" + old)),
+    Way("bytes behind the runner", written(RUNNER, lambda old: old + b"\0")),
+    Way("a runner of other line ends", written(RUNNER, lambda old: old.replace(b"\n", b"\r\n"))),
+    Way("a runner that is empty", written(RUNNER, lambda old: b"")),
+    Way("a second runner beside it", placed(lambda f: (f / "tensorflow.py").write_text("print('mine')\n"))),
+    Way("a graph in its place", written(RUNNER, lambda old: b"\0" * 100)),
 )
 FOLDERS = (
-    _way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),
-    _way(
+    Way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),
+    Way(
         "a link to a file inside",
         placed(lambda f: ((f / "planned.md").unlink(), (f / "planned.md").symlink_to("run.json"))),
         listed=False,
     ),
-    _way("a link to a file outside", linked("run.json", "outside.json"), listed=False),
-    _way("a link to a folder outside", linked("server/update", "outside"), listed=False),
-    _way("a manifest that is a link", linked("manifest.json", "outside.manifest"), listed=False),
-    _way("a pipe", placed(lambda f: ((f / "run.json").unlink(), os.mkfifo(f / "run.json"))), listed=False),
-    _way(
+    Way("a link to a file outside", linked("run.json", "outside.json"), listed=False),
+    Way("a link to a folder outside", linked("server/update", "outside"), listed=False),
+    Way("a manifest that is a link", linked("manifest.json", "outside.manifest"), listed=False),
+    Way("a pipe", placed(lambda f: ((f / "run.json").unlink(), os.mkfifo(f / "run.json"))), listed=False),
+    Way(
         "a manifest that is a pipe",
         placed(lambda f: ((f / "manifest.json").unlink(), os.mkfifo(f / "manifest.json"))),
         listed=False,
     ),
-    _way("a socket", placed(lambda f: ((f / "run.json").unlink(), socket_at(f / "run.json"))), listed=False),
-    _way(
+    Way("a socket", placed(lambda f: ((f / "run.json").unlink(), socket_at(f / "run.json"))), listed=False),
+    Way(
         "a device",
         placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").symlink_to("/dev/zero"))),
         listed=False,
     ),
-    _way("a file that runs as its owner", placed(lambda f: (f / "run.json").chmod(0o4755))),
-    _way("a file that all may write", placed(lambda f: (f / "run.json").chmod(0o666))),
-    _way("a folder that its group may write", placed(lambda f: (f / "server").chmod(0o770))),
-    _way("one file more", placed(lambda f: (f / "device/more").write_text("")), listed=False),
-    _way("one file more, listed", placed(lambda f: (f / "device/more").write_text(""))),
-    _way("an empty folder", placed(lambda f: (f / "device/work/assets").mkdir())),
-    _way(
+    Way("a file that runs as its owner", placed(lambda f: (f / "run.json").chmod(0o4755))),
+    Way("a file that all may write", placed(lambda f: (f / "run.json").chmod(0o666))),
+    Way("a folder that its group may write", placed(lambda f: (f / "server").chmod(0o770))),
+    Way("one file more", placed(lambda f: (f / "device/more").write_text("")), listed=False),
+    Way("one file more, listed", placed(lambda f: (f / "device/more").write_text(""))),
+    Way("an empty folder", placed(lambda f: (f / "device/work/assets").mkdir())),
+    Way(
         "a folder in the place of a file",
         placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").mkdir())),
         listed=False,
     ),
-    _way("a name of two lines", placed(lambda f: (f / "a\nverified: its files").write_text("")), listed=False),
-    _way("a name of two lines, listed", placed(lambda f: (f / "a\nverified: its files").write_text(""))),
-    _way("a name that moves the cursor", placed(lambda f: (f / "\x1b[2Jverified").write_text("")), listed=False),
-    _way("a name in capitals", placed(lambda f: (f / "Run.json").write_text(""))),
-    _way(
+    Way("a name of two lines", placed(lambda f: (f / "a\nverified: its files").write_text("")), listed=False),
+    Way("a name of two lines, listed", placed(lambda f: (f / "a\nverified: its files").write_text(""))),
+    Way("a name that moves the cursor", placed(lambda f: (f / "\x1b[2Jverified").write_text("")), listed=False),
+    Way("a name in capitals", placed(lambda f: (f / "Run.json").write_text(""))),
+    Way(
         "a name that is no text",
         placed(lambda f: pathlib.Path(os.fsdecode(bytes(f) + b"/\xff")).write_text("")),
         listed=False,
     ),
-    _way("folders 3,000 deep", placed(deep), listed=False),
-    _way("a folder that holds itself", placed(lambda f: (f / "server/loop").symlink_to("..")), listed=False),
-    _way("a file of ten gigabytes", placed(lambda f: sparse(f / "run.json", 10 * 10**9)), listed=False),
-    _way(
+    Way("folders 3,000 deep", placed(deep), listed=False),
+    Way("a folder that holds itself", placed(lambda f: (f / "server/loop").symlink_to("..")), listed=False),
+    Way("a file of ten gigabytes", placed(lambda f: sparse(f / "run.json", 10 * 10**9)), listed=False),
+    Way(
         "a file of ten gigabytes, listed",
         together(
             manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=10 * 10**9)),
@@ -106,5 +101,5 @@ FOLDERS = (
         ),
         listed=False,
     ),
-    _way("a signature in it", placed(lambda f: (f / "manifest.json.sig").write_text("")), listed=False),
+    Way("a signature in it", placed(lambda f: (f / "manifest.json.sig").write_text("")), listed=False),
 )

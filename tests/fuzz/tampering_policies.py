@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 
 def _of_file(name: str, change: Callable[[Document], object]) -> Way:
-    return Way(name=f"devices' policy: {name}", change=edited(_FILE, change))
+    return Way(f"devices' policy: {name}", edited(_FILE, change))
 
 
 def _of_rounds(name: str, **changes: object) -> Way:
@@ -39,11 +39,16 @@ WAYS = (
     _of_rounds("a separation that is longer", minimum_separation=100),
     _of_rounds("a history that is trusted sooner", min_trustworthiness_period="9000s"),
     _of_rounds("a history that is always trusted", min_trustworthiness_period="0s"),
+    _of_rounds("a separation that no client can store", minimum_separation=2**63),
     _of_rounds("a history of fractions", min_trustworthiness_period="15300.5s"),
+    _of_rounds("a history in minutes", min_trustworthiness_period="255m"),
+    _of_rounds("a history in digits of others", min_trustworthiness_period="١٥٣٠٠s"),
+    _of_rounds("a history that is trusted later", min_trustworthiness_period="99999s"),
     _of_rounds("a first round that is ahead", current_index=17),
     _of_rounds("a first round of zero", current_index=0),
     _of_file("a timer that is shorter", lambda file: _policies(file)[1]["swor_policy"].update(min_period="8999s")),
     _of_file("no timer", lambda file: _policies(file).pop()),
+    _of_file("a timer of another kind", lambda file: _policies(file)[1].pop("swor_policy")),
     _of_file("policies exchanged", lambda file: _policies(file).reverse()),
     _of_file("policies of one name", lambda file: _policies(file)[1].update(name=_policies(file)[0]["name"])),
     _of_file("clients of an earlier version", lambda file: _policies(file)[0].update(min_version=2)),
@@ -80,5 +85,5 @@ WAYS = (
     _of_file("a key more", lambda file: file.update(audited=True)),
     _of_file("nothing in it", lambda file: file.clear()),
 )
-# No weaker than required: detected because it is rebuilt.
-STRONGER = {"devices' policy: a separation that is longer"}
+# No weaker than required: found because the bundle is built again.
+STRICTER = {"devices' policy: a separation that is longer", "devices' policy: a history that is trusted later"}

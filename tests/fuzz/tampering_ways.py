@@ -3,7 +3,6 @@
 import tampering_graphs
 import tampering_policies
 from tampering import (
-    Change,
     Way,
     annotated,
     asked,
@@ -18,7 +17,7 @@ from tampering import (
     written,
 )
 from tampering_folders import FOLDERS, RUNNER, RUNNERS
-from tampering_statements import ANOTHER_RUN, POLICIES, STATEMENTS, TASKS
+from tampering_statements import ANOTHER_RUN, POLICIES, STATEMENTS, STATEMENTS_REBUILT, TASKS
 
 import tff_mf
 from tff_mf import grids
@@ -30,12 +29,8 @@ _GRID = grids.description(tff_mf.Grid(bits=14, max_clients=1000))
 _STATED = ("run.json", "configuration.toml", "planned.json", "planned.md", "device-policy.json")
 
 
-def _way(name: str, change: Change, **more) -> Way:
-    return Way(name=name, change=change, **more)
-
-
 def _taken(name: str, *files: str, of: str = "other") -> Way:
-    return Way(name=name, change=taken(*files, of=of), needs=(of,))
+    return Way(name, taken(*files, of=of), needs=(of,))
 
 
 def _resized(change):
@@ -57,7 +52,7 @@ GRAPHS_OF_OTHERS = (
     _taken("update with a constant key", "server/update", of="insecure"),
     _taken("all graphs with constant keys", *_GRAPHS, of="insecure"),
     _taken("report of a run with more noise", "planned.json", "planned.md"),
-    _way(
+    Way(
         "update that is said to be made with another TensorFlow",
         together(
             taken("server/update"),
@@ -67,13 +62,13 @@ GRAPHS_OF_OTHERS = (
         needs=_OTHER,
         reported=True,
     ),
-    _way(
+    Way(
         "another run as a whole",
         taken(*_GRAPHS, *_STATED, "vocabulary.json"),
         needs=_OTHER,
         digest_only=ANOTHER_RUN,
     ),
-    _way(
+    Way(
         "other words, with their tokenizer",
         taken("vocabulary.json", "device/tokenize"),
         needs=_OTHER,
@@ -81,79 +76,57 @@ GRAPHS_OF_OTHERS = (
     ),
 )
 FILES_EXCHANGED = (
-    _way("prepare in the place of report", exchanged("server/prepare", "server/report")),
-    _way("zero in the place of accumulate", exchanged("server/zero", "server/accumulate")),
-    _way("forms exchanged", exchanged("forms/map_reduce/prepare.pb", "forms/map_reduce/report.pb")),
-    _way("a field behind a graph", written("server/update/saved_model.pb", lambda old: old + b"\xf8\x7f\x01")),
-    _way("a field behind a form", written("forms/map_reduce/update.pb", lambda old: old + b"\xf8\x7f\x01")),
-    _way("variables", written("device/work/variables/variables.index", lambda old: old + b"\0")),
-    _way("bytes behind the Lite model", written("device/work.tflite", lambda old: old + b"\0" * 16)),
-    _way("a Lite model that is none", written("device/work.tflite", lambda old: b"TFL3" * 100)),
-    _way("a word in the metadata of the initial model", written("server/initial.safetensors", annotated)),
-    _way("blanks in the vocabulary", written("vocabulary.json", lambda old: old + b" ")),
-    _way("a comment in the settings", written("configuration.toml", lambda old: b"# audited\n" + old)),
-    _way("blanks in the report", written("planned.json", lambda old: old + b" ")),
+    Way("prepare in the place of report", exchanged("server/prepare", "server/report")),
+    Way("zero in the place of accumulate", exchanged("server/zero", "server/accumulate")),
+    Way("forms exchanged", exchanged("forms/map_reduce/prepare.pb", "forms/map_reduce/report.pb")),
+    Way("a field behind a graph", written("server/update/saved_model.pb", lambda old: old + b"\xf8\x7f\x01")),
+    Way("a field behind a form", written("forms/map_reduce/update.pb", lambda old: old + b"\xf8\x7f\x01")),
+    Way("variables", written("device/work/variables/variables.index", lambda old: old + b"\0")),
+    Way("bytes behind the Lite model", written("device/work.tflite", lambda old: old + b"\0" * 16)),
+    Way("a Lite model that is none", written("device/work.tflite", lambda old: b"TFL3" * 100)),
+    Way("a word in the metadata of the initial model", written("server/initial.safetensors", annotated)),
+    Way("blanks in the vocabulary", written("vocabulary.json", lambda old: old + b" ")),
+    Way("a comment in the settings", written("configuration.toml", lambda old: b"# audited\n" + old)),
+    Way("blanks in the report", written("planned.json", lambda old: old + b" ")),
 )
+# Found without TensorFlow and without building graphs again; what follows them is not.
 MANIFESTS = (
-    _way("types of update", manifested(lambda m: m["stages"]["update"]["inputs"].popitem()), listed=False),
-    _way("bytes of a graph", manifested(lambda m: m["stages"]["update"].update(graph_bytes=1)), listed=False),
-    _way("type of the process", manifested(lambda m: m.update(process="( -> audited)")), listed=False),
-    _way("type of a form", manifested(lambda m: m["forms"].update({"map_reduce/work": "x"})), listed=False),
-    _way("batch size", manifested(lambda m: m["local_data"].update(batch_size=3)), listed=False),
-    _way("all examples", manifested(lambda m: m["local_data"].update(max_examples=None)), listed=False),
-    _way("a manifest that says TEST ONLY", manifested(lambda m: m.update(test_only=True)), listed=False),
-    _way("why there is no Lite model", manifested(lambda m: m["lite"].update(reason="audited")), listed=False),
-    _way("another Python", manifested(lambda m: m["versions"].update(python="3.12.0")), listed=False),
-    _way("a version that is a sentence", manifested(lambda m: m["versions"].update(python="ε ≤ 0.1")), listed=False),
-    _way(
-        "no Lite model",
-        together(
-            manifested(lambda m: m["lite"].update(path=None)), placed(lambda f: (f / "device/work.tflite").unlink())
-        ),
-    ),
-    _way(
+    Way("batch size", manifested(lambda m: m["local_data"].update(batch_size=3)), listed=False),
+    Way("all examples", manifested(lambda m: m["local_data"].update(max_examples=None)), listed=False),
+    Way("a manifest that says TEST ONLY", manifested(lambda m: m.update(test_only=True)), listed=False),
+    Way("a version that is a sentence", manifested(lambda m: m["versions"].update(python="ε ≤ 0.1")), listed=False),
+    Way(
         "a file that is not listed", manifested(lambda m: m["files"].pop("server/update/saved_model.pb")), listed=False
     ),
-    _way("a version of old", manifested(lambda m: m.update(version=1)), listed=False),
-    _way("a version to come", manifested(lambda m: m.update(version=3)), listed=False),
-    _way("a version that is a text", manifested(lambda m: m.update(version="2")), listed=False),
-    _way("a version that is true", manifested(lambda m: m.update(version=True)), listed=False),
-    _way("no replay among the stages", manifested(lambda m: m["stages"].pop("replay")), listed=False),
-    _way("types of replay", manifested(lambda m: m["stages"]["replay"]["outputs"].popitem()), listed=False),
-    _way(
-        "counts among what report returns",
-        manifested(lambda m: m["stages"]["report"]["outputs"].update(x={"dtype": "int32", "shape": []})),
-        listed=False,
-    ),
-    _way(
-        "no counts in the sum",
-        manifested(lambda m: m["stages"]["accumulate"]["outputs"].pop("sum__0__clipped")),
-        listed=False,
-    ),
-    _way("a path of a stage", manifested(lambda m: m["stages"]["replay"].update(path="server/update")), listed=False),
-    _way("a size that is less by one", manifested(_resized(lambda size: size - 1)), listed=False),
-    _way("a size that is more by one", manifested(_resized(lambda size: size + 1)), listed=False),
-    _way("a size below zero", manifested(_resized(lambda size: -1)), listed=False),
-    _way("a size that is a fraction", manifested(_resized(float)), listed=False),
-    _way("a size of exabytes", manifested(_resized(lambda size: 2**62)), listed=False),
-    _way("one key more", manifested(lambda m: m.update(audited=True)), listed=False),
-    _way("a size that is a text", manifested(lambda m: m["files"]["run.json"].update(bytes="9")), listed=False),
-    _way(
+    Way("a version of old", manifested(lambda m: m.update(version=1)), listed=False),
+    Way("a version to come", manifested(lambda m: m.update(version=3)), listed=False),
+    Way("a version that is a text", manifested(lambda m: m.update(version="2")), listed=False),
+    Way("a version that is true", manifested(lambda m: m.update(version=True)), listed=False),
+    Way("no replay among the stages", manifested(lambda m: m["stages"].pop("replay")), listed=False),
+    Way("a path of a stage", manifested(lambda m: m["stages"]["replay"].update(path="server/update")), listed=False),
+    Way("a size that is less by one", manifested(_resized(lambda size: size - 1)), listed=False),
+    Way("a size that is more by one", manifested(_resized(lambda size: size + 1)), listed=False),
+    Way("a size below zero", manifested(_resized(lambda size: -1)), listed=False),
+    Way("a size that is a fraction", manifested(_resized(float)), listed=False),
+    Way("a size of exabytes", manifested(_resized(lambda size: 2**62)), listed=False),
+    Way("one key more", manifested(lambda m: m.update(audited=True)), listed=False),
+    Way("a size that is a text", manifested(lambda m: m["files"]["run.json"].update(bytes="9")), listed=False),
+    Way(
         "a size of 10,000 digits",
         written("manifest.json", lambda old: old.replace(b'"bytes": 1', b'"bytes": 1' + b"0" * 10_000, 1)),
         listed=False,
     ),
-    _way(
+    Way(
         "a size that is no number",
         written("manifest.json", lambda old: old.replace(b'"version": 2', b'"version": NaN')),
         listed=False,
     ),
-    _way("one key twice", written("manifest.json", lambda old: old.replace(b"{", b'{"version": 2, ', 1)), listed=False),
-    _way("a manifest that nests", written("manifest.json", lambda old: b"[" * 100_000), listed=False),
-    _way("a manifest of a gigabyte", placed(lambda f: sparse(f / "manifest.json", 2**30)), listed=False),
-    _way("a grid, of graphs of floats", manifested(lambda m: m.update(grid=_GRID)), listed=False),
-    _way("a grid that is null", manifested(lambda m: m.update(grid=None)), listed=False),
-    _way(
+    Way("one key twice", written("manifest.json", lambda old: old.replace(b"{", b'{"version": 2, ', 1)), listed=False),
+    Way("a manifest that nests", written("manifest.json", lambda old: b"[" * 100_000), listed=False),
+    Way("a manifest of a gigabyte", placed(lambda f: sparse(f / "manifest.json", 2**30)), listed=False),
+    Way("a grid, of graphs of floats", manifested(lambda m: m.update(grid=_GRID)), listed=False),
+    Way("a grid that is null", manifested(lambda m: m.update(grid=None)), listed=False),
+    Way(
         "a grid, in run.json too",
         together(
             run_field(grid_bits=14, grid_max_clients=1000, dimension=1000),
@@ -163,9 +136,34 @@ MANIFESTS = (
         reported=True,
     ),
 )
+MANIFESTS_REBUILT = (
+    Way("types of update", manifested(lambda m: m["stages"]["update"]["inputs"].popitem()), listed=False),
+    Way("bytes of a graph", manifested(lambda m: m["stages"]["update"].update(graph_bytes=1)), listed=False),
+    Way("type of the process", manifested(lambda m: m.update(process="( -> audited)")), listed=False),
+    Way("type of a form", manifested(lambda m: m["forms"].update({"map_reduce/work": "x"})), listed=False),
+    Way("why there is no Lite model", manifested(lambda m: m["lite"].update(reason="audited")), listed=False),
+    Way("another Python", manifested(lambda m: m["versions"].update(python="3.12.0")), listed=False),
+    Way(
+        "no Lite model",
+        together(
+            manifested(lambda m: m["lite"].update(path=None)), placed(lambda f: (f / "device/work.tflite").unlink())
+        ),
+    ),
+    Way("types of replay", manifested(lambda m: m["stages"]["replay"]["outputs"].popitem()), listed=False),
+    Way(
+        "counts among what report returns",
+        manifested(lambda m: m["stages"]["report"]["outputs"].update(x={"dtype": "int32", "shape": []})),
+        listed=False,
+    ),
+    Way(
+        "no counts in the sum",
+        manifested(lambda m: m["stages"]["accumulate"]["outputs"].pop("sum__0__clipped")),
+        listed=False,
+    ),
+)
 DEVICE_POLICIES = tampering_policies.WAYS
 WITHOUT_GRAPHS = (
-    *(*FILES_EXCHANGED, *RUNNERS, *MANIFESTS, *STATEMENTS, *TASKS),
+    *(*FILES_EXCHANGED, *RUNNERS, *MANIFESTS, *MANIFESTS_REBUILT, *STATEMENTS, *STATEMENTS_REBUILT, *TASKS),
     *(*POLICIES, *DEVICE_POLICIES, *FOLDERS),
 )
 WAYS = (*GRAPHS_OF_OTHERS, *tampering_graphs.WAYS, *WITHOUT_GRAPHS)
@@ -174,49 +172,10 @@ GROUPS = {
     "graphs that do something else": tampering_graphs.WAYS,
     "files edited or exchanged": FILES_EXCHANGED,
     "the runner": RUNNERS,
-    "the manifest": MANIFESTS,
-    "`run.json`, settings, report": STATEMENTS,
+    "the manifest": (*MANIFESTS, *MANIFESTS_REBUILT),
+    "`run.json`, settings, report": (*STATEMENTS, *STATEMENTS_REBUILT),
     "name of the task": TASKS,
     "policy and artifact": POLICIES,
     "devices' policy": DEVICE_POLICIES,
     "the folder": FOLDERS,
-}
-
-# Detected without TensorFlow and without rebuilding graphs.
-FOUND_IN_FILES = {
-    "a file that is not listed",
-    "a version of old",
-    "a version to come",
-    "a version that is a text",
-    "a version that is true",
-    "no replay among the stages",
-    "a path of a stage",
-    "a size that is less by one",
-    "a size that is more by one",
-    "a size below zero",
-    "a size that is a fraction",
-    "a size of exabytes",
-    "one key more",
-    "a size that is a text",
-    "a size of 10,000 digits",
-    "a size that is no number",
-    "one key twice",
-    "a manifest that nests",
-    "a manifest of a gigabyte",
-    "a grid, of graphs of floats",
-    "a grid that is null",
-    "a grid, in run.json too",
-    "a manifest that says TEST ONLY",
-    "a version that is a sentence",
-    "more noise in run.json",
-    "repeatable noise",
-    "a separation that only the report has",
-    "half of ε",
-    "a page that says ε = 0",
-    "a text for a number",
-    "a number beyond all bounds",
-    "run.json that nests",
-    "a version that is a claim, everywhere",
-    *(way.name for way in POLICIES if way.name != "another artifact"),
-    *(way.name for way in DEVICE_POLICIES if way.name not in tampering_policies.STRONGER),
 }
