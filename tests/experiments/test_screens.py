@@ -49,7 +49,7 @@ COMMANDS = {
         *("--noise-multiplier", "3", "--sampling", "cyclic_poisson"),
     ],
 }
-# They need TensorFlow: `test_first_run_screens.py` has them.
+# They need TensorFlow: tests/test_command_lines.py runs the lines.
 TRAINING = ("data", "train", "report", "audit", "export", "verify", "doctor")
 REPRS = re.compile(r"\b(None(?! of)|True|False|nan|PrefixSum|MinSep|\w+\(\w*=|\[)")
 
