@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+# Programs and builders of run folders that tests share with `make fuzz` and with other environments.
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("fuzz", "machines", "forks", "experiments"))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bundle:
