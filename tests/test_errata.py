@@ -129,14 +129,6 @@ def test_trees_of_table_2(rounds, min_sep, most, squares):
     assert (f"{first.rounded_up(rho, 2):.2f}", f"{first.rounded_up(epsilon, 2):.2f}") == printed
 
 
-@pytest.mark.long  # Seconds, and TensorFlow: test_trees_of_table_2 has the same figure.
-def test_the_tree_of_table_2_by_the_accountant_of_tensorflow_privacy():
-    from tensorflow_privacy.privacy.analysis import tree_aggregation_accountant
-
-    theirs = tree_aggregation_accountant.compute_zcdp_single_tree(7.0, 430, 4, 90)
-    assert theirs == pytest.approx(43 / 98)
-
-
 def test_the_inverse_by_sherman_and_morrison_is_that_of_the_node_matrix():
     nodes = first.node_matrix(16)
     assert blt._inverse_gram(4) == pytest.approx(np.linalg.inv(nodes.T @ nodes), abs=1e-12)
@@ -229,15 +221,3 @@ def test_rates_of_table_4_are_those_of_the_presets_regression():
         for row in others.TABLE_4:
             steps = math.log(row[column] / PAPER.proposed(loss * row[1] / 1000), 1.7)
             assert round(steps) == (-1 if (name, row[0]) == ("sgd", 8) else 0)
-
-
-@pytest.mark.long  # Minutes: tests/tff_mf/test_optimize_banded.py has the same at fewer rounds.
-def test_free_norms_are_better_for_min_sep_than_unit_norms():
-    schema = MinSep(min_sep=342, max_participations=6)
-    losses = [
-        tff_mf.rms_loss(
-            tff_mf.optimize_banded(rounds=2052, bands=342, participation=schema, unit_norms=unit), 2052, schema
-        )
-        for unit in (False, True)
-    ]
-    assert losses == pytest.approx([8.470, 8.595], abs=6e-4)

@@ -197,11 +197,6 @@ def compiles(process):
     )
 
 
-@pytest.mark.long  # The next test has each kind of state; test_export.py writes the forms of three more.
-def test_compiles_to_map_reduce_form_and_distribute_aggregate_form(make_mechanism):
-    assert compiles(build(make_mechanism(6)).create(VALUE_TYPES["model"]))
-
-
 @pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "mechanism",

@@ -67,21 +67,6 @@ def recorded():
         yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
 
 
-# Long: another test has the warning and its number.
-@pytest.mark.long
-def test_a_large_state_is_warned_of_before_it_is_sent(monkeypatch):
-    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
-    process = process_of(tff_mf.BLT.production("b400"), 5_000)
-    with recorded() as messages, aggregators.tff_session():
-        state = process.initialize()
-        (said,) = messages()
-        for _ in range(2):
-            state = process.next(state, [np.ones(5_000, np.float32)]).state
-        assert messages() == [said]
-    assert "resident_context" in said
-    assert "s a round" in said
-
-
 def test_the_warning_has_the_size_of_the_state():
     banded = tff_mf.Banded(values=np.ones((64, 100)))
     process = process_of(banded, 4_000_000)

@@ -102,13 +102,6 @@ def test_dp_sgd_of_kairouz_has_about_the_published_epsilon():
         _close_to_published(found, epsilon)
 
 
-@pytest.mark.long  # Two rows of the test before are of the same function.
-def test_every_row_of_dp_sgd_has_about_the_published_epsilon():
-    for found, epsilon in _table_6():
-        if found.mechanism == "identity":
-            _close_to_published(found, epsilon)
-
-
 def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
     found = configured("choquette2023-cifar10")
     rates = found.schedule.rates(found.rounds)

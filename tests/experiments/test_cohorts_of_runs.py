@@ -67,17 +67,6 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     assert {step for tag, step in steps if tag == "seconds"} == set(range(1, 9))
 
 
-# Long: test_existing_pipeline.py has zeroing.
-@pytest.mark.long
-def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
-    """Without zeroing a model without noise learns: test_training.py."""
-    settings = msgspec.structs.replace(SMALL, zeroing=1e-9)
-    plan = privacy(4, 1, 4, noise_multiplier=0.0)
-    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-    first, second = (row["loss"] for row in result.history)
-    assert first == second
-
-
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
     sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
     settings = msgspec.structs.replace(SMALL, sampling=sampling)

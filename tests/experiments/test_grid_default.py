@@ -13,18 +13,6 @@ from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.run import RunConfiguration
 
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
-SPEC = """
-[run]
-rounds = 4
-clients_per_round = 2
-min_sep = 2
-max_participations = 2
-delta = 1e-6
-noise_multiplier = 1.0
-
-[[grid]]
-mechanism = ["identity", "tree-online"]
-"""
 
 
 def call(*arguments):

@@ -9,13 +9,11 @@ import sys
 import numpy as np
 import pytest
 import safetensors.numpy
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators, grids, noise
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.configuration.grid import dimension_of, grid_of
 from tff_mf.experiments.configuration.run import RunConfiguration
@@ -24,7 +22,6 @@ from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.experiments.training import program
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders
@@ -35,14 +32,6 @@ SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 GRID = tff_mf.Grid(bits=20, max_clients=1000)
 MECHANISM = tff_mf.Tree(9, variant="online")
 SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
-FLAGS = [
-    *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
-    *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
-    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20", "--test-examples", "20"),
-    *("--restart-every", "4", "--adaptive-clipping", "0.5", "--adaptive-count-stddev", "2", "--clip-norm", "0.25"),
-    *("--noise-multiplier", "0.5", "--checkpoint-every", "2", "--insecure-seed", "3", "--grid", "16"),
-    "--without-epsilon",
-]
 
 
 def plan(**changes):
@@ -255,43 +244,3 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     assert found.dimension == dimension_of(ModelConfig(vocab_size=50, embedding_size=2, units=2))
     assert found.epsilon <= 8.0
     grids.recursion(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
-
-
-class StoppedError(Exception):
-    pass
-
-
-# Long: the runs that test_recovery.py stops are on a grid, which is the default.
-@pytest.mark.long
-def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(small_data, tmp_path, monkeypatch):
-    """With restarts, an adaptive clip norm, trees, and a checkpoint of integers."""
-
-    def train(folder, *more):
-        command = ["train", *FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(folder), *more]
-        return CliRunner().invoke(cli, command)
-
-    done = train(tmp_path / "whole")
-    assert done.exit_code == 0, done.output
-    with monkeypatch.context() as patch:
-        run = program.run
-
-        def stopped(*given, on_round, **more):
-            def stop(number, metrics):
-                on_round(number, metrics)
-                if number == 5:
-                    raise StoppedError
-
-            return run(*given, on_round=stop, **more)
-
-        patch.setattr(program, "run", stopped)
-        assert isinstance(train(tmp_path / "run").exception, StoppedError)
-    other = train(tmp_path / "run", "--resume", "--grid", "15")
-    assert isinstance(other.exception, tff_mf.InputError)
-    assert "grid=15 is not the setting" in str(other.exception)
-    done = train(tmp_path / "run", "--resume")
-    assert done.exit_code == 0, done.output
-    one, other = (safetensors.numpy.load_file(tmp_path / each / names.MODEL) for each in ("whole", "run"))
-    assert all(np.array_equal(one[name], other[name]) for name in one)
-    summary = json.loads((tmp_path / "run" / names.SUMMARY).read_text())
-    assert summary["grid_bits"] == 16
-    assert [each for each in reports.check(tmp_path / "run") if each.field in ("summary", "report", "arithmetic")] == []

@@ -22,7 +22,7 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders, names
-from tff_mf.experiments.training import checkpoints, releases, results
+from tff_mf.experiments.training import checkpoints, results
 from tff_mf.experiments.training import program as training_program
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -94,21 +94,6 @@ def whole(small_data, tmp_path_factory):
     return run(small_data, out), out
 
 
-# `long`: runs that are stopped at other moments have the same metrics, and test_rounds_overlap.py tests the order.
-@pytest.mark.long
-def test_a_model_that_is_evaluated_while_the_next_round_trains_has_the_same_metrics(
-    small_data, tmp_path, whole, monkeypatch
-):
-    add = releases.Releases.add
-
-    def waiting(found, progress, evaluate=None):
-        add(found, progress, evaluate)
-        found.finish()
-
-    monkeypatch.setattr(releases.Releases, "add", waiting)
-    assert_same(run(small_data, tmp_path / "run"), tmp_path / "run", *whole)
-
-
 def workers_here():
     return {
         child.pid
@@ -128,15 +113,6 @@ def kill_worker_after(round_number):
                 os.kill(worker, signal.SIGKILL)
 
     return on_round
-
-
-# Long: test_workers.py loses workers, and the run that is killed is resumed in the same way.
-@pytest.mark.long
-def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path, whole):
-    out = tmp_path / "run"
-    result = run(small_data, out, restarts=1, on_round=kill_worker_after(5))
-    assert_same(result, out, *whole)
-    assert list((out / "checkpoints").glob("*.safetensors")) == []
 
 
 # Long: test_workers.py loses workers, and the run that is killed is resumed in the same way.

@@ -3,7 +3,6 @@
 import json
 import math
 import pathlib
-import subprocess
 
 import hypothesis
 import hypothesis.strategies as st
@@ -20,8 +19,6 @@ from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.populations import deployed_population
-
-from . import test_cli
 
 SMALL = """
 title = "A small table"
@@ -437,16 +434,3 @@ def test_a_damaged_synthetic_data_set_is_refused(tmp_path, text):
     assert synthetic.is_synthetic(path)
     with pytest.raises(InputError, match=r"data\.json|clients=3"):
         synthetic.load(path)
-
-
-# Ten trainings with the papers' LSTM: ten minutes. Each part is tested above, and `compare` in test_comparison.py.
-@pytest.mark.long
-def test_a_table_runs_on_other_data_at_a_fraction(tmp_path):
-    pytest.importorskip("tensorflow_federated")
-    line = [test_cli.COMMAND, "compare", "--spec", "kairouz-table-4", "--fraction", "0.005", "--dataset", "pydoc"]
-    line += ["--jobs", "2", "--out", str(tmp_path / "out"), "--json"]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads(ended.stdout)
-    assert (result["runs_done"], result["runs_failed"]) == (10, {})
-    assert {level["published"]["test_accuracy"] for level in result["levels"]} >= {21.33, 18.89}

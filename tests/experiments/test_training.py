@@ -65,28 +65,6 @@ def finished(small_data, tmp_path_factory):
     return result, out, seen
 
 
-# Long: tests/datasets trains a model with both loops in CI.
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", ["conv", "lstm"])
-def test_both_loops_train_the_same_model_up_to_rounding(architecture):
-    settings = msgspec.structs.replace(SMALL, model=msgspec.structs.replace(SMALL.model, architecture=architecture))
-    language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
-    words = np.random.default_rng(0).integers(0, 60, (3, 10, 21))
-    cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
-    trained = []
-    for loop in (learning_process.SIMULATION_LOOP, learning_process.DEVICE_LOOP):
-        process, _ = learning_process.build_process(settings, privacy(insecure_seed=1), language_task, loop=loop)
-        with aggregators.resident_context():
-            state = process.set_model_weights(process.initialize(), language_task.initial_weights)
-            for _ in range(2):
-                state = process.next(state, cohort).state
-            trained.append([np.asarray(weight) for weight in process.get_model_weights(state).trainable])
-    for initial, simulated, on_device in zip(language_task.initial_weights.trainable, *trained, strict=True):
-        assert not np.array_equal(initial, simulated)
-        # One of them may add the gradients of an embedding in another order.
-        np.testing.assert_allclose(simulated, on_device, rtol=0, atol=1e-6)
-
-
 def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
     settings = msgspec.structs.replace(
         SMALL, algorithm="fed_sgd", client_learning_rate=1.0, server_learning_rate=20.0, clip_norm=0.01
@@ -139,17 +117,6 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
             server_learning_rate=1.0,  # the rate rises from a twentieth
         )
     assert result.passed, str(result)
-
-
-# Long: the tests above train with fed_sgd, and those below read the files of a run.
-@pytest.mark.long
-def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
-    settings = msgspec.structs.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
-    result = program.run(settings, privacy(), data=small_data, out=tmp_path)
-    assert result.summary["algorithm"] == "fed_sgd"
-    assert reports.read_configuration(tmp_path).settings["algorithm"] == "fed_sgd"
-    assert json.loads((tmp_path / names.SUMMARY).read_text())["algorithm"] == "fed_sgd"
-    assert [finding for finding in reports.check(tmp_path) if finding.severity == "critical"] == []
 
 
 @pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
