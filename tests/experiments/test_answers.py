@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.cli import cli
+from tff_mf.experiments.cli import _answers, cli
 from tff_mf.experiments.guard import opening
 from tff_mf.experiments.reports.questions import ASKED
 
@@ -244,10 +244,13 @@ def test_a_shell_that_empties_the_file_first_does_no_harm(run):
         (b"[" * 100_000, "is damaged"),
         (b"[]", "must hold one JSON object"),
         (b'{"unit": 3}', "unit=3 does not answer"),
+        (b'{"population": "many"}', "population='many'"),
+        (b'{"clients_of_one_person": 0}', "clients_of_one_person=0"),
+        (b'{"state_is_secret": "yes"}', "state_is_secret='yes'"),
         (b'{"populaton": 3}', "the nearest is 'population'"),
         (None, "cannot be read"),
     ],
-    ids=["empty", "blank", "cut off", "no text", "zeros", "deep", "a list", "no answer", "no question", "a folder"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_damaged_answers_are_named_everywhere(run, content, text):
     path = run / "answers.json"
@@ -294,3 +297,15 @@ def test_flags_that_do_not_go_together_are_refused(run, arguments, text):
     done = CliRunner().invoke(cli, ["report", str(run), *arguments])
     assert (done.exit_code, text in done.stderr) == (2, True)
     assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2
+
+
+def test_a_session_that_was_broken_off_is_no_default_over_a_later_answer(tmp_path):
+    earlier = {**run_folders.ANSWERS, "population": None, "clients_of_one_person": 1}
+    later = {**run_folders.ANSWERS, "clients_of_one_person": 5}
+    for name, answers, seconds in (("answers.draft.json", earlier, 100), ("answers.json", later, 200)):
+        (tmp_path / name).write_text(json.dumps(answers))
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert _answers._earlier(tmp_path) == {**later, "answered_by": None}
+    os.utime(tmp_path / "answers.draft.json", (300, 300))
+    # What was taken back before the session was broken off is asked anew.
+    assert _answers._earlier(tmp_path) == {**earlier, "answered_by": None}

@@ -1,7 +1,7 @@
 """No false alarm: ordinary runs of every kind, resumed, audited, answered or not, copied and moved, are found sound.
 
 Everything is what `tff-mf train` does, but for the rounds themselves: a stand-in for the learning process counts them.
-What must alarm is in `test_sabotage.py`, `test_second_attack.py` and `tests/fuzz/test_forged_runs.py`.
+What must alarm is in `test_sabotage.py`, `test_reports.py` and `tests/fuzz/test_forged_runs.py`.
 """
 
 import contextlib

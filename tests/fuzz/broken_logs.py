@@ -1,22 +1,12 @@
 """Runs whose configuration or logs were broken on purpose, each a function that writes one into a folder."""
 
-import json
 import shutil
 
 import run_folders
-from run_folders import cohorts, consistent, metrics, plan, run, start
+from run_folders import cohorts, consistent, finished, metrics, plan
 
 import tff_mf
 from tff_mf.experiments import reports
-
-RUN = {"rounds", "divisors", "clip_norms", "restarts", "twice", "killed", "ended"}
-
-
-def finished(folder, **more):
-    """Writes a complete run and its report, and returns the report."""
-    start(folder, **{name: more.pop(name) for name in list(more) if name not in RUN})
-    run(folder, **more)
-    return reports.write(folder, realised=True)
 
 
 def copied(good, folder):
@@ -106,44 +96,6 @@ def broken_both_logs(good, folder):
     lines = (folder / "ledger.jsonl").read_text().splitlines()
     (folder / "ledger.jsonl").write_text("\n".join(lines[:-3]) + "\n")
     reports.write(folder, realised=True)
-
-
-def broken_ledger_line(good, folder):
-    copied(good, folder)
-    path = folder / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"clip_norm": 1.0', '"clip_norm": 1.5', 1))
-    reports.write(folder, realised=True)
-
-
-def broken_configuration(good, folder):
-    copied(good, folder)
-    path = folder / "run.json"
-    path.write_text(path.read_text().replace('"noise_multiplier": 5.0', '"noise_multiplier": 50.0'))
-    reports.write(folder, realised=True)
-
-
-def broken_report(good, folder):
-    copied(good, folder)
-    report = json.loads((folder / "report.json").read_text())
-    report["accountant"]["realised"]["epsilon"] = 0.1
-    (folder / "report.json").write_text(json.dumps(report))
-
-
-def broken_report_with_its_digest(good, folder):
-    from tff_mf.experiments.reports._build import digest
-
-    copied(good, folder)
-    report = json.loads((folder / "report.json").read_text())
-    report["headline"] = report["headline"].replace("ε≤", "ε≤0.")
-    report["digest"] = digest(report)
-    (folder / "report.json").write_text(json.dumps(report))
-    (folder / "report.md").write_text(reports.markdown(report))
-
-
-def broken_markdown(good, folder):
-    copied(good, folder)
-    text = (folder / "report.md").read_text()
-    (folder / "report.md").write_text(text.replace("ε≤", "ε≤0."))
 
 
 def broken_by_a_second_release(good, folder):
