@@ -1,7 +1,5 @@
 """The examples of the docs run, every public name is in the docs, and links lead to existing headings."""
 
-import ast
-import asyncio
 import doctest
 import importlib
 import inspect
@@ -13,29 +11,35 @@ import runpy
 import shlex
 import subprocess
 import sys
-import types
 
 import pytest
 
 pytest.importorskip("tensorflow_federated")
 
-import click
 from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators, central, normals, queries, streams
 from tff_mf.experiments.cli import cli
 
+from .documented import unknown
+
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
 # Its programs need the file that it shows: tests/tff_mf/test_adding_a_mechanism.py runs them.
 RUN_ELSEWHERE = ("adding-a-mechanism.md", "python")
-BLOCKS = [
-    pytest.param(language, block, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, (language, block) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.S | re.M))
-    if (page.name, language) != RUN_ELSEWHERE
-]
+
+
+def blocks(language):
+    """The blocks of a language in all pages, but those that other tests run."""
+    return [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M))
+        if (page.name, language) != RUN_ELSEWHERE
+    ]
+
+
 LIBRARIES = {
     "tff_mf": tff_mf,
     "normals": normals,
@@ -54,47 +58,20 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "python"])
-def test_python_blocks_run(language, block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_blocks_run(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "docs", "exec"), {"__name__": "docs"})
 
 
-# Long: the tests above run the same blocks.
-@pytest.mark.long
-@pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "ipython"])
-def test_cells_of_notebooks_run_where_a_loop_runs(language, block, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    cell = compile(block, "docs", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    assert cell.co_flags & inspect.CO_COROUTINE
-
-    async def kernel():
-        waiting = asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="running event loop"):
-            asyncio.run(waiting)
-        await waiting
-        await types.FunctionType(cell, {"__name__": "docs"})()
-
-    asyncio.run(kernel())
-
-
-@pytest.mark.parametrize(("language", "block"), [case for case in BLOCKS if case.values[0] == "bash"])
-def test_commands_exist_with_their_flags(language, block):
+@pytest.mark.parametrize("block", blocks("bash"))
+def test_commands_exist_with_their_flags(block):
     """The lines are only parsed, since a run takes minutes; `test_command_lines.py` runs them."""
-    commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
-    for words in commands:
-        if not words or words[0] != "tff-mf":
-            continue
-        words = words[1 : words.index(">")] if ">" in words else words[1:]
-        context, command = click.Context(cli), cli
-        while words[0].startswith("--"):
-            assert words[0] in {flag for parameter in cli.params for flag in parameter.opts}, block
-            words = words[2:]
-        while isinstance(command, click.Group):
-            command = command.get_command(context, words.pop(0))
-            assert command is not None, block
-        flags = {flag for parameter in command.params for flag in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= flags, block
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "tff-mf":
+            words = words[1 : words.index(">")] if ">" in words else words[1:]
+            assert unknown(words) == set(), block
 
 
 def test_every_public_name_is_in_the_docs():

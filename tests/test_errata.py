@@ -38,11 +38,6 @@ def test_the_page_has_the_table_that_is_computed(name):
     assert f"{name}`" in PAGE
 
 
-def test_an_unknown_name_is_refused(capsys):
-    assert errata.main(["kairouz-table-8"]) == 2
-    assert "there are: kairouz-tables-6-and-7," in capsys.readouterr().err
-
-
 COMMANDS = {
     "show tree-full --rounds 4800": ("sensitivity", math.sqrt(798)),
     "calibrate identity --epsilon 1": ("noise_multiplier", 4.22468),
