@@ -1,9 +1,5 @@
 """An existing pipeline replaces one argument and keeps everything else."""
 
-import asyncio
-import os
-import stat
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,29 +38,6 @@ def test_the_aggregator_composes_with_tffs_factories():
     process = zeroing.create(tff.TensorType(np.float32, [2]))
     output = process.next(process.initialize(), [[0.3, 0.4], [100.0, 0.0]])
     np.testing.assert_allclose(output.result, [0.15, 0.2], rtol=1e-5)
-
-
-def modes(folder):
-    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
-
-
-def test_checkpoints_are_private_unlike_tffs_program_states(tmp_path):
-    process = mean(noise_multiplier=1.0).create(tff.TensorType(np.float32, [2]))
-    state = process.next(process.initialize(), [[0.3, 0.4]]).state
-    before = os.umask(0o022)
-    try:
-        theirs = tff.program.FileProgramStateManager(tmp_path / "theirs")
-        ours = aggregators.CheckpointManager(tmp_path / "ours", aggregator=mean(noise_multiplier=1.0))
-        for manager in (theirs, ours):
-            asyncio.run(manager.save(state, 1))
-    finally:
-        os.umask(before)
-    assert modes(tmp_path / "theirs") == {0o755, 0o644}
-    assert modes(tmp_path / "ours") == {0o700, 0o600}
-    loaded = asyncio.run(ours.load(1, state))
-    np.testing.assert_array_equal(
-        loaded.query_state.numerator_state.noise.keys, state.query_state.numerator_state.noise.keys
-    )
 
 
 def mean(**changes):

@@ -37,11 +37,7 @@ def test_the_round_after_the_last_raises_one_clear_error(context, mechanism):
         with pytest.raises(aggregators.NoRoundsLeftError) as caught:
             process.next(state, [np.ones(3, np.float32)])
     assert isinstance(caught.value, ValueError)
-    assert str(caught.value) == (
-        f"The {mechanism.kind} mechanism is defined for 2 rounds, and all of them have run. Nothing of this round was "
-        "released. To train longer, calibrate the noise for all rounds of the run, with a mechanism that is defined "
-        "for them, and pass rounds= to build_mf_aggregator."
-    )
+    assert f"The {mechanism.kind} mechanism is defined for 2 rounds" in str(caught.value)
     shown = "".join(traceback.format_exception(caught.value))
     assert "rpc" not in shown.replace("grpc.RpcError", "").lower().split("norounds")[-1]
     assert "block locals" not in shown

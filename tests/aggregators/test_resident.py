@@ -16,6 +16,8 @@ from tff_mf.aggregators.computations import forms
 from tff_mf.aggregators.resident import _cohorts
 from tff_mf.aggregators.resident.connection import Connection
 
+from .conftest import noise_of
+
 pytestmark = pytest.mark.usefixtures("taken_apart_once")
 
 
@@ -23,11 +25,6 @@ pytestmark = pytest.mark.usefixtures("taken_apart_once")
 def resident():
     with aggregators.resident_context() as context:
         yield context
-
-
-def noise_of(state):
-    """The noise state in the state of a learning or aggregation process."""
-    return getattr(state, "aggregator", state).query_state.numerator_state.noise
 
 
 def test_only_clients_data_is_sent_and_only_small_tensors_are_read(regression, resident, monkeypatch):
@@ -151,31 +148,6 @@ def test_kinds_of_computations_and_arguments(resident):
         tff.federated_computation(lambda values: values, at_clients)([1])
     assert tff.federated_computation(lambda: tff.federated_value(3, tff.SERVER))() == 3
     assert tff.federated_computation(lambda a, b: (b, a), at_server, at_server)(1, 2) == (2, 1)
-
-
-# Long: a test below has the state that is released with its last reference.
-@pytest.mark.long
-def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
-    """A leak of the smallest row would add 160 MB between the two maxima; the allocator itself adds a few."""
-    before = {child.pid for child in psutil.Process().children()}
-    with aggregators.resident_context():
-        (process_of_worker,) = (child for child in psutil.Process().children() if child.pid not in before)
-        dimension = 1_000_000
-        process = regression.aggregator().create(tff.TensorType(np.float32, [dimension]))
-        ones = tff.tensorflow.computation(lambda value: tf.fill([dimension], value), np.float32)
-
-        @tff.federated_computation(process.next.type_signature.parameter[0], tff.FederatedType(np.float32, tff.CLIENTS))
-        def one_round(state, values):
-            return process.next(state, tff.federated_map(ones, values))
-
-        state, kept, memory = process.initialize(), [], []
-        for number in range(60):
-            output = one_round(state, [1.0] * (1 + number % 2))
-            state = output.state
-            kept.append(output.measurements)
-            memory.append(process_of_worker.memory_info().rss)
-    assert [int(measured["dp_query_metrics"]["round"]) for measured in kept] == list(range(1, 61))
-    assert max(memory[50:]) - max(memory[10:20]) < 100e6
 
 
 def test_a_state_is_released_with_its_last_reference(regression, resident):
