@@ -63,6 +63,20 @@ def small_data(once_for_all) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def of_stackoverflow(tmp_path_factory) -> pathlib.Path:
+    """TFF's own three synthetic StackOverflow clients, one in each split, written by TFF."""
+    import tensorflow_federated as tff
+
+    path = tmp_path_factory.mktemp("stackoverflow") / "file.sqlite"
+    data = tff.simulation.datasets.stackoverflow.get_synthetic()
+    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
+    tff.simulation.datasets.save_to_sql_client_data(
+        data.client_ids, data.create_tf_dataset_for_client, str(path), split_names_by_client_id=splits
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
 def bundle(small_data, once_for_all, request) -> Bundle:
     """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of."""
 

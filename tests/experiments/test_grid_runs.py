@@ -1,13 +1,13 @@
-"""Runs on a grid: their ε, their files, their audit, and how they resume."""
+"""Runs on a grid, which is the default: their ε, their files and their audit."""
 
 import json
 import math
 import pathlib
 import shutil
-import sys
 
 import numpy as np
 import pytest
+import run_folders
 import safetensors.numpy
 
 import tff_mf
@@ -15,6 +15,8 @@ from tff_mf import aggregators, grids, noise
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.comparison import _spec as spec
+from tff_mf.experiments.comparison.demo import DemoSettings
+from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.grid import dimension_of, grid_of
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig
@@ -23,8 +25,7 @@ from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
-import run_folders
+from .shared import invoke, result_of
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -244,3 +245,50 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     assert found.dimension == dimension_of(ModelConfig(vocab_size=50, embedding_size=2, units=2))
     assert found.epsilon <= 8.0
     grids.recursion(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
+
+
+GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
+
+
+def test_auto_is_the_default():
+    assert RunConfiguration(**GIVEN).grid == DemoSettings().grid == "auto"
+    small = RunConfiguration(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
+    assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
+
+
+def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
+    asked = {**GIVEN, "rounds": 2052, "mechanism": "dense", "noise_multiplier": 1.0}
+    with pytest.raises(tff_mf.InputError, match="--grid none"):
+        RunConfiguration(**asked).check()
+    RunConfiguration(**asked, grid="none").check()
+    grids.check_rows("dense", bands=8, dimension=4_050_748)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_is_on_a_grid_unless_its_matrix_is_dense(name):
+    values = presets.load(name).layer.values
+    assert values.get("grid", "auto") == ("none" if values["mechanism"] == "dense" else "auto")
+
+
+def test_account_and_calibrate_include_what_a_grid_costs():
+    setting = ("--rounds", "16", "--min-sep", "4", "--max-participations", "4", "--delta", "1e-6")
+    plain, charged = (
+        result_of("account", "identity", "--noise-multiplier", "2", *setting, *more)
+        for more in ((), ("--dimension", "4050748"))
+    )
+    assert charged["mu"] == pytest.approx(plain["mu"] + 2 * charged["grid_mu"], rel=1e-9)
+    assert charged["grid_bits"] == 16
+    assert "grid_mu" not in plain
+    found = result_of("calibrate", "identity", "--epsilon", "2", *setting, "--grid", "20", "--dimension", "4050748")
+    assert found["grid_bits"] == 20
+    assert 1.99 < found["epsilon"] <= 2
+    refused = invoke("account", "identity", "--noise-multiplier", 2, *setting, "--grid", 16)
+    assert "--dimension is missing" in refused.output
+
+
+def test_plan_states_the_grid_and_its_charge():
+    given = ("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6")
+    found = result_of(*given, "--epsilon", "2", "--dimension", "1000")["numbers"]
+    assert found["grid"] == {"bits": 14, "max_clients": 1000}
+    assert 2 < found["epsilon"] < 2.01
+    assert result_of(*given, "--epsilon", "2", "--grid", "none")["numbers"]["grid"] is None

@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import ANSWERS
@@ -16,7 +17,6 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import opening, run_guard
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.participation_log import read_entries
 
@@ -28,15 +28,7 @@ STRANGERS = [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"], ["i", "j"], ["k", "
 
 
 def plan(**changes):
-    arguments = {
-        "mechanism": tff_mf.BLT.production("b100"),
-        "rounds": 6,
-        "participation": SCHEMA,
-        "delta": 1e-6,
-        "clients_per_round": 2,
-        "noise_multiplier": 5.0,
-    }
-    return plan_privacy(**{**arguments, **changes})
+    return run_folders.plan(**{"rounds": 6, "participation": SCHEMA, **changes})
 
 
 def opened(folder, privacy=None, **more):

@@ -7,10 +7,8 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import layers, presets
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
@@ -19,6 +17,8 @@ from tff_mf.experiments.output import digits
 from tff_mf.experiments.planning import options, signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy.plan import plan_privacy
+
+from .shared import invoke
 
 SCHEMA = tff_mf.MinSep(min_sep=100, max_participations=3)
 # What the README trained with before: it ended at 0.01 %.
@@ -167,7 +167,7 @@ PLAN = ["plan", "--population", "3000", "--clients-per-round", "3", "--rounds", 
 
 
 def run(*words):
-    return CliRunner().invoke(cli, [*PLAN, *words], catch_exceptions=False, standalone_mode=False)
+    return invoke(*PLAN, *words, standalone_mode=False)
 
 
 def test_plan_says_so_and_json_is_json_alone():
