@@ -4,16 +4,13 @@ import pathlib
 
 import click
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
 
+from .shared import printed
+
 DELTA = 1e-6
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False).stdout
 
 
 def _poisson(flags):
@@ -112,7 +109,7 @@ REFUSED = [
 def test_contradictory_options_are_refused_in_one_line(arguments, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
-        invoke(*arguments)
+        printed(*arguments)
     message = refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
     assert named in message
     assert "\n" not in message
@@ -137,8 +134,3 @@ def test_an_option_reads_the_same_wherever_it_is():
             option = options[shared]
             read.setdefault(shared, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
     assert {name: len(ways) for name, ways in read.items() if len(ways) > 1} == {}
-
-
-def test_every_mechanism_is_named_in_the_help():
-    for name in ("account", "calibrate", "show"):
-        assert "tree-full, tree-online, tree-vanilla, identity or production:NAME" in commands()[name].help
