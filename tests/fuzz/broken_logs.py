@@ -3,7 +3,7 @@
 import shutil
 
 import run_folders
-from run_folders import cohorts, consistent, finished, metrics, plan
+from run_folders import consistent, finished, metrics
 
 import tff_mf
 from tff_mf.experiments import reports
@@ -12,13 +12,6 @@ from tff_mf.experiments import reports
 def copied(good, folder):
     shutil.copytree(good[0], folder)
     return folder
-
-
-def change(index, clients):
-    """Returns the cohorts with one of them replaced."""
-    several = cohorts()
-    several[index] = clients
-    return several
 
 
 def with_entries(good, folder, change):
@@ -31,24 +24,6 @@ def place(entries, kind, number):
     return next(i for i, each in enumerate(entries) if each["kind"] == kind and each["round"] == number)
 
 
-def broken_too_soon(good, folder):
-    finished(folder, rounds=change(1, cohorts()[0]), planned=change(1, cohorts()[0]))
-
-
-def broken_too_often(good, folder):
-    rounds = [["c0", "c1"] if t % 3 == 0 else [f"c{2 * (t % 3)}", f"c{2 * (t % 3) + 1}"] for t in range(12)]
-    finished(folder, rounds=rounds, planned=rounds, privacy=plan(rounds=12))
-
-
-def broken_sampler(good, folder):
-    others = [[f"c{2 * (t % 4)}", f"c{2 * (t % 4) + 1}"] for t in range(9)]
-    finished(folder, rounds=others)
-
-
-def broken_twice(good, folder):
-    finished(folder, twice=[4])
-
-
 def broken_artifact(good, folder):
     copied(good, folder)
     (folder / "mechanism.safetensors").unlink()
@@ -56,30 +31,10 @@ def broken_artifact(good, folder):
     reports.write(folder, realised=True)
 
 
-def broken_seed(good, folder):
-    finished(folder, privacy=plan(insecure_seed=7))
-
-
-def broken_metrics(good, folder):
-    finished(folder, released_without_noise=[{"name": "training loss", "of": "the training clients"}])
-
-
 def broken_column(good, folder):
     copied(good, folder)
     metrics(folder, 9, ["round", "seconds", "loss", "train_accuracy"])
     reports.write(folder, realised=True)
-
-
-def broken_divisor(good, folder):
-    finished(folder, divisors=[2, 2, 1, 2, 2, 2, 2, 2, 2])
-
-
-def broken_restart(good, folder):
-    finished(folder, restarts=[5])
-
-
-def broken_clip(good, folder):
-    finished(folder, clip_norms=[1.0] * 4 + [0.5] * 5)
 
 
 def broken_log(good, folder):
