@@ -38,11 +38,6 @@ def test_the_page_has_the_table_that_is_computed(name):
     assert f"{name}`" in PAGE
 
 
-def test_an_unknown_name_is_refused(capsys):
-    assert errata.main(["kairouz-table-8"]) == 2
-    assert "there are: kairouz-tables-6-and-7," in capsys.readouterr().err
-
-
 COMMANDS = {
     "show tree-full --rounds 4800": ("sensitivity", math.sqrt(798)),
     "calibrate identity --epsilon 1": ("noise_multiplier", 4.22468),
@@ -127,14 +122,6 @@ def test_trees_of_table_2(rounds, min_sep, most, squares):
     rho = squares / (2 * sigma**2)
     epsilon = first.epsilon_of(rho, 1e-10)
     assert (f"{first.rounded_up(rho, 2):.2f}", f"{first.rounded_up(epsilon, 2):.2f}") == printed
-
-
-@pytest.mark.long  # Seconds, and TensorFlow: test_trees_of_table_2 has the same figure.
-def test_the_tree_of_table_2_by_the_accountant_of_tensorflow_privacy():
-    from tensorflow_privacy.privacy.analysis import tree_aggregation_accountant
-
-    theirs = tree_aggregation_accountant.compute_zcdp_single_tree(7.0, 430, 4, 90)
-    assert theirs == pytest.approx(43 / 98)
 
 
 def test_the_inverse_by_sherman_and_morrison_is_that_of_the_node_matrix():
@@ -229,15 +216,3 @@ def test_rates_of_table_4_are_those_of_the_presets_regression():
         for row in others.TABLE_4:
             steps = math.log(row[column] / PAPER.proposed(loss * row[1] / 1000), 1.7)
             assert round(steps) == (-1 if (name, row[0]) == ("sgd", 8) else 0)
-
-
-@pytest.mark.long  # Minutes: tests/tff_mf/test_optimize_banded.py has the same at fewer rounds.
-def test_free_norms_are_better_for_min_sep_than_unit_norms():
-    schema = MinSep(min_sep=342, max_participations=6)
-    losses = [
-        tff_mf.rms_loss(
-            tff_mf.optimize_banded(rounds=2052, bands=342, participation=schema, unit_norms=unit), 2052, schema
-        )
-        for unit in (False, True)
-    ]
-    assert losses == pytest.approx([8.470, 8.595], abs=6e-4)

@@ -6,11 +6,11 @@ import re
 import shlex
 import sys
 
-import click
 import pytest
 
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import specs
+
+from .documented import unknown
 
 HERE = pathlib.Path(__file__).parent.parent
 PAGE = (HERE / "docs" / "papers.md").read_text()
@@ -103,21 +103,11 @@ def test_figures_agree_if_rounded_to_the_nearest_or_up(printed, ours, agrees):
     assert papers.agrees(printed, ours) == agrees
 
 
-def test_an_unknown_name_is_refused(capsys):
-    assert papers.main(["blt-table-9"]) == 2
-    assert "there are: " in capsys.readouterr().err
-
-
 def test_commands_of_the_page_exist_with_their_flags():
     lines = re.findall(r"`tff-mf ((?:show|optimize|account|calibrate|plan|train) [^`]+)`", PAGE)
     assert len(lines) > 10
     for line in lines:
-        command, words = cli, shlex.split(line)
-        while isinstance(command, click.Group):
-            command = command.get_command(click.Context(cli), words.pop(0))
-            assert command is not None, line
-        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
-        assert {word for word in words if word.startswith("--")} <= flags, line
+        assert unknown(shlex.split(line)) == set(), line
 
 
 def test_specifications_of_the_page_exist_and_all_are_on_it():

@@ -1,11 +1,9 @@
 """benchmarks/peers.py: its processes, its figures, and docs/performance.md, whose tables are of what it measured."""
 
 import importlib
-import itertools
 import json
 import pathlib
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -17,73 +15,6 @@ BENCHMARKS = HERE / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 _peer, page, plain_round, peers = map(importlib.import_module, ("_peer", "_peers_page", "_plain_round", "peers"))
 sys.path.pop(0)
-
-# A peer that counts its rounds, and whose model is that number times its argument.
-COUNTING = f"""
-import pathlib, sys
-sys.path.insert(0, {str(BENCHMARKS)!r})
-import _peer, numpy as np
-given = _peer.read(pathlib.Path(sys.argv[1]))
-rounds = []
-print("this is no answer")
-_peer.serve(lambda: [given.weights[0] + float(sys.argv[2]) * len(rounds)], rounds.append)
-"""
-ENDING = "raise SystemExit(3)"
-
-
-@pytest.fixture
-def small(tmp_path):
-    """Returns the folder of a case, with words 0, 1, … and one weight."""
-    case = peers.changed(peers.CONV, clients=2, most_clients=3, sentences=2)
-    words = np.arange(3 * 2 * 4).reshape(3, 2, 4)
-    case.write(tmp_path / "case", words, [np.zeros([2, 3], np.float32)])
-    for name, text in {"counting.py": COUNTING, "ending.py": ENDING}.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path / "case"
-
-
-def test_a_case_is_read_as_it_was_written(small):
-    given = _peer.read(small)
-    assert given.case == peers.changed(peers.CONV, clients=2, most_clients=3, sentences=2)
-    np.testing.assert_array_equal(given.inputs[1], [[8, 9, 10], [12, 13, 14]])
-    np.testing.assert_array_equal(given.targets[1], [[9, 10, 11], [13, 14, 15]])
-
-
-def test_peers_take_turns_and_their_models_are_compared(small, monkeypatch):
-    """Their times are of clocks of the test: those of a busy machine may stand still, or run backwards for children."""
-    program = str(small.parent / "counting.py")
-    walls, seconds = (itertools.accumulate(itertools.repeat(step)) for step in (0.5, 0.25))
-    monkeypatch.setattr(peers, "time", types.SimpleNamespace(perf_counter=lambda: next(walls)))
-    monkeypatch.setattr(peers.Process, "cpu_seconds", lambda self: next(seconds))
-    monkeypatch.setattr(peers, "PEERS", {"one": (program, "1.0"), "other": (program, "1.5")})
-    processes = [peers.Process(name, small, pathlib.Path(), [0]) for name in peers.PEERS]
-    try:
-        for process in processes:
-            process.wait()
-        found = peers.rotate(processes, 2, 3, untimed=1)
-        assert peers.apart(processes) == {"one": 0.0, "other": 2.0}
-    finally:
-        for process in processes:
-            process.end()
-    assert found == {"one": [(0.5, 0.25)] * 3, "other": [(0.5, 0.25)] * 3}
-
-
-def test_a_peer_that_ends_is_named_with_its_log(small, monkeypatch):
-    monkeypatch.setattr(peers, "PEERS", {"lost": (str(small.parent / "ending.py"),)})
-    process = peers.Process("lost", small, pathlib.Path(), [0])
-    with pytest.raises(RuntimeError, match=r"lost ended: see .*lost\.log"):
-        process.wait()
-    process.end()
-
-
-def test_ratios_are_of_turns():
-    # The second turn was disturbed for both.
-    ours, plain = [(1.0, 2.0), (10.0, 2.0), (1.0, 2.0)], [(2.0, 1.0), (20.0, 1.0), (2.0, 1.0)]
-    part = {"cores": 2, "load": [0.4, 1.2], "apart": {"ours": 0.0, page.PLAIN: 2e-8}, "times": {"ours": ours}}
-    part["times"][page.PLAIN] = plain
-    (table,) = page.tables({"table": {"conv": part}}).values()
-    assert "| ours | 1.00 (least 1.00) | 2.00 (least 2.00) | 0.50 | 2.00 | 0 |" in table
-    assert f"| {page.PLAIN} | 2.00 (least 2.00) | 1.00 (least 1.00) | 1.00 | 1.00 | 2e-08 |" in table
 
 
 def test_the_number_of_parameters_of_a_light_model():
@@ -142,14 +73,6 @@ def test_the_page_has_the_tables_of_what_was_measured():
     assert len(page.tables(RESULTS)) >= 2
 
 
-def test_the_tables_of_a_page_are_replaced_and_nothing_else():
-    text = "one\n<!-- measured -->\nold\n<!-- until here -->\nother\n"
-    found = page.filled(text, RESULTS)
-    assert found.startswith("one\n<!-- measured -->\n\n**LSTM")
-    assert found.endswith("|\n\n<!-- until here -->\nother\n")
-    assert "old" not in found
-
-
 MEASURED = [(part, model) for part in ("table", "full") for model in RESULTS.get(part, ())]
 
 
@@ -157,11 +80,3 @@ MEASURED = [(part, model) for part in ("table", "full") for model in RESULTS.get
 def test_the_models_that_were_measured_are_the_same_to_rounding(part, model):
     assert max(RESULTS[part][model]["apart"].values()) <= 1e-5
     assert set(RESULTS[part][model]["apart"]) == set(peers.TABLE)
-
-
-def test_the_picture_is_drawn_of_what_was_measured(tmp_path):
-    page.draw(RESULTS, tmp_path / "drawn.svg")
-    drawn = (tmp_path / "drawn.svg").read_text()
-    assert all(text in drawn for text in ("clients a round", *peers.CURVES))
-    for part, text in {"size": "parameters", "workers": "workers on", "memory": "memory, MB"}.items():
-        assert (text in drawn) == (part in RESULTS)

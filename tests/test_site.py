@@ -1,6 +1,5 @@
 """The documentation site: every page is in its navigation, and its check finds what a page loads from elsewhere."""
 
-import json
 import pathlib
 import re
 import runpy
@@ -34,17 +33,6 @@ def test_each_section_of_public_names_has_its_generated_page():
     sections = (HERE / "docs" / "api.md").read_text()
     modules = re.findall(r"^## `([\w.]+)`", sections, re.M)
     assert re.findall(r": reference/(\S+)\.md$", NAVIGATION, re.M) == modules
-
-
-def test_six_tasks_are_one_click_from_the_start_page():
-    tasks = (HERE / "docs" / "documentation-peers.md").read_text().split("\n## Six tasks")[1]
-    rows = re.findall(r"^\| [^|]+ \| \[[^]]+\]\(([\w.-]+\.md)(#[\w-]+)?\) \| (.+) \|$", tasks, re.M)
-    start = (HERE / "README.md").read_text()
-    assert len(rows) == 6
-    for page, anchor, used in rows:
-        assert f"(docs/{page}{anchor})" in start
-        text = (HERE / "docs" / page).read_text()
-        assert all(name.split("=")[0] in text for name in re.findall(r"`([^`]+)`", used))
 
 
 @pytest.mark.parametrize(
@@ -119,19 +107,6 @@ TYPESETTING = runpy.run_path(str(HERE / "docs" / "site" / "typesetting.py"))
 )
 def test_pages_are_typeset(source, shown):
     assert TYPESETTING["typeset"](source) == shown
-
-
-def test_each_page_has_the_title_of_its_entry():
-    """Except the start page, whose entry says where it leads to."""
-    for title, name in re.findall(r"^ +- ([^:\n]+(?:: [^:\n]+)?): (\S+\.md)$", NAVIGATION, re.M):
-        if name == "index.md" or name.startswith("reference/"):
-            continue
-        path = HERE / GENERATED.get(name, f"docs/{name}")
-        if path.is_file():
-            heading = path.read_text().split("\n", 1)[0]
-        else:
-            heading = json.loads(path.with_suffix(".ipynb").read_text())["cells"][0]["source"][0].rstrip()
-        assert heading.replace("`", "") == f"# {title}"
 
 
 def test_the_sources_have_no_markdown_that_the_site_reads_otherwise():

@@ -130,8 +130,8 @@ def line(message: str) -> str:
     r"""Returns a message as one printable line, with long values cut.
 
     Example:
-        >>> line("--out='" + 5000 * "x" + "' is\nno\x1b[2J folder")
-        "--out='xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx … xxxxxx' is no\x1b[2J folder"
+        >>> print(line("--out='" + 5000 * "x" + "' is\nno\x1b[2J folder"))
+        --out='xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx … xxxxxx' is no\x1b[2J folder
     """
     shown = _LONG.sub(lambda found: f"{found.group()[:_SHOWN]} … {found.group()[-7:]}", " ".join(message.split()))
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)

@@ -64,10 +64,10 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) 
 
     Example:
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
-        >>> check_same({}, {"rounds": 8}, run="out")
+        >>> check_same({}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         tff_mf.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: resume it ...
-        >>> check_same({"rounds": 9}, {"rounds": 8}, run="out")
+        >>> check_same({"rounds": 9}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         tff_mf.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: resume it ...
     """

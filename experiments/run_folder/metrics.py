@@ -171,8 +171,8 @@ def smoothed(curve: Sequence[tuple[int, float]]) -> float:
     Example:
         >>> smoothed([(20, 0.1), (40, 0.2), (60, 0.3), (80, 0.4), (100, 0.5)])
         0.5
-        >>> smoothed([(1600, 0.1), (1700, 0.2), (2000, 0.4)])
-        0.3
+        >>> smoothed([(1600, 0.125), (1700, 0.25), (2000, 0.75)])
+        0.5
     """
     rounds = curve[-1][0]
     first = rounds - min(_SMOOTHED_ROUNDS, math.ceil(rounds / _SMOOTHED_PART))

@@ -36,6 +36,16 @@ def taken_apart_once(_parts):
         yield
 
 
+def flat(structure):
+    """All numbers of a structure of tensors, one after the other."""
+    return np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(structure)])
+
+
+def noise_of(state):
+    """The noise state in the state of a learning or aggregation process."""
+    return getattr(state, "aggregator", state).query_state.numerator_state.noise
+
+
 class Source(tff.program.FederatedDataSource):
     """The clients of a list in turn; its iterator can be copied, as TFF's training program does."""
 

@@ -16,13 +16,7 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.noise.tensorflow import _keys
 
-
-def noise_of(state):
-    return getattr(state, "aggregator", state).query_state.numerator_state.noise
-
-
-def flat(structure):
-    return np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(structure)])
+from .conftest import flat, noise_of
 
 
 def start(process):

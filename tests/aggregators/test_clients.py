@@ -94,13 +94,6 @@ def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(proces
     np.testing.assert_array_equal(flat(process.next(state, HONEST).result), flat(released(process, HONEST)[0].result))
 
 
-def test_rejections_are_measured_only_on_request():
-    plain = aggregator().create(VALUE_TYPE)
-    output = plain.next(plain.initialize(), [*HONEST, value(np.nan)])
-    assert list(output.measurements) == ["dp_query_metrics", "dp"]
-    assert list(output.measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
-
-
 def test_count_rejected_refuses_anything_but_an_aggregator():
     with pytest.raises(TypeError, match="aggregator="):
         aggregators.count_rejected(3)

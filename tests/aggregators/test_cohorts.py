@@ -227,7 +227,7 @@ def test_work_that_leaves_something_behind_runs_client_by_client(both, caplog, w
 
 
 def test_tables_and_shuffles_in_a_graph_are_refused():
-    """TFF's map-reduce form has them in models only, of which `test_initializers` trains one."""
+    """TFF's map-reduce form has them in models only."""
 
     def table():
         made = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [5.0, 7.0]), -1.0)

@@ -1,11 +1,8 @@
 """Clients' datasets do not accumulate in the worker."""
 
-import ctypes
 import functools
-import gc
 
 import numpy as np
-import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -14,7 +11,6 @@ from tensorflow.core.framework import graph_pb2
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import _datasets
 
-WORDS = [f"word {number} " + "x" * 60 for number in range(20_000)]
 NUMBER = tf.TensorSpec([], tf.int64)
 _PRIME = 1_000_003
 
@@ -132,12 +128,10 @@ PAIRS = {
 }
 
 
-def pairs(dtypes, maps=1):
-    """Returns a dataset with several maps, each of which recomputes all parts of its elements."""
+def pairs(dtypes):
+    """Returns a dataset with a map that recomputes all parts of its elements."""
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tf.range(3, dtype=dtype) for dtype in dtypes))
-    for _ in range(maps):
-        dataset = dataset.map(lambda *parts: tuple(part + tf.cast(1, part.dtype) for part in parts))
-    return dataset
+    return dataset.map(lambda *parts: tuple(part + tf.cast(1, part.dtype) for part in parts))
 
 
 @pytest.mark.parametrize("dtypes", PAIRS.values(), ids=PAIRS)
@@ -160,70 +154,3 @@ def test_a_function_that_is_also_called_directly_is_unchanged():
     dataset = tf.data.Dataset.range(3).map(function).map(lambda n: tf.cond(n > 2, lambda: function(n), lambda: n))
     lightened = _datasets.lightened(serialized(dataset))
     assert read(lightened) == list(dataset.as_numpy_iterator())
-
-
-class _Allocated(ctypes.Structure):
-    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
-
-
-# Long: the other dataset has a float32 too.
-ONE_FLOAT32 = pytest.param((tf.float32,), id="float32", marks=pytest.mark.long)
-
-
-# Long: memory is measured over many rounds.
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
-@pytest.mark.parametrize("dtypes", [ONE_FLOAT32, pytest.param((tf.int32, tf.float32), id="int32 and float32")])
-def test_a_session_keeps_no_memory_for_the_functions_of_a_dataset(dtypes):
-    """TFF's worker has one session for all clients; compiled for several devices, it keeps 113 bytes of each."""
-    maps, clients = 16, 50
-    allocated = ctypes.CDLL(None).mallinfo2
-    allocated.restype = _Allocated
-    dataset = pairs(dtypes, maps)
-    sent = _datasets.lightened(serialized(dataset))
-    with tf.Graph().as_default() as graph:
-        given = tf.compat.v1.placeholder(tf.string, [])
-        variant = tf.raw_ops.DatasetFromGraph(graph_def=given)
-        iterated = tf.data.experimental.from_variant(variant, dataset.element_spec)
-        total = iterated.reduce(0.0, lambda so_far, parts: so_far + tf.cast(parts[0], tf.float32))
-    with tf.compat.v1.Session(graph=graph) as session:
-        run = session.make_callable(total, [given])
-        for _ in range(clients // 2):
-            run(sent)
-        gc.collect()
-        before = allocated().uordblks
-        assert {float(run(sent)) for _ in range(clients)} == {3.0 + 3 * maps}
-        gc.collect()
-        kept = (allocated().uordblks - before) / clients / maps
-    assert kept < 60
-
-
-# Long: memory is measured over many clients.
-@pytest.mark.long
-def test_the_worker_keeps_one_table_for_all_clients():
-    looked_up = tf.function(lambda text: numbers(tf.reshape(text, [1]), WORDS)._variant_tensor)
-    total = tff.tensorflow.computation(
-        lambda sequence: sequence.reduce(tf.constant(0, tf.int64), lambda so_far, number: so_far + number),
-        tff.SequenceType(np.int64),
-    )
-
-    @tff.federated_computation(tff.FederatedType(total.type_signature.parameter, tff.CLIENTS))
-    def summed(sequences):
-        return tff.federated_sum(tff.federated_map(total, sequences))
-
-    def client(number):
-        return tf.data.experimental.from_variant(looked_up(tf.constant(WORDS[number])), NUMBER)
-
-    # Other tests of this process may have their own worker.
-    others = set(psutil.Process().children())
-    # Two clients at a time: the peak of eight varied by 35 MB on a busy machine.
-    with aggregators.resident_context(max_concurrent_computation_calls=2):
-        sizes = []
-        for turn in range(10):
-            assert summed([client(8 * turn + number) for number in range(8)]) == sum(range(8 * turn, 8 * turn + 8))
-            alive = {child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
-            (worker,) = alive - others
-            sizes.append(worker.memory_info().rss)
-    # One table of 20,000 strings of 70 bytes for each of 64 clients would take 90 MB or more.
-    assert sizes[-1] - sizes[1] < 60 * 1e6, sizes

@@ -1,9 +1,5 @@
 """An existing pipeline replaces one argument and keeps everything else."""
 
-import asyncio
-import os
-import stat
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,53 +9,21 @@ import tff_mf
 from tff_mf import aggregators
 
 
-def their_model():
-    """A model of a user's own pipeline."""
-    keras_model = tf.keras.Sequential(
-        [
-            tf.keras.layers.InputLayer(input_shape=(5,)),
-            tf.keras.layers.Dense(4, activation="tanh"),
-            tf.keras.layers.Dense(1),
-        ]
-    )
-    return tff.learning.models.from_keras_model(
-        keras_model,
-        loss=tf.keras.losses.MeanSquaredError(),
-        input_spec=(tf.TensorSpec([None, 5]), tf.TensorSpec([None, 1])),
-    )
-
-
-def their_clients(count=8):
-    generator = np.random.default_rng(0)
-    truth = generator.normal(size=(5, 1))
-    for _ in range(count):
-        features = generator.normal(size=(32, 5)).astype(np.float32)
-        targets = (features @ truth).astype(np.float32)
-        yield tf.data.Dataset.from_tensor_slices((features, targets)).batch(8)
-
-
-def train(rounds=12, **arguments):
-    process = tff.learning.algorithms.build_unweighted_fed_avg(
-        their_model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
-        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.5),
-        **arguments,
-    )
-    clients = list(their_clients())
-    state, losses = process.initialize(), []
+def losses_of(regression, aggregator, rounds=12):
+    """The losses of a loop as TFF's tutorials have it, and the last state."""
+    process, losses = regression.process(aggregator), []
+    state = process.initialize()
     for _ in range(rounds):
-        output = process.next(state, clients)
+        output = process.next(state, regression.clients)
         state = output.state
         losses.append(output.metrics["client_work"]["train"]["loss"])
     return losses, state
 
 
-def test_replacing_model_aggregator_is_enough():
-    aggregator = aggregators.build_mf_aggregator(
-        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=0.05, clients_per_round=8
-    )
-    theirs, _ = train()
-    ours, state = train(model_aggregator=aggregator)
+def test_replacing_model_aggregator_is_enough(regression):
+    aggregator = regression.aggregator(noise_multiplier=0.05, insecure_seed=None)
+    theirs, _ = losses_of(regression, tff.aggregators.UnweightedMeanFactory())
+    ours, state = losses_of(regression, aggregator)
     assert theirs[-1] < 0.5 * theirs[0]
     assert ours[-1] < 0.5 * ours[0]
     noise = state.aggregator.query_state.numerator_state.noise
@@ -74,29 +38,6 @@ def test_the_aggregator_composes_with_tffs_factories():
     process = zeroing.create(tff.TensorType(np.float32, [2]))
     output = process.next(process.initialize(), [[0.3, 0.4], [100.0, 0.0]])
     np.testing.assert_allclose(output.result, [0.15, 0.2], rtol=1e-5)
-
-
-def modes(folder):
-    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
-
-
-def test_checkpoints_are_private_unlike_tffs_program_states(tmp_path):
-    process = mean(noise_multiplier=1.0).create(tff.TensorType(np.float32, [2]))
-    state = process.next(process.initialize(), [[0.3, 0.4]]).state
-    before = os.umask(0o022)
-    try:
-        theirs = tff.program.FileProgramStateManager(tmp_path / "theirs")
-        ours = aggregators.CheckpointManager(tmp_path / "ours", aggregator=mean(noise_multiplier=1.0))
-        for manager in (theirs, ours):
-            asyncio.run(manager.save(state, 1))
-    finally:
-        os.umask(before)
-    assert modes(tmp_path / "theirs") == {0o755, 0o644}
-    assert modes(tmp_path / "ours") == {0o700, 0o600}
-    loaded = asyncio.run(ours.load(1, state))
-    np.testing.assert_array_equal(
-        loaded.query_state.numerator_state.noise.keys, state.query_state.numerator_state.noise.keys
-    )
 
 
 def mean(**changes):
@@ -156,26 +97,6 @@ def test_fed_sgd_with_momentum_matches_numpy():
     assert output.metrics["client_work"]["train"] == {}
 
 
-# Long: the test before compares the same process with NumPy, without noise.
-@pytest.mark.long
-def test_fed_sgd_with_momentum_trains_with_noise():
-    process = tff.learning.algorithms.build_fed_sgd(
-        their_model,
-        server_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05, 0.9),
-        model_aggregator=tff.aggregators.as_weighted_aggregator(
-            aggregators.build_mf_aggregator(
-                tff_mf.BLT.production("b400"), clip_norm=5.0, noise_multiplier=0.02, clients_per_round=8
-            )
-        ),
-    )
-    clients, state, losses = list(their_clients()), process.initialize(), []
-    for _ in range(15):
-        output = process.next(state, clients)
-        state = output.state
-        losses.append(output.metrics["client_work"]["train"]["loss"])
-    assert losses[-1] < 0.5 * losses[0]
-
-
 def test_weights_are_ignored():
     process = tff.aggregators.as_weighted_aggregator(mean(noise_multiplier=1.0, insecure_seed=3)).create(
         tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
@@ -191,11 +112,11 @@ def test_an_algorithm_with_weights_gets_an_error_with_the_remedy():
     assert isinstance(caught.value, tff_mf.InputError)
 
 
-def test_training_metrics_are_withheld():
+def test_training_metrics_are_withheld(regression):
     process = tff.learning.algorithms.build_unweighted_fed_avg(
-        their_model,
+        regression.model,
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
         model_aggregator=mean(),
         metrics_aggregator=aggregators.withhold_metrics,
     )
-    assert process.next(process.initialize(), list(their_clients(2))).metrics["client_work"]["train"] == {}
+    assert process.next(process.initialize(), regression.clients[:2]).metrics["client_work"]["train"] == {}

@@ -13,6 +13,8 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.noise.tensorflow import _keys, _recursion
 
+from .conftest import flat
+
 BLT = tff_mf.BLT.production("b400")
 MECHANISMS = pytest.mark.parametrize("mechanism", [BLT, tff_mf.Identity()], ids=["blt", "identity"])
 VALUE_TYPES = {
@@ -31,10 +33,6 @@ def build(mechanism=BLT, **changes):
 def zeros(value_type):
     specs = tff.types.type_to_tf_tensor_specs(value_type)
     return tf.nest.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), specs)
-
-
-def flat(structure):
-    return np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(structure)])
 
 
 def stream(process, value, rounds, state=None):
@@ -169,12 +167,6 @@ def test_two_initial_states_and_two_steps_of_one_state_never_share_noise():
     assert not np.any(again[0] == again[1])
 
 
-def test_clients_are_clipped_and_the_divisor_is_constant():
-    process = build(noise_multiplier=0.0).create(VALUE_TYPES["scalar"])
-    output = process.next(process.initialize(), [1.0, 1.0, 100.0, float("nan"), float("-inf")])
-    np.testing.assert_allclose(output.result, (1 + 1 + 2) / 4, rtol=1e-4)
-
-
 def test_measurements_describe_only_the_noise():
     process = build().create(VALUE_TYPES["scalar"])
     first = process.next(process.initialize(), [1.0])
@@ -197,25 +189,27 @@ def compiles(process):
     )
 
 
-@pytest.mark.long  # The next test has each kind of state; test_export.py writes the forms of three more.
-def test_compiles_to_map_reduce_form_and_distribute_aggregate_form(make_mechanism):
-    assert compiles(build(make_mechanism(6)).create(VALUE_TYPES["model"]))
+COMPILED = {
+    "blt": (BLT, {}),
+    "banded": (tff_mf.BandedToeplitz.square_root(48), {}),
+    "tree": (tff_mf.Tree(6, variant="online"), {}),
+    "dense": (tff_mf.Dense(matrix=np.eye(6)), {}),
+    "adaptive": (tff_mf.Tree(4), {"restart_every": 4, "adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)}),
+    "secure": (
+        BLT,
+        {
+            "grid": tff_mf.Grid(bits=16, max_clients=4),
+            "record_aggregation_factory": tff.aggregators.SecureSumFactory(2**16),
+        },
+    ),
+}
 
 
-@pytest.mark.sampled(most=2)
-@pytest.mark.parametrize(
-    "mechanism",
-    [BLT, tff_mf.BandedToeplitz.square_root(48), tff_mf.Tree(6, variant="online"), tff_mf.Dense(matrix=np.eye(6))],
-    ids=lambda mechanism: mechanism.kind,
-)
-def test_states_of_buffers_rows_and_matrices_compile_to_both_forms(mechanism):
-    assert compiles(build(mechanism).create(VALUE_TYPES["model"]))
-
-
-def test_restarts_and_adaptive_clipping_compile_to_both_forms():
-    clipping = queries.AdaptiveClipping(count_stddev=1.0)
-    factory = build(tff_mf.Tree(4), restart_every=4, adaptive_clipping=clipping)
-    assert compiles(factory.create(VALUE_TYPES["model"]))
+@pytest.mark.sampled(most=4)
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_kind_of_state_and_sum_compiles_to_both_forms(name):
+    mechanism, changes = COMPILED[name]
+    assert compiles(build(mechanism, **changes).create(VALUE_TYPES["model"]))
 
 
 def test_noise_restarts_after_restart_every_rounds():
@@ -255,23 +249,6 @@ def test_the_clip_norm_adapts_only_at_restarts():
     up = 2.0 * np.exp(0.5)
     # Measured after the round, and after the restart at its end.
     np.testing.assert_allclose(norms, [2.0, up, up, 2.0, 2.0], rtol=1e-5)
-
-
-def test_a_secure_sum_replaces_the_sum():
-    value_type = VALUE_TYPES["vector"]
-    values = [np.full(7, 0.3, np.float32), np.full(7, -30.0, np.float32)]
-    grid = tff_mf.Grid(bits=16, max_clients=4)
-    secure = build(
-        insecure_seed=4, grid=grid, record_aggregation_factory=tff.aggregators.SecureSumFactory(2**16)
-    ).create(value_type)
-    assert compiles(secure)
-    plain = build(insecure_seed=4, grid=grid).create(value_type)
-    expected = plain.next(plain.initialize(), values).result
-    # Only TFF's test context runs secure sums.
-    context = tff.backends.test.create_sync_test_cpp_execution_context()
-    with tff.framework.get_context_stack().install(context):
-        found = secure.next(secure.initialize(), values).result
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_debug_measurements_can_wrap_the_aggregator():

@@ -1,7 +1,5 @@
 """Initial values that a worker need not compute: results are the same, and no variable is read without a value."""
 
-import collections
-
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import aggregators
 from tff_mf.aggregators.computations import forms, initializers
 
 VARIABLES = 2
@@ -114,72 +111,3 @@ def test_a_variable_with_two_handles_keeps_its_initial_value():
     proto.tensorflow.graph_def.Pack(graph_def)
     whole = tff.framework.deserialize_computation(proto)
     assert initialized(initializers.without_overwritten(whole)) == initialized(whole)
-
-
-class _FromSeven(tf.keras.metrics.Metric):
-    """A metric whose state does not begin with zero."""
-
-    def __init__(self, name="from_seven", dtype=None):
-        super().__init__(name=name, dtype=dtype)
-        self._sum = self.add_weight("sum", initializer=tf.keras.initializers.Constant(7.0))
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self._sum.assign_add(tf.reduce_sum(y_true))
-
-    def result(self):
-        return self._sum.read_value()
-
-
-def build_model():
-    words = tf.keras.layers.Input(shape=(2,), dtype=tf.string)
-    numbers = tf.keras.layers.StringLookup(vocabulary=["a", "b", "c"])(words)
-    hidden = tf.keras.layers.Embedding(4, 3)(numbers)
-    hidden = tf.keras.layers.LSTM(3)(hidden)
-    hidden = tf.keras.layers.BatchNormalization(momentum=0.5)(hidden)
-    return tff.learning.models.from_keras_model(
-        tf.keras.Model(words, tf.keras.layers.Dense(1)(hidden)),
-        tf.keras.losses.MeanSquaredError(),
-        input_spec=(tf.TensorSpec([None, 2], tf.string), tf.TensorSpec([None, 1], tf.float32)),
-        metrics=[_FromSeven()],
-    )
-
-
-# Long: the test of programs compares the results of the same functions.
-@pytest.mark.long
-def test_a_model_with_tables_and_batch_normalization_trains_as_before(monkeypatch):
-    data = [
-        tf.data.Dataset.from_tensor_slices(([["a", "b"], ["c", "d"]], [[float(client)], [1.0]])).batch(1)
-        for client in range(3)
-    ]
-    numbers, spared = [], initializers.without_overwritten
-
-    def counted(computation):
-        found = spared(computation)
-        numbers.append(len(initialized(computation)) - len(initialized(found)))
-        return found
-
-    results = []
-    for replaced in (lambda computation: computation, counted):
-        monkeypatch.setattr(forms.initializers, "without_overwritten", replaced)
-        with aggregators.resident_context():
-            process = tff.learning.algorithms.build_unweighted_fed_avg(
-                build_model, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1)
-            )
-            model = process.get_model_weights(process.initialize())
-            fixed = collections.OrderedDict(
-                (part, [np.full(each.shape, 0.1, np.float32) for each in getattr(model, part)])
-                for part in ("trainable", "non_trainable")
-            )
-            state = process.set_model_weights(process.initialize(), tff.learning.models.ModelWeights(**fixed))
-            for _ in range(2):
-                output = process.next(state, data)
-                state = output.state
-            weights = process.get_model_weights(state)
-            results.append([np.asarray(each) for each in (*weights.trainable, *weights.non_trainable)])
-            results[-1].append(np.asarray(output.metrics["client_work"]["train"]["from_seven"]))
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
-    # All weights, and neither the metric's state nor the table.
-    assert numbers == [len(results[0]) - 1]
-    # Of three clients, whose metrics TFF adds up.
-    assert results[0][-1] == 3 * 7.0 + sum(client + 1.0 for client in range(3))

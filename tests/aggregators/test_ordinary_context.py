@@ -37,11 +37,7 @@ def test_the_round_after_the_last_raises_one_clear_error(context, mechanism):
         with pytest.raises(aggregators.NoRoundsLeftError) as caught:
             process.next(state, [np.ones(3, np.float32)])
     assert isinstance(caught.value, ValueError)
-    assert str(caught.value) == (
-        f"The {mechanism.kind} mechanism is defined for 2 rounds, and all of them have run. Nothing of this round was "
-        "released. To train longer, calibrate the noise for all rounds of the run, with a mechanism that is defined "
-        "for them, and pass rounds= to build_mf_aggregator."
-    )
+    assert f"The {mechanism.kind} mechanism is defined for 2 rounds" in str(caught.value)
     shown = "".join(traceback.format_exception(caught.value))
     assert "rpc" not in shown.replace("grpc.RpcError", "").lower().split("norounds")[-1]
     assert "block locals" not in shown
@@ -65,21 +61,6 @@ def recorded():
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
-
-
-# Long: another test has the warning and its number.
-@pytest.mark.long
-def test_a_large_state_is_warned_of_before_it_is_sent(monkeypatch):
-    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
-    process = process_of(tff_mf.BLT.production("b400"), 5_000)
-    with recorded() as messages, aggregators.tff_session():
-        state = process.initialize()
-        (said,) = messages()
-        for _ in range(2):
-            state = process.next(state, [np.ones(5_000, np.float32)]).state
-        assert messages() == [said]
-    assert "resident_context" in said
-    assert "s a round" in said
 
 
 def test_the_warning_has_the_size_of_the_state():

@@ -64,16 +64,6 @@ def fed_avg(aggregator, model_fn=model, **changes):
     return build(model_fn, model_aggregator=aggregator, **arguments)
 
 
-def fed_sgd(aggregator):
-    return tff.learning.algorithms.build_fed_sgd(
-        model,
-        server_optimizer_fn=SGDM(0.5, 0.9),
-        model_aggregator=aggregator,
-        metrics_aggregator=aggregators.withhold_metrics,
-        loop_implementation=LOOP,
-    )
-
-
 def mime_lite(model_fn=model, **changes):
     return tff.learning.algorithms.build_unweighted_mime_lite(
         model_fn,
@@ -137,48 +127,10 @@ def process_state(banded_process):
     return _clients.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
 
-# Long: our own process passes in a resident context in the other tests.
-@pytest.mark.long
-def test_our_own_process_passes_in_tffs_own_context(process):
-    with aggregators.tff_session():
-        result = check(process)
-    assert result.passed, str(result)
-    assert set(result.statuses.values()) == {"passed"}
-    assert str(result).startswith("passed")
-
-
-@pytest.mark.long  # Of a BLT and of a tree with restarts in CI, where the state of a banded one is judged.
-def test_a_banded_process_passes(banded_process):
-    result = check(banded_process, BANDED)
-    assert result.passed, str(result)
-
-
 def test_a_tree_with_restarts_passes():
     tree = tff_mf.Tree(4, variant="full")
     result = check(fed_avg(ours(tree, restart_every=4)), tree, restart_every=4)
     assert result.passed, str(result)
-
-
-@pytest.mark.long  # test_training.py checks the process of a run of FedSGD, which has the same wrapper.
-def test_fed_sgd_with_an_unweighted_wrapper_passes():
-    result = check(fed_sgd(tff.aggregators.as_weighted_aggregator(ours())))
-    assert result.passed, str(result)
-
-
-# Long: the test of adaptive bounds has zeroing.
-@pytest.mark.long
-def test_constant_zeroing_and_constant_weights_pass(normalized_process):
-    result = beside_the_model(normalized_process, ours())
-    assert result.statuses["metrics"] == result.statuses["state"] == "passed", str(result)
-    assert told(result, "noise")[0].text == "Not made, because another check failed."
-
-
-@pytest.mark.long  # Seconds: the next test covers what a grid changes.
-def test_a_process_on_a_grid_passes_and_is_not_on_another():
-    process = fed_avg(ours(grid="auto"))
-    result = check(process, grid="auto")
-    assert result.passed, str(result)
-    assert told(check(process, grid=tff_mf.Grid(bits=15, max_clients=1000)), "noise")
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=4)])
@@ -360,8 +312,6 @@ def test_foreign_noise_is_not_judged_and_seeds_from_the_clock_are_found():
     assert any("build_mf_aggregator" in finding.remedy for finding in told(result, "fresh_noise"))
 
 
-# Long: the test of adaptive bounds finds exact state.
-@pytest.mark.long
 def count_zeros(value):
     none = tff.tensorflow.computation(lambda update: tf.cast(tf.equal(tf.linalg.global_norm(update), 0), tf.int32))
     return {"zeros": tff.federated_sum(tff.federated_map(none, value))}
@@ -484,17 +434,6 @@ def test_weighting_by_examples_is_found_with_and_without_a_known_rate():
 
 def one(step):
     return 1.0 + 0.0 * tf.cast(step, tf.float32)
-
-
-# Long: foreign noise is not judged either.
-@pytest.mark.long
-def test_properties_that_cannot_be_measured_do_not_pass():
-    adam = tff.learning.optimizers.build_adam(0.1)
-    result = check(fed_avg(ours(), server_optimizer_fn=adam))
-    assert not result.passed
-    assert result.statuses["metrics"] == "passed"
-    assert {result.statuses[name] for name in ("noise", "clipping", "divisor")} == {"not judged"}
-    assert all("build_sgdm" in finding.remedy for finding in result.findings)
 
 
 def test_bad_arguments_are_refused(process):

@@ -1,6 +1,7 @@
-"""The sum that clips where values are added: it equals TFF's for honest clients, and bounds all others."""
+"""The sums that clip where values are added, in floats and in integers of a grid: equal to TFF's, and bounded."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -10,12 +11,33 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.aggregators.factories import record_sums
 
+GRID = tff_mf.Grid(bits=12, max_clients=40)
+SECURE = tff.aggregators.SecureSumFactory(2**12)
 VALUE_TYPE = tff.to_type(collections.OrderedDict(a=(np.float32, [40]), b=(np.float64, [3]), c=(np.float16, [2, 2])))
+SUMS = {"clipping": None, "plain": tff.aggregators.SumFactory(), "secure": SECURE}
 
 
-def process(**changes):
-    arguments = {"clip_norm": 0.7, "noise_multiplier": 0.0, "clients_per_round": 3, **changes}
-    return aggregators.build_mf_aggregator(tff_mf.Identity(), **arguments).create(VALUE_TYPE)
+def factory(**changes):
+    arguments = {
+        "clip_norm": 0.7,
+        "noise_multiplier": 0.1,
+        "clients_per_round": 3,
+        "insecure_seed": 1,
+        "grid": GRID,
+        **changes,
+    }
+    return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
+
+
+def in_floats(**changes):
+    """A process without noise, so that its results are the sums."""
+    plain = {"grid": None, "noise_multiplier": 0.0, "insecure_seed": None}
+    return factory(**{**plain, **changes}).create(VALUE_TYPE)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    return {name: factory(record_aggregation_factory=each).create(VALUE_TYPE) for name, each in SUMS.items()}
 
 
 def values(count):
@@ -33,6 +55,13 @@ def values(count):
     return made
 
 
+def released(process, clients):
+    """The bits of two rounds."""
+    first = process.next(process.initialize(), clients)
+    second = process.next(first.state, clients[:1])
+    return [np.asarray(output.result[name]).tobytes() for output in (first, second) for name in "abc"]
+
+
 def one_round(made):
     @tff.federated_computation(*made.next.type_signature.parameter)
     def computation(state, value):
@@ -42,8 +71,136 @@ def one_round(made):
     return computation
 
 
+def test_sums_of_every_kind_and_order_are_bit_identical(processes):
+    clients = values(33)
+    expected = released(processes["clipping"], clients)
+    assert expected == released(processes["plain"], clients)
+    assert expected == released(processes["secure"], clients)
+    assert expected == released(processes["clipping"], [clients[0], *clients[:0:-1]])
+    assert expected != released(processes["clipping"], clients[:-2])
+
+
+def test_the_modular_sum_that_is_refused_is_wrong():
+    process = tff.aggregators.SecureModularSumFactory(2**30, symmetric_range=True).create(tff.TensorType(np.int32))
+    assert int(process.next(process.initialize(), [-(2**20)] * 3).result) != -3 * 2**20
+
+
+@pytest.mark.long  # More processes are traced: sums in 32 bits, far from their limit, are compared above.
+@pytest.mark.parametrize(("clients", "integers"), [(31, "int32"), (40, "int64")])
+def test_sums_beyond_30_bits_are_bit_identical(clients, integers):
+    grid = tff_mf.Grid(bits=26, max_clients=clients)
+    value_type, sent = tff.TensorType(np.float32, [3]), [np.array([1e9, -2.0, 0.3], np.float32)] * clients
+    sums = (None, tff.aggregators.SecureSumFactory(2**26))
+    assert grid.integers == integers
+    for sign in (1, -1):
+        found = [
+            each.next(each.initialize(), [sign * one for one in sent]).result.tobytes()
+            for each in (factory(grid=grid, record_aggregation_factory=one).create(value_type) for one in sums)
+        ]
+        assert found[0] == found[1]
+        assert sign * np.frombuffer(found[0], np.float32)[0] > 0.7 * clients / 3 - 1
+
+
+def test_types_are_those_of_an_aggregator_in_floating_point(processes):
+    for process in processes.values():
+        initialize, advance = process.initialize.type_signature, process.next.type_signature
+        state = str(initialize.result)
+        assert advance.parameter[1].is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.CLIENTS))
+        assert advance.result.result.is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.SERVER))
+        assert advance.result.state.is_equivalent_to(initialize.result)
+        assert not any(name in state + str(advance.result.measurements) for name in record_sums.COUNTS)
+    measured = processes["clipping"].next.type_signature.result.measurements
+    assert str(measured) == ("<dp_query_metrics=<round=int64,noise_stddev=float32,rows_in_use=int64>,dp=<>>@SERVER")
+
+
+def test_a_program_in_floating_point_does_not_run_on_a_grid_unchanged(processes):
+    """Why None is the default in Python, as docs/floating-point.md says: each of these programs would be refused."""
+    arguments = {"clip_norm": 0.7, "noise_multiplier": 0.1, "clients_per_round": 3}
+    floats = aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments, insecure_seed=1)
+    assert floats.grid_for(10) is None
+    earlier, on_grid = floats.create(VALUE_TYPE), processes["clipping"]
+    types = [each.initialize.type_signature.result for each in (earlier, on_grid)]
+    assert not types[0].is_equivalent_to(types[1])
+    # TFF converts float32 to float64 in passing: it is the fingerprint that refuses.
+    with pytest.raises(Exception, match="This state is of other noise"):
+        on_grid.next(earlier.initialize(), values(2))
+    participation = tff_mf.SingleParticipation()
+    unseeded = dataclasses.replace(floats, insecure_seed=None)
+    assert unseeded.dp_event(10, participation).noise_multiplier > 0
+    with pytest.raises(ValueError, match="pass the number of coordinates"):
+        dataclasses.replace(unseeded, grid="auto").dp_event(10, participation)
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_more_clients_than_the_grid_has_room_for_are_refused(processes, kind):
+    process, clients = processes[kind], values(4)
+    most = [clients[0]] * GRID.max_clients
+    assert np.all(np.isfinite(process.next(process.initialize(), most).result["a"]))
+    with pytest.raises(Exception, match="max_clients=40"):
+        process.next(process.initialize(), [*most, clients[1]])
+
+
+def test_accumulate_clips_any_integers(processes):
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(processes["clipping"]))
+    total = form.zero()
+    hostile = ((1, 1), (5000, 1), (-(2**31), 1), (1, -(10**6)))
+    for value, clients in hostile:
+        leaves = (np.full(shape, value, np.int32) for shape in ([40], [3], [2, 2]))
+        total = form.accumulate(total, [(collections.OrderedDict(zip("abc", leaves, strict=True)), np.int32(clients))])
+    (found,) = total
+    sums, clients = found["total"]
+    assert (int(found["clipped"]), int(found["zeroed"]), int(clients)) == (2, 0, len(hostile))
+    one = np.concatenate([np.ravel(sums[name]) for name in "abc"]) - 2
+    # Two of the four were shortened to the clip norm; they point in opposite directions.
+    assert np.max(np.abs(one)) <= 1
+    assert not any(name in str(form.update.type_signature) for name in record_sums.COUNTS)
+
+
+def test_the_distribute_aggregate_form_sums_integers(processes):
+    form = aggregators.distribute_aggregate_form(one_round(processes["clipping"]))
+    assert "int32[40]" in str(form.client_work.type_signature.result)
+    assert "float32[40]" not in str(form.client_work.type_signature.result)
+
+
+def test_the_server_enforces_an_adaptive_clip_norm_on_a_grid():
+    adaptive = queries.AdaptiveClipping(count_stddev=1.0)
+    process = factory(restart_every=2, adaptive_clipping=adaptive).create(tff.TensorType(np.float32, [3]))
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(process))
+    total = form.zero()
+    for sent in (10**9, 7):
+        record = (np.full(3, sent, np.int32), np.int32(1)), np.int32(-(10**9))
+        total = form.accumulate(total, [record])
+    (found,) = total
+    (sums, clients), count = found["total"]
+    assert int(count) == -GRID.largest_norm
+    assert int(clients) == 2
+    assert int(np.sum((np.asarray(sums, np.int64) - 7) ** 2)) <= 4**GRID.bits
+    assert (int(found["clipped"]), int(found["zeroed"])) == (1, 0)
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="grid=17 must be a Grid"):
+        factory(grid=17)
+    for thresholds in ((1.0,), (2**11,), (2**12, -5)):
+        with pytest.raises(ValueError, match=r"SecureSumFactory\(4096\)"):
+            factory(record_aggregation_factory=tff.aggregators.SecureSumFactory(*thresholds)).create(VALUE_TYPE)
+    with pytest.raises(TypeError, match="wraps around before the modulus is taken"):
+        factory(record_aggregation_factory=tff.aggregators.SecureModularSumFactory(2**30, symmetric_range=True))
+    automatic = factory(grid="auto", insecure_seed=None)
+    assert automatic.grid_for(10) == tff_mf.Grid(bits=14, max_clients=1000)
+    with pytest.raises(ValueError, match='grid="auto" depends on the values'):
+        _ = automatic.fingerprint
+    participation = tff_mf.SingleParticipation()
+    with pytest.raises(ValueError, match="pass the number of coordinates"):
+        automatic.dp_event(10, participation)
+    assert factory(insecure_seed=None).fingerprint != factory(insecure_seed=None, grid=None).fingerprint
+    charged = automatic.dp_event(10, participation, dimension=10**6)
+    plain = factory(insecure_seed=None, grid=None).dp_event(10, participation)
+    assert 0.99 * plain.noise_multiplier < charged.noise_multiplier < plain.noise_multiplier
+
+
 def test_sums_of_honest_clients_are_bit_identical_to_tffs():
-    ours, plain = process(), process(record_aggregation_factory=tff.aggregators.SumFactory())
+    ours, plain = in_floats(), in_floats(record_aggregation_factory=tff.aggregators.SumFactory())
     for count in (1, 2, 33):
         found, expected = (each.next(each.initialize(), values(count)).result for each in (ours, plain))
         assert [found[name].tobytes() for name in "abc"] == [expected[name].tobytes() for name in "abc"]
@@ -52,7 +209,7 @@ def test_sums_of_honest_clients_are_bit_identical_to_tffs():
 
 
 def test_accumulate_clips_any_value():
-    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(process()))
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(in_floats()))
     total = form.zero()
     for value in (0.01, 5.0, np.nan, np.inf):
         leaves = np.full(40, value, np.float32), np.full(3, value), np.full([2, 2], value, np.float32)
@@ -69,7 +226,7 @@ def test_accumulate_clips_any_value():
 
 def test_the_distribute_aggregate_form_uses_plain_sums():
     """TFF's distribute-aggregate form has only fixed sums; TFF itself refuses to compile it with our sum."""
-    clipping, plain = one_round(process()), process(record_aggregation_factory=tff.aggregators.SumFactory())
+    clipping, plain = one_round(in_floats()), in_floats(record_aggregation_factory=tff.aggregators.SumFactory())
     with pytest.raises((TypeError, ValueError)):
         tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(clipping)
     expected = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(one_round(plain))
@@ -94,6 +251,6 @@ def other_sum():
 
 def test_only_clients_enforce_an_adaptive_clip_norm():
     adaptive = queries.AdaptiveClipping(count_stddev=1.0)
-    made = process(restart_every=4, adaptive_clipping=adaptive)
+    made = in_floats(restart_every=4, adaptive_clipping=adaptive)
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(made))
     assert not any(name in str(form.accumulate.type_signature) for name in record_sums.COUNTS)

@@ -16,51 +16,15 @@ from tff_mf.aggregators.computations import forms
 from tff_mf.aggregators.resident import _cohorts
 from tff_mf.aggregators.resident.connection import Connection
 
+from .conftest import noise_of
+
 pytestmark = pytest.mark.usefixtures("taken_apart_once")
-COHORTS = [8, 3, 8, 1, 5, 8]
 
 
 @pytest.fixture
 def resident():
     with aggregators.resident_context() as context:
         yield context
-
-
-def plain_loop(regression):
-    """A loop written for the ordinary context."""
-    process = regression.process()
-    state = process.set_model_weights(process.initialize(), regression.weights)
-    losses = []
-    for cohort in COHORTS:
-        output = process.next(state, regression.clients[:cohort])
-        state = output.state
-        losses.append(output.metrics["client_work"]["train"]["loss"])
-    return losses, state, process.get_model_weights(state)
-
-
-def flat(structure):
-    return np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(structure)])
-
-
-def noise_of(state):
-    """The noise state in the state of a learning or aggregation process."""
-    return getattr(state, "aggregator", state).query_state.numerator_state.noise
-
-
-# Long: tests/datasets compares the models of both contexts.
-@pytest.mark.long
-def test_a_plain_loop_gives_the_result_of_the_ordinary_context(regression):
-    losses, state, weights = plain_loop(regression)
-    with aggregators.resident_context():
-        resident_losses, resident_state, resident_weights = plain_loop(regression)
-        np.testing.assert_allclose(flat(resident_weights), flat(weights), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(flat(noise_of(resident_state).rows), flat(noise_of(state).rows), rtol=1e-5)
-        np.testing.assert_array_equal(noise_of(resident_state).keys, noise_of(state).keys)
-    np.testing.assert_allclose(resident_losses, losses, rtol=1e-5)
-    assert type(resident_state) is type(state)
-    assert type(resident_weights) is type(weights)
-    assert [f"{loss:.3f}" for loss in resident_losses] == [f"{loss:.3f}" for loss in losses]
-    assert all(loss < 100 for loss in resident_losses)
 
 
 def test_only_clients_data_is_sent_and_only_small_tensors_are_read(regression, resident, monkeypatch):
@@ -99,19 +63,6 @@ def test_a_cohort_may_be_empty(regression, resident):
     output = process.next(output.state, [[0.3, 0.4]])
     np.testing.assert_allclose(output.result, np.array([0.3, 0.4]) / 8, rtol=1e-5)
     assert noise_of(output.state).round == 2
-
-
-# Long: a test above counts what is sent in a round.
-@pytest.mark.long
-def test_changing_a_part_of_the_state_sends_only_that_part(regression, resident):
-    process = regression.process(regression.aggregator(noise_multiplier=0.0))
-    state = process.next(process.initialize(), regression.clients).state
-    changed = state._replace(global_model_weights=regression.weights)
-    expected = process.next(process.set_model_weights(state, regression.weights), regression.clients)
-    found = process.next(changed, regression.clients)
-    np.testing.assert_array_equal(
-        flat(process.get_model_weights(found.state)), flat(process.get_model_weights(expected.state))
-    )
 
 
 def test_two_steps_of_one_state_never_share_noise(regression, resident):
@@ -199,31 +150,6 @@ def test_kinds_of_computations_and_arguments(resident):
     assert tff.federated_computation(lambda a, b: (b, a), at_server, at_server)(1, 2) == (2, 1)
 
 
-# Long: a test below has the state that is released with its last reference.
-@pytest.mark.long
-def test_memory_is_flat_and_kept_metrics_keep_no_state(regression):
-    """A leak of the smallest row would add 160 MB between the two maxima; the allocator itself adds a few."""
-    before = {child.pid for child in psutil.Process().children()}
-    with aggregators.resident_context():
-        (process_of_worker,) = (child for child in psutil.Process().children() if child.pid not in before)
-        dimension = 1_000_000
-        process = regression.aggregator().create(tff.TensorType(np.float32, [dimension]))
-        ones = tff.tensorflow.computation(lambda value: tf.fill([dimension], value), np.float32)
-
-        @tff.federated_computation(process.next.type_signature.parameter[0], tff.FederatedType(np.float32, tff.CLIENTS))
-        def one_round(state, values):
-            return process.next(state, tff.federated_map(ones, values))
-
-        state, kept, memory = process.initialize(), [], []
-        for number in range(60):
-            output = one_round(state, [1.0] * (1 + number % 2))
-            state = output.state
-            kept.append(output.measurements)
-            memory.append(process_of_worker.memory_info().rss)
-    assert [int(measured["dp_query_metrics"]["round"]) for measured in kept] == list(range(1, 61))
-    assert max(memory[50:]) - max(memory[10:20]) < 100e6
-
-
 def test_a_state_is_released_with_its_last_reference(regression, resident):
     """At once, since garbage collection may be many rounds away and a state may take most of the memory."""
     process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
@@ -241,40 +167,6 @@ def test_a_state_is_released_with_its_last_reference(regression, resident):
         assert measured["dp_query_metrics"]["round"] == 2
     finally:
         gc.enable()
-
-
-def run_train_model(regression, folder):
-    """Runs TFF's own training program with its managers."""
-    metrics = tff.program.MemoryReleaseManager()
-    program = tff.learning.programs.train_model(
-        train_process=regression.process(),
-        train_data_source=regression.source(),
-        train_per_round_clients=4,
-        train_total_rounds=3,
-        program_state_manager=tff.program.FileProgramStateManager(folder / "states"),
-        model_output_manager=tff.program.SavedModelFileReleaseManager(folder / "models", prefix=""),
-        train_metrics_manager=metrics,
-        evaluation_manager=None,
-        evaluation_periodicity=1,
-    )
-    asyncio.run(program)
-    return metrics.values()
-
-
-# Long: test_checkpoints.py runs TFF's training program.
-@pytest.mark.long
-def test_tffs_training_program_runs_and_writes_complete_files(regression, tmp_path):
-    with aggregators.resident_context():
-        released = run_train_model(regression, tmp_path)
-    assert list(released) == [1, 2, 3]
-    assert all(np.all(np.isfinite(flat(metrics))) for metrics in released.values())
-    template = regression.process().initialize()
-    manager = tff.program.FileProgramStateManager(tmp_path / "states")
-    structure = tff.learning.programs.ProgramState(template, 0, 0, regression.source().iterator())
-    state, version = asyncio.run(manager.load_latest(structure))
-    assert version == 3
-    assert noise_of(state.state).round == 3
-    assert all(np.any(row) for row in noise_of(state.state).rows)
 
 
 def test_a_dead_worker_raises_worker_lost_error(regression):

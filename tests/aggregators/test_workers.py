@@ -50,37 +50,6 @@ def test_one_and_two_workers_give_the_same(regression, two_workers):
     np.testing.assert_array_equal(found[1], expected[1])
 
 
-@pytest.mark.long  # Another process is traced: the first test compares the aggregator alone.
-def test_two_workers_train_the_model_of_one_bit_for_bit_on_a_grid(regression, two_workers):
-    process, models = regression.process(regression.aggregator(grid="auto")), []
-    for workers in ((), tuple(worker.address for worker in two_workers)):
-        # Also in another order.
-        clients = regression.clients[::-1] if workers else regression.clients
-        with aggregators.resident_context(workers=workers):
-            state = process.set_model_weights(process.initialize(), regression.weights)
-            for _ in range(3):
-                state = process.next(state, clients).state
-            models.append([np.asarray(weight).tobytes() for weight in process.get_model_weights(state).trainable])
-    assert models[0] == models[1]
-
-
-@pytest.mark.long  # The first test compares the aggregator; test_recovery.py trains a model over workers in CI.
-def test_a_learning_process_over_two_workers(regression, two_workers):
-    process = regression.process()
-    ends = []
-    for workers in ((), tuple(worker.address for worker in two_workers)):
-        with aggregators.resident_context(workers=workers):
-            state = process.set_model_weights(process.initialize(), regression.weights)
-            for _ in range(3):
-                output = process.next(state, regression.clients)
-                state = output.state
-            ends.append((float(output.metrics["client_work"]["train"]["loss"]), process.get_model_weights(state)))
-            ends[-1] = ends[-1][0], [np.asarray(weight) for weight in ends[-1][1].trainable]
-    np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-5)
-    for one, other in zip(ends[0][1], ends[1][1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("moment", ["before a round", "in a round"])
 def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_workers, monkeypatch, moment, caplog):

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+# Programs and builders of run folders that tests share with `make fuzz` and with other environments.
+sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("fuzz", "machines", "forks", "experiments"))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bundle:
@@ -57,6 +60,20 @@ def small_data(once_for_all) -> pathlib.Path:
         return folder / "small.sqlite"
 
     return once_for_all("small", write)
+
+
+@pytest.fixture(scope="session")
+def of_stackoverflow(tmp_path_factory) -> pathlib.Path:
+    """TFF's own three synthetic StackOverflow clients, one in each split, written by TFF."""
+    import tensorflow_federated as tff
+
+    path = tmp_path_factory.mktemp("stackoverflow") / "file.sqlite"
+    data = tff.simulation.datasets.stackoverflow.get_synthetic()
+    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
+    tff.simulation.datasets.save_to_sql_client_data(
+        data.client_ids, data.create_tf_dataset_for_client, str(path), split_names_by_client_id=splits
+    )
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -13,16 +13,15 @@ import termios
 import time
 
 import pytest
-from click.testing import CliRunner
+import run_folders
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.cli import cli
+from tff_mf.experiments.cli import _answers
 from tff_mf.experiments.guard import opening
 from tff_mf.experiments.reports.questions import ASKED
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
-import run_folders
+from .shared import invoke
 
 ENVIRONMENT = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 ANSWERS = {**run_folders.ANSWERS, "answered_by": "the operator"}
@@ -203,16 +202,14 @@ def test_without_a_terminal_it_says_what_to_do(run):
 
 
 def test_a_form_is_written_where_it_is_read(run):
-    done = shell("tff-mf report run --questions && tff-mf report run --questions", run.parent)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "exists, and is not overwritten" in done.stderr.splitlines()[-1]
+    assert invoke("report", run, "--questions").exit_code == 0
+    again = invoke("report", run, "--questions", catch_exceptions=True)
+    assert isinstance(again.exception, tff_mf.InputError)
+    assert "exists, and is not overwritten" in str(again.exception)
     assert json.loads((run / "answers.json").read_text()) == NONE
     (run / "answers.json").write_text(json.dumps(ANSWERS))
-    done = shell("tff-mf report run && tff-mf report run --check", run.parent)
-    assert done.returncode == 0
-    assert done.stdout.startswith("# Privacy report (realised)\n\n**client-level")
-    assert done.stdout.endswith("\n0 critical of 0 findings\n")
+    assert invoke("report", run).stdout.startswith("# Privacy report (realised)\n\n**client-level")
+    assert invoke("report", run, "--check").stdout == "0 critical of 0 findings\n"
 
 
 def test_a_shell_that_empties_the_file_first_does_no_harm(run):
@@ -244,16 +241,19 @@ def test_a_shell_that_empties_the_file_first_does_no_harm(run):
         (b"[" * 100_000, "is damaged"),
         (b"[]", "must hold one JSON object"),
         (b'{"unit": 3}', "unit=3 does not answer"),
+        (b'{"population": "many"}', "population='many'"),
+        (b'{"clients_of_one_person": 0}', "clients_of_one_person=0"),
+        (b'{"state_is_secret": "yes"}', "state_is_secret='yes'"),
         (b'{"populaton": 3}', "the nearest is 'population'"),
         (None, "cannot be read"),
     ],
-    ids=["empty", "blank", "cut off", "no text", "zeros", "deep", "a list", "no answer", "no question", "a folder"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_damaged_answers_are_named_everywhere(run, content, text):
     path = run / "answers.json"
     path.mkdir() if content is None else path.write_bytes(content)
     for arguments in ([], ["--check"], ["--planned"]):
-        done = CliRunner().invoke(cli, ["report", str(run), *arguments])
+        done = invoke("report", run, *arguments, catch_exceptions=True)
         assert isinstance(done.exception, tff_mf.InputError), arguments
         message = str(done.exception)
         assert text in message
@@ -271,12 +271,12 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
 def test_what_is_no_folder_is_named(tmp_path, arguments):
     (tmp_path / "file").write_text("")
     for name, text in (("file", "is a file: name the folder of the run"), ("none", "does not exist: name the folder")):
-        done = CliRunner().invoke(cli, ["report", str(tmp_path / name), *arguments])
+        done = invoke("report", tmp_path / name, *arguments, catch_exceptions=True)
         assert isinstance(done.exception, tff_mf.InputError)
         assert text in str(done.exception)
     if os.geteuid():
         (tmp_path / "closed").mkdir(mode=0)
-        done = CliRunner().invoke(cli, ["report", str(tmp_path / "closed"), *arguments])
+        done = invoke("report", tmp_path / "closed", *arguments, catch_exceptions=True)
         assert "cannot be read: Permission denied" in str(done.exception)
     assert not (tmp_path / "none").exists()
 
@@ -288,9 +288,23 @@ def test_what_is_no_folder_is_named(tmp_path, arguments):
         (["--out", "form.json"], "--out goes with --questions"),
         (["--digest", "0" * 64], "--digest goes with --check"),
         (["--check", "--planned"], "--planned does not go with --check"),
+        (["--check", "--html", "page.html"], "--html does not go with"),
+        (["--questions", "--html", "page.html"], "--html does not go with"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(run, arguments, text):
-    done = CliRunner().invoke(cli, ["report", str(run), *arguments])
+    done = invoke("report", run, *arguments, catch_exceptions=True)
     assert (done.exit_code, text in done.stderr) == (2, True)
-    assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2
+    assert invoke("report", *arguments).exit_code == 2
+
+
+def test_a_session_that_was_broken_off_is_no_default_over_a_later_answer(tmp_path):
+    earlier = {**run_folders.ANSWERS, "population": None, "clients_of_one_person": 1}
+    later = {**run_folders.ANSWERS, "clients_of_one_person": 5}
+    for name, answers, seconds in (("answers.draft.json", earlier, 100), ("answers.json", later, 200)):
+        (tmp_path / name).write_text(json.dumps(answers))
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert _answers._earlier(tmp_path) == {**later, "answered_by": None}
+    os.utime(tmp_path / "answers.draft.json", (300, 300))
+    # What was taken back before the session was broken off is asked anew.
+    assert _answers._earlier(tmp_path) == {**earlier, "answered_by": None}

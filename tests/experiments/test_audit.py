@@ -1,19 +1,18 @@
 """Audits: right noise passes, and noise that is wrong on purpose is found out."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+import run_folders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
-from tff_mf.experiments.cli import cli
-from tff_mf.experiments.privacy.plan import plan_privacy
+
+from .shared import invoke, printed, result_of
 
 SCHEMA = tff_mf.MinSep(min_sep=5, max_participations=3)
 B100 = tff_mf.BLT.production("b100")
@@ -175,25 +174,11 @@ def test_canaries_that_all_say_the_same_show_something_finite():
 
 
 def test_the_command_audits_an_artifact():
-    arguments = ["audit", "identity", "--rounds", "12", "--min-sep", "4", "--max-participations", "3", "--json"]
-    done = CliRunner().invoke(cli, [*arguments, "--coordinates", "2048"], catch_exceptions=False)
-    assert done.exit_code == 0
-    found = json.loads(done.stdout)
+    arguments = ["audit", "identity", "--rounds", 12, "--min-sep", 4, "--max-participations", 3, "--coordinates", 2048]
+    found = result_of(*arguments)
     assert found["passed"]
     assert found["canaries"]["epsilon_gaussian"] <= found["claimed_epsilon"]
-    halved = CliRunner().invoke(cli, [*arguments, "--coordinates", "2048", "--noise-scale", "0.5"])
-    assert halved.exit_code == 1
-
-
-def test_the_command_audits_a_run_for_its_report(tmp_path):
-    privacy = plan_privacy(
-        mechanism=B100, rounds=12, participation=SCHEMA, delta=1e-6, clients_per_round=3, noise_multiplier=4.0
-    )
-    reports.write_configuration(tmp_path, privacy, clip_norm=1.0)
-    done = CliRunner().invoke(cli, ["audit", str(tmp_path), "--coordinates", "2048"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert "canaries show" in done.stdout
-    assert reports.build(tmp_path, realised=False)["audit"]["passed"] is True
+    assert invoke(*arguments, "--noise-scale", 0.5).exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -207,7 +192,7 @@ def test_the_command_audits_a_run_for_its_report(tmp_path):
 )
 def test_bad_arguments_are_named(arguments, text):
     with pytest.raises(Exception, match=text):
-        CliRunner().invoke(cli, ["audit", *arguments], catch_exceptions=False, standalone_mode=False)
+        printed("audit", *arguments)
 
 
 RUN = {"mechanism": tff_mf.Tree(6), "rounds": 20, "restart_every": 6, "coordinates": 2048}
@@ -248,13 +233,11 @@ def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
 
 
 def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
-    privacy = plan_privacy(
-        mechanism=tff_mf.Tree(6), rounds=18, participation=SCHEMA, delta=1e-6, clients_per_round=3, noise_multiplier=4.0
-    )
+    own = {"rounds": 18, "participation": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
+    privacy = run_folders.plan(mechanism=tff_mf.Tree(6), **own)
     more = {"restart_every": 6, "adaptive_count_stddev": 2.0, "adjacency": "replace-one"}
     reports.write_configuration(tmp_path, privacy, clip_norm=1.0, **more)
-    done = CliRunner().invoke(cli, ["audit", str(tmp_path), "--coordinates", "2048", "--json"], catch_exceptions=False)
-    found = json.loads(done.stdout)
+    found = result_of("audit", tmp_path, "--coordinates", 2048)
     planned = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
     assert (found["passed"], found["adjacency"]) == (True, "replace-one")
     assert found["claimed_epsilon"] == pytest.approx(planned, rel=1e-9)

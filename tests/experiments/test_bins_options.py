@@ -1,28 +1,20 @@
 """--sampling balls_in_bins of plan and optimize: estimates compare, a certificate states."""
 
 import json
-import types
-import typing
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments.cli import _plan_screen, cli
 from tff_mf.experiments.planning import balls_in_bins
-from tff_mf.experiments.planning.deployment import Deployment
+
+from .shared import printed, result_of
 
 SETTING = ["--rounds", 32, "--population", 80, "--clients-per-round", 10, "--epsilon", 2, "--delta", 1e-4]
 SAMPLED = [*SETTING, "--sampling", "balls_in_bins"]
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False).stdout
-
-
 def test_optimize_certifies_what_it_found(tmp_path):
-    made = json.loads(invoke("optimize", "banded-toeplitz", *SAMPLED, "--bands", 6, "--out", tmp_path / "f", "--json"))
+    made = result_of("optimize", "banded-toeplitz", *SAMPLED, "--bands", 6, "--out", tmp_path / "f")
     mechanism = tff_mf.load(tmp_path / "f")
     assert made["bands"] == mechanism.bands <= 6
     assert (made["participation"], made["min_sep"], made["max_participations"]) == ("FixedEpoch", 8, 4)
@@ -46,9 +38,9 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
     setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--min-sep", 8]
     on_grid = [*setting, "--dimension", 1000, "--grid", 12]
     for flags in (setting, on_grid):
-        made = json.loads(invoke("calibrate", *flags, "--epsilon", 2, "--json"))
+        made = result_of("calibrate", *flags, "--epsilon", 2)
         sigma = made["amplified_noise_multiplier"]
-        stated = json.loads(invoke("account", *flags, "--noise-multiplier", sigma, "--json"))
+        stated = result_of("account", *flags, "--noise-multiplier", sigma)
         assert (stated["participation"], stated["min_sep"], stated["max_participations"]) == ("FixedEpoch", 8, 4)
         assert stated["amplified_epsilon"] == pytest.approx(2, rel=0.02)
         assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
@@ -61,14 +53,14 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
 def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
     flags = ["--population", 100_000, "--clients-per-round", 100, "--rounds", 4, "--delta", 1e-6, "--dimension", 10]
     sampled = [*flags, "--sampling", "balls_in_bins", "--noise-multiplier", 4, "--json"]
-    stated = json.loads(invoke("account", "identity", *sampled))["amplified_statement"]
+    stated = json.loads(printed("account", "identity", *sampled))["amplified_statement"]
     # 25,000 in each of four groups would overfill a sum, and end every run.
     assert "from 400 clients" in stated
 
 
 def test_plan_compares_all_by_estimates_and_certifies_one():
-    plain = json.loads(invoke("plan", *SETTING, "--json"))
-    found = json.loads(invoke("plan", *SAMPLED, "--json"))
+    plain = result_of("plan", *SETTING)
+    found = result_of("plan", *SAMPLED)
     assert (found["statement"], found["recommended"]) == (plain["statement"], plain["recommended"])
     rows = {row["name"]: row for row in found["amplified"]}
     errors = [row["rms_error_estimate"] for row in found["amplified"]]
@@ -85,29 +77,6 @@ def test_plan_compares_all_by_estimates_and_certifies_one():
         for row in found["amplified"]
         if row["rms_error_estimate"] <= 1.1 * errors[0]
     )
-
-
-@pytest.mark.long  # Two more plans; the one above has the same figures, and the same branch decides the text.
-def test_the_text_says_what_is_an_estimate_and_on_what_condition():
-    text = " ".join(invoke("plan", *SAMPLED).split())
-    assert "nobody ever learns a group or a cohort" in text
-    assert "Estimates at ε = 2:" in text
-    assert "Certified: " in text
-    assert "what integers of 16 bits cost is included" in text
-    # δ above 1 / population voids the guarantee, and then no amplified ε is stated.
-    few = ["2" if word == 1e-4 else word for word in SAMPLED]
-    few[few.index("2")] = 0.05
-    assert "Certified" not in invoke("plan", *few)
-
-
-def test_the_text_names_the_clients_for_whose_cohorts_a_sum_has_room():
-    """Fewer rounds than ⌊population / cohort⌋ are as many groups, and more than 100·100 clients would overfill them."""
-    known = Deployment(population=1_000_000, clients_per_round=100, rounds=100, delta=1e-7)
-    in_groups = types.SimpleNamespace(guarantee=types.SimpleNamespace(bins=known.resolved_min_sep))
-    lines = _plan_screen.bins_lines(known, 2.0, [], typing.cast(Any, in_groups), refused=True)
-    text = " ".join(" ".join(lines).split())
-    assert "each of 10,000 clients is put at random into one of 100 groups" in text
-    assert "no other client takes part" in text
 
 
 def test_nothing_to_recommend_is_an_error():

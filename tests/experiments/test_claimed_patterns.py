@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import run_folders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -18,7 +19,7 @@ from tff_mf.experiments.reports import _figures
 from tff_mf.experiments.run_folder import participation_log
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
-from . import test_reports
+from .shared import violated
 
 SIGMA = 5.0
 DELTA = 1e-6
@@ -80,16 +81,16 @@ def test_a_round_that_is_named_twice_is_never_allowed():
 def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, mechanism, case):
     schema, ran, pattern = case
     rounds = [["a"] if t in pattern else [f"b{t}"] for t in range(ran)]
-    privacy = test_reports.plan(
+    privacy = run_folders.plan(
         mechanism=mechanism, rounds=12, participation=schema, noise_multiplier=SIGMA, delta=DELTA
     )
     folder = tmp_path_factory.mktemp("run") / "run"
-    report = test_reports.finished(folder, rounds=rounds, planned=rounds, privacy=privacy)
+    report = run_folders.finished(folder, rounds=rounds, planned=rounds, privacy=privacy)
     if not is_of(schema, pattern):
-        assert test_reports.critical(report) == {"participation"}
+        assert violated(report) == {"participation"}
         assert "ε≤" not in report["headline"]
         return
-    assert test_reports.critical(report) == set()
+    assert violated(report) == set()
     stated = float(re.search(r"ε≤([0-9.]+)", report["headline"])[1])
     mu = moved(mechanism.cast_to_float32().encoder(12)[:ran, :ran], pattern) / SIGMA
     assert true_delta(stated, mu) <= DELTA
@@ -108,9 +109,9 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     """Rounds 0 and 8 of epochs of 4 rounds, in a run that was stopped early, stated less than they could move."""
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
     rounds = [["a"] if t in (0, 8) else [f"b{t}"] for t in range(9)]
-    privacy = test_reports.plan(mechanism=mechanism, rounds=12, participation=schema)
-    report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
-    assert test_reports.critical(report) == {"participation"}
+    privacy = run_folders.plan(mechanism=mechanism, rounds=12, participation=schema)
+    report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
+    assert violated(report) == {"participation"}
     named = [each["text"] for each in report["findings"] if each["field"] == "participation"]
     assert "rounds 1, 9, which the schema does not allow" in named[0]
     assert report["headline"].startswith("NO ε CAN BE STATED")
@@ -128,27 +129,27 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
         smaller = tff_mf.SensitivityResult(value=found.sensitivity.value / 2, exact=True, rule="half")
         return _figures.Figures(guarantee=tff_mf.Guarantee(mu=found.guarantee.mu / 2), sensitivity=smaller)
 
-    report = test_reports.finished(tmp_path / "run")
-    assert test_reports.critical(report) == set()
+    report = run_folders.finished(tmp_path / "run")
+    assert violated(report) == set()
     monkeypatch.setattr(_figures, "planned", half)
-    assert test_reports.critical(reports.build(tmp_path / "run", realised=True)) == {"accountant"}
+    assert violated(reports.build(tmp_path / "run", realised=True)) == {"accountant"}
 
 
 def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch):
     """Of a long run only b and k are looked at, and of fixed epochs the step: rounds b apart anywhere move more."""
     schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
     rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
-    privacy = test_reports.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
+    privacy = run_folders.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
     monkeypatch.setattr(_figures, "_MOST_ROUNDS_BY_PATTERN", 1)
-    report = test_reports.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
+    report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     planned, realised = (report["accountant"][name]["mu"] for name in ("planned", "realised"))
     assert realised == pytest.approx(planned, rel=1e-12)
-    assert test_reports.critical(report) == set()
+    assert violated(report) == set()
     # The same log under a claim of min-sep, for which rounds may be b apart anywhere.
-    apart = test_reports.plan(participation=tff_mf.MinSep(min_sep=3, max_participations=3), mechanism=privacy.mechanism)
-    report = test_reports.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
+    apart = run_folders.plan(participation=tff_mf.MinSep(min_sep=3, max_participations=3), mechanism=privacy.mechanism)
+    report = run_folders.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
     assert report["accountant"]["realised"]["mu"] > planned * 1.001
-    assert test_reports.critical(report) == set()
+    assert violated(report) == set()
 
 
 @given(schemas, st.lists(st.integers(0, 20), max_size=8))
@@ -179,27 +180,6 @@ def test_a_policy_of_fixed_epochs_allows_them_alone():
     policy = ParticipationPolicy.of(tff_mf.FixedEpoch(min_sep=4, max_participations=3), round_minutes=30.0)
     allowed = [number for number in range(30) if policy.allows([0], round_number=number, hours_since=99.0)]
     assert allowed == [4, 8]
-
-
-def test_a_clip_norm_that_changes_between_restarts_voids_the_guarantee(tmp_path):
-    """There are no more norms than restarts, and correlated noise of two of them lies side by side all the same."""
-    adaptive = {"restarts": [4, 7], "restart_every": 3, "adaptive_count_stddev": 2.0}
-    right = [1.0] * 3 + [0.8] * 3 + [1.0] * 3
-    assert test_reports.critical(test_reports.finished(tmp_path / "right", clip_norms=right, **adaptive)) == set()
-    wrong = [1.0] * 4 + [0.8] * 2 + [1.0] * 3
-    report = test_reports.finished(tmp_path / "wrong", clip_norms=wrong, **adaptive)
-    assert test_reports.critical(report) == {"clipping"}
-    assert "changed in round 5, without a restart" in report["headline"]
-
-
-@pytest.mark.parametrize(("population", "configured"), [(3, None), (8, None), (1, 10**6), (20_000, 10**6)])
-def test_a_population_is_no_smaller_than_what_the_run_itself_counted(tmp_path, population, configured):
-    """δ of 0.2 is below 1 / 3, and the log has eight clients; that of 1e-6 is below 1 / 20,000, and there are 1e6."""
-    answers = {**test_reports.ANSWERS, "population": population}
-    privacy = test_reports.plan(delta=1e-6 if configured else 0.2)
-    report = test_reports.finished(tmp_path / "run", answers=answers, privacy=privacy, population=configured)
-    assert test_reports.critical(report) == {"delta"}
-    assert report["setting"]["population"] == (configured or 8)
 
 
 @given(

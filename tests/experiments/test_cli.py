@@ -8,13 +8,11 @@ import subprocess
 import sys
 import types
 
+import forking
 import pytest
 
 import tff_mf
 from tff_mf.experiments.output import progress
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "forks"))
-import forking
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]
@@ -77,32 +75,6 @@ def test_calibrate_then_account_stays_within_the_target():
     assert 2 - 1e-9 < result_of(*arguments)["epsilon"] <= 2
 
 
-def test_optimize_show_and_account_on_a_file(tmp_path):
-    path = tmp_path / "blt.safetensors"
-    setting = ["--rounds", "200", "--min-sep", "50", "--max-participations", "4"]
-    made = result_of("optimize", "blt", *setting, "--buffers", "2", "--out", path)
-    shown = result_of("show", path)
-    assert shown["max_loss"] == made["max_loss"]
-    assert shown["rounds"] == 200
-    accounted = result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")
-    assert made["sensitivity_as_run"] == shown["sensitivity_as_run"] == accounted["sensitivity"]
-    assert shown["converged"] is True
-    assert "duality_gap" not in shown
-    assert math.isfinite(result_of("account", path, "--noise-multiplier", "4", *setting, "--delta", "1e-6")["epsilon"])
-    assert "sensitivity" in run("show", path).stdout
-
-
-@pytest.mark.parametrize("kind", ["banded", "banded-toeplitz", "banded-inverse"])
-def test_optimize_banded_kinds(tmp_path, kind):
-    path = tmp_path / "banded.safetensors"
-    setting = ["--rounds", "60", "--min-sep", "20", "--max-participations", "3", "--bands", "20"]
-    made = result_of("optimize", kind, *setting, "--out", path)
-    shown = result_of("show", path)
-    assert made["bands"] == 20
-    assert (shown["rms_loss"], shown["max_loss"]) == (made["rms_loss"], made["max_loss"])
-    assert tff_mf.load(path).kind == kind.replace("-", "_")
-
-
 def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
     setting = ["--rounds", "60", "--bands", "20", "--out", tmp_path / "banded.safetensors"]
     unit = result_of("optimize", "banded", *setting)
@@ -144,11 +116,6 @@ def test_show_draws(tmp_path):
     shown = result_of("show", "production:b100", "--max-participations", "1", "--rounds", "300", "--plot", picture)
     assert shown["plot"] == str(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    for path, rounds, named in (("/proc/nothing/here.png", "9", "/proc/nothing"), (picture, "5000", "rounds=5000")):
-        finished = run("show", "production:b1000", "--max-participations", "1", "--rounds", rounds, "--plot", path)
-        assert finished.returncode == 2
-        assert len(finished.stderr.splitlines()) == 1, finished.stderr
-        assert named in finished.stderr
 
 
 def test_account_imports_no_tensorflow():
@@ -163,88 +130,7 @@ def test_account_imports_no_tensorflow():
     assert "matplotlib" not in listed
 
 
-@pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["account", "--help"], ["--version"]])
-def test_help(command):
-    finished = run(*command)
-    assert finished.returncode == 0
-    assert finished.stdout
-
-
-BAD = [
-    (ACCOUNT, "--noise-multiplier", "-1", "--noise-multiplier="),
-    (ACCOUNT, "--noise-multiplier", "nan", "--noise-multiplier="),
-    (ACCOUNT, "--noise-multiplier", "inf", "--noise-multiplier="),
-    (ACCOUNT, "--noise-multiplier", "much", "--noise-multiplier"),
-    (ACCOUNT, "--rounds", "0", "--rounds="),
-    (ACCOUNT, "--rounds", "-5", "--rounds="),
-    (ACCOUNT, "--rounds", "2.5", "--rounds"),
-    (ACCOUNT, "--rounds", "1000", "--max-participations=3 fits"),
-    (ACCOUNT, "--min-sep", "0", "--min-sep="),
-    (ACCOUNT, "--max-participations", "-1", "--max-participations="),
-    (ACCOUNT, "--delta", "0", "--delta="),
-    (ACCOUNT, "--delta", "1", "--delta="),
-    (ACCOUNT, "--delta", "nan", "--delta="),
-    (CALIBRATE, "--epsilon", "0", "--epsilon="),
-    (CALIBRATE, "--epsilon", "nan", "--epsilon="),
-    (CALIBRATE, "--epsilon", "inf", "--epsilon="),
-    (CALIBRATE, "--delta", "-0.1", "--delta="),
-    (TRAIN, "--rounds", "0", "--rounds="),
-    (TRAIN, "--clients-per-round", "0", "--clients-per-round="),
-    (TRAIN, "--cohort", "1", "--cohort="),
-    (TRAIN, "--epsilon", "-1", "--epsilon="),
-    (TRAIN, "--noise-multiplier", "1", "--noise-multiplier=σ"),
-    (TRAIN, "--delta", "2", "--delta="),
-    (TRAIN, "--mechanism", "no/such/file", "no/such/file"),
-    (TRAIN, "--mechanism", "production:b7", "b7"),
-    (TRAIN, "--buffers", "0", "--buffers="),
-    (TRAIN, "--dataset", "no/such/file", "no/such/file"),
-    (TRAIN, "--max-participations", "9", "--max-participations="),
-    (TRAIN, "--out", "/proc/nothing/here", "/proc/nothing/here"),
-    (TRAIN, "--insecure-seed", "-3", "--insecure-seed="),
-]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "flag", "value", "named"), BAD, ids=lambda given: given if isinstance(given, str) else ""
-)
-def test_bad_values(arguments, flag, value, named, tmp_path):
-    finished = run(*changed(arguments, flag, value), cwd=tmp_path)
-    assert finished.returncode == 2, finished.stderr
-    assert finished.stdout == ""
-    assert len(finished.stderr.splitlines()) == 1, finished.stderr
-    assert named in finished.stderr
-
-
 NOISE = ["--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-6"]
-
-BAD_SETTINGS = [
-    ("--clip-norm", "0"),
-    ("--clip-norm", "nan"),
-    ("--client-learning-rate", "-1"),
-    ("--server-learning-rate", "inf"),
-    ("--server-momentum", "1"),
-    ("--server-warmup", "-0.1"),
-    ("--server-cooldown", "1"),
-    ("--batch-size", "0"),
-    ("--max-examples", "0"),
-    ("--client-epochs", "0"),
-    ("--evaluate-every", "0"),
-    ("--evaluation-examples", "0"),
-    ("--seed", "-1"),
-    ("--model", "transformer"),
-    ("--vocab-size", "0"),
-    ("--embedding-size", "-2"),
-    ("--units", "0"),
-]
-
-
-@pytest.mark.parametrize(("flag", "value"), BAD_SETTINGS)
-def test_bad_settings_of_training_are_refused_before_tensorflow_is_loaded(flag, value, tmp_path):
-    finished = run(*changed(TRAIN, flag, value), cwd=tmp_path)
-    assert finished.returncode == 2, finished.stderr
-    assert len(finished.stderr.splitlines()) == 1, finished.stderr
-    assert flag in finished.stderr
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -263,33 +149,24 @@ def test_bad_settings_of_training_are_refused_before_tensorflow_is_loaded(flag, 
             "single participation",
         ),
         (["optimize", "blt", "--rounds", "9", "--out", "/proc/nothing/here"], "/proc/nothing/here"),
+        (changed(ACCOUNT, "--rounds", "1000"), "--max-participations=3 fits"),
+        (changed(TRAIN, "--cohort", "1"), "--cohort="),
+        (changed(TRAIN, "--noise-multiplier", "1"), "--noise-multiplier=σ"),
+        (changed(TRAIN, "--mechanism", "no/such/file"), "no/such/file"),
+        (changed(TRAIN, "--mechanism", "production:b7"), "b7"),
+        (changed(TRAIN, "--model", "transformer"), "--model"),
+        (changed(TRAIN, "--dataset", "no/such/file"), "no/such/file"),
+        (changed(TRAIN, "--max-participations", "9"), "--max-participations="),
+        (changed(TRAIN, "--out", "/proc/nothing/here"), "/proc/nothing/here"),
         (["optimize", "blt", "--rounds", "9", "--objective", "mean", "--out", "x"], "objective"),
     ],
 )
 def test_bad_usage(arguments, named, tmp_path):
     finished = run(*arguments, cwd=tmp_path)
-    assert finished.returncode == 2
+    assert (finished.returncode, finished.stdout) == (2, "")
     assert len(finished.stderr.splitlines()) == 1, finished.stderr
     assert named in finished.stderr
-
-
-def test_a_damaged_file_is_refused(tmp_path):
-    path = tmp_path / "blt.safetensors"
-    tff_mf.save(tff_mf.BLT.production("b100"), path)
-    damaged = bytearray(path.read_bytes())
-    damaged[-3] ^= 1
-    path.write_bytes(damaged)
-    finished = run("account", path, *ACCOUNT[2:])
-    assert finished.returncode == 2
-    assert str(path) in finished.stderr
-
-
-def test_a_folder_with_results_is_never_overwritten(tmp_path):
-    (tmp_path / "runs" / "train").mkdir(parents=True)
-    (tmp_path / "runs" / "train" / "summary.json").write_text("{}")
-    finished = run(*TRAIN, cwd=tmp_path)
-    assert finished.returncode == 2
-    assert "not empty" in finished.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor():

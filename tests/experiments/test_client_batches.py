@@ -12,6 +12,8 @@ from tff_mf.experiments.datasets import sentences, sqlite, synthetic
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches
 
+from .shared import write_sentences
+
 VOCABULARY = [*(f"w{number}" for number in range(12)), "é", "a\0b"]
 SIZES = (1, 2, 3, 5, 7, 20)
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
@@ -31,10 +33,7 @@ def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "data.sqlite"
     sizes = {**{(f"c{size}", "train"): size for size in SIZES}, ("it's", "heldout"): 2, ("b", "test"): 2}
 
-    def example():
-        return {**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text(rng)}
-
-    sqlite.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
+    write_sentences(path, sizes, lambda: text(rng))
     return path
 
 

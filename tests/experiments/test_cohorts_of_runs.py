@@ -2,41 +2,28 @@
 
 import msgspec
 import pytest
+import run_folders
 import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
 
-from . import test_training
+from .shared import rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
-SMALL = TrainingSettings(
-    model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),
-    client_learning_rate=0.5,
-    max_examples=4,
-    batch_size=4,
-    evaluate_every=2,
-    evaluation_examples=20,
-)
+SMALL = small_settings(client_learning_rate=0.5, max_examples=4, batch_size=4, evaluate_every=2)
 
 
 def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_multiplier=4.0):
-    return plan_privacy(
-        mechanism=tff_mf.Identity(),
-        rounds=rounds,
-        participation=tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations),
-        delta=1e-6,
-        clients_per_round=clients_per_round,
-        noise_multiplier=noise_multiplier,
-    )
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    own = {"clients_per_round": clients_per_round, "noise_multiplier": noise_multiplier}
+    return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, participation=schema, **own)
 
 
 def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
@@ -45,9 +32,9 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
         SMALL, sampling=SamplingSettings(kind="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
     )
     result = program.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
-    logged = [int(row["round"]) for row in test_training.rows(tmp_path / names.PARTICIPATION)]
+    logged = [int(row["round"]) for row in rows(tmp_path / names.PARTICIPATION)]
     assert set(logged) < set(range(1, 9))
-    assert len(test_training.rows(tmp_path / names.METRICS)) == 8
+    assert len(rows(tmp_path / names.METRICS)) == 8
     assert result.holds
     assert 0 < result.summary["dropped_participations"] < len(logged)
     assert result.summary["amplified_epsilon"] < result.summary["epsilon"]
@@ -67,17 +54,6 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     assert {step for tag, step in steps if tag == "seconds"} == set(range(1, 9))
 
 
-# Long: test_existing_pipeline.py has zeroing.
-@pytest.mark.long
-def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
-    """Without zeroing a model without noise learns: test_training.py."""
-    settings = msgspec.structs.replace(SMALL, zeroing=1e-9)
-    plan = privacy(4, 1, 4, noise_multiplier=0.0)
-    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-    first, second = (row["loss"] for row in result.history)
-    assert first == second
-
-
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
     sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
     settings = msgspec.structs.replace(SMALL, sampling=sampling)
@@ -92,23 +68,17 @@ def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path
     assert result.summary["zcdp_rho"] is None
 
 
-def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(tmp_path):
+def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(of_stackoverflow, tmp_path):
     """TFF's clients, written by TFF; the vocabulary is counted from the file."""
-    path = tmp_path / "synthetic.sqlite"
     data = tff.simulation.datasets.stackoverflow.get_synthetic()
-    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
-    tff.simulation.datasets.save_to_sql_client_data(
-        data.client_ids, data.create_tf_dataset_for_client, str(path), split_names_by_client_id=splits
-    )
     (tmp_path / "run").mkdir()
     result = program.run(
         SMALL,
         privacy(2, 1, 2, clients_per_round=1),
-        data=named_data.data_file(f"sqlite:{path}"),
+        data=named_data.data_file(f"sqlite:{of_stackoverflow}"),
         out=tmp_path / "run",
     )
-    rows = test_training.rows(tmp_path / "run" / names.PARTICIPATION)
-    assert [row["client"] for row in rows] == ["synthetic_1"] * 2
+    assert [row["client"] for row in rows(tmp_path / "run" / names.PARTICIPATION)] == ["synthetic_1"] * 2
     words = {
         word
         for example in data.create_tf_dataset_for_client("synthetic_1").as_numpy_iterator()

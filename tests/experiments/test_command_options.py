@@ -1,17 +1,16 @@
 """The options that account, calibrate, optimize, show and plan share, against whole matrices and every pattern."""
 
 import itertools
-import json
 import math
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import stats
 
 import tff_mf
-from tff_mf.experiments.cli import cli
 from tff_mf.sensitivities.losses import errors, restart_errors
+
+from .shared import result_of
 
 N = 8
 DELTA = 1e-6
@@ -24,14 +23,6 @@ SCHEMAS = {
     ),
     "once": (["--max-participations", "1"], lambda gaps: False, 1),
 }
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False).stdout
-
-
-def result_of(*arguments):
-    return json.loads(invoke(*arguments, "--json"))
 
 
 def whole(mechanism, every):
@@ -79,6 +70,11 @@ def files(tmp_path_factory):
     for kind, own in kinds.items():
         made = result_of("optimize", kind, "--rounds", N, *flags, *own, "--out", folder / kind)
         assert (made["min_sep"], made["max_participations"], made["rounds"]) == (2, 3, N)
+        shown = result_of("show", folder / kind, "--rounds", N, *flags)
+        for name in ("rms_loss", "max_loss", "sensitivity_as_run"):
+            assert made.get(name) == shown.get(name)
+        assert shown["converged"] is True
+        assert tff_mf.load(folder / kind).kind in (kind.replace("-", "_"), "banded_plus_low_rank")
     return folder
 
 
@@ -273,10 +269,6 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
         assert row["amplified_epsilon"] == tff_mf.amplified_epsilon(mechanism, N, **setting)
         assert row["epsilon_if_cohorts_are_known"] >= row["amplified_epsilon"] * (1 - 1e-6)
     assert {row["bands"] for row in found["amplified"]} == {1, 2, 4}
-    text = " ".join(invoke(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic_poisson").split())
-    assert "Only if cohorts are drawn at random and remain secret" in text
-    assert "what integers of 16 bits cost is included" in text
-    assert "all other figures without amplification leave it out" in text
 
 
 def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):

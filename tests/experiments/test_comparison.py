@@ -137,14 +137,12 @@ def test_rates_are_chosen_by_validation_and_never_by_test():
     assert list(blt.accuracies.values()) == [0.1, 0.1, 0.1]
 
 
-def test_the_table_says_how_rates_are_chosen_and_what_they_are_measured_on():
+def test_a_level_has_its_best_rate_and_what_it_was_measured_on():
     runs = [finished("blt", rate, seed, 0.2, rate) for rate in (0.5, 1.0) for seed in range(2)]
     (level,) = _results.levels(runs)
     assert (level.rate, level.tried, level.accuracies) == (1.0, {0.5: 0.5, 1.0: 1.0}, {0: 0.2, 1: 0.2})
     text = _report.as_markdown(_report.as_dict([level], planned=4, done=4, failed={}))
     assert "on 70 sentences of test clients" in text
-    assert "by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds" in text
-    assert "by repeated training on private clients is not covered by it" in text
 
 
 def test_rates_are_compared_over_the_seeds_that_all_have():
@@ -190,23 +188,12 @@ def test_table_data_and_pictures(tmp_path):
     text = _report.as_markdown(json.loads(json.dumps(result)))
     assert "13 of 20 runs" in text
     assert "| ε = 2 | blt | 10.00 ± 0.00 | 3 | 1 | 3 |" in text
-    assert "0.2 (edge)" in text
-    assert "- ε = 2, blt: line of blt with seed 0" in text
-    assert "its best by smoothed validation accuracy" in text
     refused = [dataclasses.replace(run, statement=f"NO ε CAN BE STATED: {run.seed}") for run in found[0].best[1:]]
     mixed = dataclasses.replace(found[0], best=[found[0].best[0], *refused])
     assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["statement"] == "NO ε CAN BE STATED: 1"
     assert "no memory" in text
     for path in charts.draw(result, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2):
         assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_rates_that_were_not_chosen_and_statements_that_are_the_same():
-    same = [dataclasses.replace(finished(label, 1.0, 0, 0.2, 0.3), statement="ε≤2") for label in ("blt", "dense")]
-    text = _report.as_markdown(_report.as_dict(_results.levels(same), planned=2, done=2, failed={}))
-    assert "each mechanism's rate is the only one tried here." in text
-    assert "(edge)" not in text
-    assert [line for line in text.splitlines() if "ε≤2" in line] == ["- ε = 2, blt; dense: ε≤2"]
 
 
 def test_rates_of_the_paper_are_proposed_from_its_noise():

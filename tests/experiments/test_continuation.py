@@ -4,7 +4,6 @@ import contextlib
 import csv
 import errno
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import sys
 import msgspec
 import psutil
 import pytest
-from click.testing import CliRunner
+import run_folders
 
 import tff_mf
 from tff_mf.errors import InputError
@@ -21,9 +20,10 @@ from tff_mf.experiments.configuration import toml_file
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import files
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders, ledger, run_log
 from tff_mf.experiments.training import checkpoints
+
+from .shared import invoke
 
 COHORTS = [["a", "b"], ["c", "d"], ["a", "c"], ["b", "d"], ["a", "d"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
@@ -32,14 +32,7 @@ HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 @pytest.fixture
 def folder(tmp_path):
     """A run that was killed in round 5, its newest checkpoint of round 4."""
-    plan = plan_privacy(
-        mechanism=tff_mf.BLT.production("b100"),
-        rounds=9,
-        participation=tff_mf.MinSep(min_sep=2, max_participations=4),
-        delta=1e-6,
-        clients_per_round=2,
-        noise_multiplier=5.0,
-    )
+    plan = run_folders.plan(participation=tff_mf.MinSep(min_sep=2, max_participations=4))
     reports.write_configuration(tmp_path, plan, clip_norm=1.0)
     with run_log.open_run_log(tmp_path) as book:
         for number, clients in enumerate(COHORTS, start=1):
@@ -192,49 +185,30 @@ def test_one_process_a_folder(tmp_path):
         assert folders.check_new(tmp_path) == tmp_path
 
 
-def test_a_full_disk_is_one_line_and_no_fault_of_the_input(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "somewhere"), "somewhere: No space left; saved files are intact"),
+        (MemoryError("Unable to allocate 9 PiB\nfor an array"), "Unable to allocate 9 PiB for an array"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_line_and_no_fault_of_the_input(monkeypatch, capsys, error, said):
     def full(*given, **more):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+        raise error
 
     monkeypatch.setattr(cli.cli, "main", full)
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 1
-    assert (
-        capsys.readouterr().err
-        == "tff-mf: somewhere: No space left on device; saved files are intact (train: --resume)\n"
-    )
-
-
-def test_too_little_memory_is_one_line_and_no_fault_of_the_input(monkeypatch, capsys):
-    def full(*given, **more):
-        raise MemoryError("Unable to allocate 9 PiB\nfor an array")
-
-    monkeypatch.setattr(cli.cli, "main", full)
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_planned_report_that_was_edited_is_found(folder):
-    reports.write(folder, realised=False)
-    reports.write(folder, realised=True)
-
-    def critical():
-        return [each.text for each in reports.check(folder) if each.severity == "critical" and each.field == "report"]
-
-    assert critical() == []
-    planned = json.loads((folder / "planned.json").read_text())
-    (folder / "planned.json").write_text(json.dumps({**planned, "headline": "(0.1, 1e-9)-DP"}))
-    assert any("planned.json was edited" in text for text in critical())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 def test_a_grid_of_more_runs_than_fit_in_memory_is_refused(tmp_path):
     path = tmp_path / "grid.toml"
     axes = "\n".join(f"{name} = {list(range(1, 60))}" for name in ("units", "batch_size", "max_examples", "seed"))
     path.write_text(f"[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-6\n[[grid]]\n{axes}\n")
-    result = CliRunner().invoke(cli.cli, ["compare", str(path), "--out", str(tmp_path / "out")])
+    result = invoke("compare", path, "--out", tmp_path / "out", catch_exceptions=True)
     assert isinstance(result.exception, InputError)
     assert "combinations" in str(result.exception)
 
@@ -247,90 +221,78 @@ def test_a_number_beyond_float64_is_none_of_a_report(folder):
         assert "clip_norm" in reports.problem(stored)
 
 
+# What `tff-mf` runs, in a process that has started another.
 INTERRUPTED = """
-import signal, subprocess, sys, time
-import psutil
-from tff_mf.experiments import cli
-
-def main(**given):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        print(child.pid, flush=True)
-        time.sleep(60)
-    finally:
-        print("unwinding", flush=True)
-        time.sleep(60)
-
-cli.cli.main = main
-cli.main()
-"""
-
-
-def test_a_second_interrupt_ends_at_once_without_a_traceback():
-    command = [sys.executable, "-c", INTERRUPTED]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        child = psutil.Process(int(process.stdout.readline()))
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "unwinding\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(50) == 1
-        assert process.stderr.read() == "tff-mf: interrupted\n"
-    # It was killed, and takes a moment to be gone; nobody here may be its parent, to reap it.
-    _, alive = psutil.wait_procs([child], timeout=50)
-    assert not alive or child.status() == psutil.STATUS_ZOMBIE
-
-
-TURNED = """
-import signal
-from tff_mf.experiments import cli
-
-def main(**given):
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt as error:
-        raise SystemError("returned a result with an exception set") from error
-
-cli.cli.main = main
-cli.main()
-"""
-
-
-def test_an_interrupt_that_native_code_turned_into_an_error_is_one_line():
-    done = subprocess.run([sys.executable, "-c", TURNED], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "tff-mf: interrupted\n")
-
-
-DROPPED = """
 import os, signal, subprocess, sys, time
 import psutil
 from tff_mf.experiments import cli
 
 class Freed:
     def __del__(self):
-        os.kill(os.getpid(), signal.NUMBER)
+        os.kill(os.getpid(), signal.SIGNAL)
         time.sleep(60)
+
+def freed():
+    Freed()
+    print("not ended")
+
+def slow():
+    try:
+        time.sleep(60)
+    finally:
+        print("unwinding", flush=True)
+        time.sleep(60)
+
+def turned():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise SystemError("returned a result with an exception set") from error
 
 def main(**given):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.DEVNULL)
     print(child.pid, flush=True)
-    Freed()
-    print("not ended")
+    BODY()
 
 cli.cli.main = main
 cli.main()
 """
 
 
-@pytest.mark.parametrize(("number", "status", "said"), [("SIGINT", 1, "tff-mf: interrupted\n"), ("SIGTERM", 143, "")])
-def test_an_interrupt_while_an_object_is_freed_ends_the_process_and_its_children(number, status, said):
-    """Python drops what a destructor raises, and would continue."""
-    command = [sys.executable, "-c", DROPPED.replace("NUMBER", number)]
+@contextlib.contextmanager
+def started(body, signal="SIGINT"):
+    """Yields a process; in the end its child must be gone."""
+    command = [sys.executable, "-c", INTERRUPTED.replace("BODY", body).replace("SIGNAL", signal)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         pid = int(process.stdout.readline())
-        assert process.wait(50) == status
-        assert (process.stdout.read(), process.stderr.read()) == ("", said)
-    # A killed process takes a moment to be gone; nobody here may be its parent, to reap it.
+        yield process
+    # It was killed, and takes a moment to be gone; nobody here may be its parent, to reap it.
     with contextlib.suppress(psutil.NoSuchProcess):
         child = psutil.Process(pid)
         _, alive = psutil.wait_procs([child], timeout=50)
         assert not alive or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_second_interrupt_ends_at_once_without_a_traceback():
+    with started("slow") as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "unwinding\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(50) == 1
+        assert process.stderr.read() == "tff-mf: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "number", "status", "said"),
+    [
+        # Python drops what a destructor raises, and would continue.
+        ("freed", "SIGINT", 1, "tff-mf: interrupted\n"),
+        ("freed", "SIGTERM", 143, ""),
+        # Native code turns an interrupt into an error of its own.
+        ("turned", "SIGINT", 1, "tff-mf: interrupted\n"),
+    ],
+)
+def test_an_interrupt_that_python_or_native_code_lost_ends_the_process_and_its_children(body, number, status, said):
+    with started(body, number) as process:
+        assert process.wait(50) == status
+        assert (process.stdout.read(), process.stderr.read()) == ("", said)

@@ -12,11 +12,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sentences, sqlite
 from tff_mf.experiments.run_folder.metrics import smoothed
 from tff_mf.experiments.training import evaluation, task
+
+from .shared import write_sentences
 
 VOCABULARY = [f"w{number}" for number in range(12)]
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
@@ -36,10 +37,7 @@ def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "data.sqlite"
     sizes = {("a", "train"): 2, ("b", "heldout"): 7, **{(f"c{size}", "test"): size for size in range(1, 10)}}
 
-    def example():
-        return {**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text(rng, rng.choice(LENGTHS))}
-
-    sqlite.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
+    write_sentences(path, sizes, lambda: text(rng, rng.choice(LENGTHS)))
     return path
 
 
@@ -218,15 +216,6 @@ def test_heldout_clients_validate_where_a_data_set_has_them(data):
 def test_settings_that_leave_nothing_to_measure_are_refused(data, settings, named):
     with pytest.raises(tff_mf.InputError, match=named):
         measured(data, **settings)
-
-
-@pytest.mark.parametrize(
-    "name", ["choquette2023-banded", "kairouz2021-dp-ftrlm", "mcmahan2024-blt", "denisov2022-tree-full"]
-)
-def test_presets_of_the_papers_test_on_all_but_the_validation_sentences(name):
-    values = presets.load(name).layer.values
-    assert (values["validation_split"], values["evaluation_examples"]) == ("test", 10_000)
-    assert values["test_examples"] == "all"
 
 
 def test_the_papers_smooth_over_400_rounds_of_2052():

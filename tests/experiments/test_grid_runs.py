@@ -1,33 +1,31 @@
-"""Runs on a grid: their ε, their files, their audit, and how they resume."""
+"""Runs on a grid, which is the default: their ε, their files and their audit."""
 
 import json
 import math
 import pathlib
 import shutil
-import sys
 
 import numpy as np
 import pytest
+import run_folders
 import safetensors.numpy
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators, grids
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import _spec as spec
+from tff_mf.experiments.comparison.demo import DemoSettings
+from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig, dimension_of, grid_of
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.experiments.training import program
 from tff_mf.noise import tensorflow as noise
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
-import run_folders
+from .shared import invoke, result_of
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -35,14 +33,6 @@ SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 GRID = tff_mf.Grid(bits=20, max_clients=1000)
 MECHANISM = tff_mf.Tree(9, variant="online")
 SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
-FLAGS = [
-    *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
-    *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
-    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20", "--test-examples", "20"),
-    *("--restart-every", "4", "--adaptive-clipping", "0.5", "--adaptive-count-stddev", "2", "--clip-norm", "0.25"),
-    *("--noise-multiplier", "0.5", "--checkpoint-every", "2", "--insecure-seed", "3", "--grid", "16"),
-    "--without-epsilon",
-]
 
 
 def plan(**changes):
@@ -257,41 +247,48 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     grids.recursion(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
 
 
-class StoppedError(Exception):
-    pass
+GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
 
 
-# Long: the runs that test_recovery.py stops are on a grid, which is the default.
-@pytest.mark.long
-def test_a_stopped_run_ends_as_if_it_had_not_been_stopped(small_data, tmp_path, monkeypatch):
-    """With restarts, an adaptive clip norm, trees, and a checkpoint of integers."""
+def test_auto_is_the_default():
+    assert RunConfiguration(**GIVEN).grid == DemoSettings().grid == "auto"
+    small = RunConfiguration(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
+    assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
 
-    def train(folder, *more):
-        command = ["train", *FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(folder), *more]
-        return CliRunner().invoke(cli, command)
 
-    done = train(tmp_path / "whole")
-    assert done.exit_code == 0, done.output
-    with monkeypatch.context() as patch:
-        run = program.run
+def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
+    asked = {**GIVEN, "rounds": 2052, "mechanism": "dense", "noise_multiplier": 1.0}
+    with pytest.raises(tff_mf.InputError, match="--grid none"):
+        RunConfiguration(**asked).check()
+    RunConfiguration(**asked, grid="none").check()
+    grids.check_rows("dense", bands=8, dimension=4_050_748)
 
-        def stopped(*given, on_round, **more):
-            def stop(number, metrics):
-                on_round(number, metrics)
-                if number == 5:
-                    raise StoppedError
 
-            return run(*given, on_round=stop, **more)
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_is_on_a_grid_unless_its_matrix_is_dense(name):
+    values = presets.load(name).layer.values
+    assert values.get("grid", "auto") == ("none" if values["mechanism"] == "dense" else "auto")
 
-        patch.setattr(program, "run", stopped)
-        assert isinstance(train(tmp_path / "run").exception, StoppedError)
-    other = train(tmp_path / "run", "--resume", "--grid", "15")
-    assert isinstance(other.exception, tff_mf.InputError)
-    assert "grid=15 is not the setting" in str(other.exception)
-    done = train(tmp_path / "run", "--resume")
-    assert done.exit_code == 0, done.output
-    one, other = (safetensors.numpy.load_file(tmp_path / each / names.MODEL) for each in ("whole", "run"))
-    assert all(np.array_equal(one[name], other[name]) for name in one)
-    summary = json.loads((tmp_path / "run" / names.SUMMARY).read_text())
-    assert summary["grid_bits"] == 16
-    assert [each for each in reports.check(tmp_path / "run") if each.field in ("summary", "report", "arithmetic")] == []
+
+def test_account_and_calibrate_include_what_a_grid_costs():
+    setting = ("--rounds", "16", "--min-sep", "4", "--max-participations", "4", "--delta", "1e-6")
+    plain, charged = (
+        result_of("account", "identity", "--noise-multiplier", "2", *setting, *more)
+        for more in ((), ("--dimension", "4050748"))
+    )
+    assert charged["mu"] == pytest.approx(plain["mu"] + 2 * charged["grid_mu"], rel=1e-9)
+    assert charged["grid_bits"] == 16
+    assert "grid_mu" not in plain
+    found = result_of("calibrate", "identity", "--epsilon", "2", *setting, "--grid", "20", "--dimension", "4050748")
+    assert found["grid_bits"] == 20
+    assert 1.99 < found["epsilon"] <= 2
+    refused = invoke("account", "identity", "--noise-multiplier", 2, *setting, "--grid", 16)
+    assert "--dimension is missing" in refused.output
+
+
+def test_plan_states_the_grid_and_its_charge():
+    given = ("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6")
+    found = result_of(*given, "--epsilon", "2", "--dimension", "1000")["numbers"]
+    assert found["grid"] == {"bits": 14, "max_clients": 1000}
+    assert 2 < found["epsilon"] < 2.01
+    assert result_of(*given, "--epsilon", "2", "--grid", "none")["numbers"]["grid"] is None

@@ -1,56 +1,52 @@
 """The guard: what the schema forbids is refused before data is handed out, also after a restart; its runs report."""
 
 import asyncio
+import collections
 import copy
 import itertools
 import json
-import pathlib
-import sys
+import threading
 
 import numpy as np
 import pytest
+import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
+from run_folders import ANSWERS
 
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import opening, run_guard
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.participation_log import read_entries
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
-from run_folders import ANSWERS
+from .shared import critical
 
-ROUNDS = 6
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
+COHORTS = [["a", "b"], ["c", "d"], ["e", "f"], ["b", "a"], [], ["c", "e"]]
+STRANGERS = [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"], ["i", "j"], ["k", "l"]]
 
 
 def plan(**changes):
-    arguments = {
-        "mechanism": tff_mf.BLT.production("b100"),
-        "rounds": ROUNDS,
-        "participation": SCHEMA,
-        "delta": 1e-6,
-        "clients_per_round": 2,
-        "noise_multiplier": 5.0,
-    }
-    return plan_privacy(**{**arguments, **changes})
+    return run_folders.plan(**{"rounds": 6, "participation": SCHEMA, **changes})
 
 
-def opened(folder, **changes):
-    return opening.open_guard(folder, plan(**changes), clip_norm=1.0, sampler="by hand")
+def opened(folder, privacy=None, **more):
+    return opening.open_guard(folder, privacy or plan(), **{"clip_norm": 1.0, "sampler": "by hand", **more})
 
 
-def test_what_a_killed_process_left_unfinished_is_deleted(tmp_path):
-    left = tmp_path / names.CHECKPOINTS / ".0.tff-mf.tmp"
-    left.parent.mkdir()
-    left.write_bytes(b"keys")
-    with opened(tmp_path):
-        assert not left.exists()
+def refused(folder, match, privacy=None, **more):
+    """A guard is not opened, for a reason."""
+    with pytest.raises(tff_mf.InputError, match=match), opened(folder, privacy, **more):
+        pass
 
 
-COHORTS = [["a", "b"], ["c", "d"], ["e", "f"], ["b", "a"], [], ["c", "e"]]
+def answered(guarded):
+    (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))
+
+
+def book_of(folder):
+    return ledger.read_ledger(folder / names.LEDGER)
 
 
 @pytest.mark.parametrize(
@@ -69,114 +65,8 @@ def test_a_client_is_refused_exactly_where_its_rounds_would_be_no_pattern(schema
     for pattern in patterns:
         for number in range(8):
             together = tuple(sorted({*pattern, number}))
-            refused = run_guard.refusal(schema, pattern, number)
-            assert bool(refused) == (together not in patterns), (pattern, number, refused)
-
-
-def test_a_run_goes_on_with_noise_that_another_machine_calibrated_in_other_last_bits(tmp_path):
-    with opened(tmp_path):
-        pass
-    last_bit = plan(noise_multiplier=np.nextafter(5.0, 6.0))
-    assert opening.begun_plan(tmp_path / "none", last_bit) == last_bit
-    assert opening.begun_plan(tmp_path, last_bit) == plan()
-    other = opening.begun_plan(tmp_path, plan(noise_multiplier=5.0 * (1 - 1e-8)))
-    for wrong in (other, last_bit):
-        with (
-            pytest.raises(tff_mf.InputError, match="noise_multiplier"),
-            opening.open_guard(tmp_path, wrong, clip_norm=1.0, sampler="by hand"),
-        ):
-            pass
-
-
-def test_a_guarded_run_has_a_report_that_passes(tmp_path):
-    with opened(tmp_path / "run", mechanism=tff_mf.Identity()) as guarded:
-        (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))
-        for number, clients in guarded.cohorts(COHORTS):
-            assert clients == COHORTS[number - 1]
-            guarded.released(number)
-        report = guarded.end()
-    assert [
-        each for each in reports.check(tmp_path / "run", held=report["digest"]) if each.severity == "critical"
-    ] == []
-    exact = tff_mf.Guarantee(mu=np.sqrt(2) / 5.0).epsilon(1e-6)
-    assert report["accountant"]["realised"]["epsilon"] == pytest.approx(exact, rel=1e-9)
-    assert f"ε≤{np.ceil(exact * 1000) / 1000:.3f}" in report["headline"]
-    assert report["participation"]["sampler"] == "by hand"
-    with pytest.raises(tff_mf.InputError, match="has ended"), opened(tmp_path / "run", mechanism=tff_mf.Identity()):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [({}, "TensorFlow"), ({"generator": "aes"}, "AES-128"), ({"generator": "of my own"}, "of my own")],
-)
-def test_the_report_names_the_generator_of_the_settings(tmp_path, settings, said):
-    with opening.open_guard(tmp_path, plan(), clip_norm=1.0, sampler="by hand", settings=settings):
-        found = reports.write(tmp_path, realised=False)["randomness"]
-    assert said in found["algorithm"]
-    assert any("Philox" in each["what"] for each in found["severities"]) == (said == "TensorFlow")
-
-
-def test_restarts_are_written_down(tmp_path):
-    with opening.open_guard(
-        tmp_path / "run", plan(), clip_norm=1.0, sampler="by hand", restart_every=2, adaptive_count_stddev=2.0
-    ) as guarded:
-        (guarded.folder / "answers.json").write_text(json.dumps(ANSWERS))
-        for index, clients in enumerate(COHORTS):
-            guarded.released(guarded.begin(clients, clip_norm=1.0 / (1 + index // 2)))
-        guarded.end()
-    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).restarts == [3, 5]
-    assert [each for each in reports.check(tmp_path / "run") if each.severity == "critical"] == []
-
-
-def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
-    with opened(tmp_path / "run") as guarded:
-        assert guarded.begin(["a", "b"]) == 1
-        before = [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")]
-        with pytest.raises(
-            run_guard.RefusedCohortError, match="1 may not take part, for example 'a', which took part"
-        ) as info:
-            guarded.begin(["c", "a"])
-        assert info.value.clients == ["a"]
-        for wrong, reason in ((["c", "c"], "twice"), (["c", 3], "string"), ("cd", "sequence of ids")):
-            with pytest.raises(tff_mf.InputError, match=reason):
-                guarded.begin(wrong)
-        assert [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")] == before
-        assert guarded.allowed("abcd") == ["c", "d"]
-        assert guarded.begin(["c", "d"]) == 2
-        with pytest.raises(tff_mf.InputError, match="never begun"):
-            guarded.released(3)
-
-
-def test_nobody_is_forgotten_over_a_restart(tmp_path):
-    """Killed in round 3, of which nothing was released: its clients took part all the same."""
-    folder = tmp_path / "run"
-    with opened(folder) as guarded:
-        for clients in COHORTS[:3]:
-            number = guarded.begin(clients)
-            if number < 3:
-                guarded.released(number)
-    with opened(folder) as guarded:
-        with pytest.raises(tff_mf.InputError, match="call goes_on_after"):
-            guarded.begin(["g", "h"])
-        with pytest.raises(tff_mf.InputError, match=r"round 2 .* was released, and its newest checkpoint is older"):
-            guarded.goes_on_after(1)
-        guarded.goes_on_after(2)
-        assert guarded.allowed("abcdefgh") == ["e", "f", "g", "h"]
-        assert guarded.begin(["g", "e"]) == 3
-        assert guarded.allowed("abcdefgh") == ["a", "b", "h"]
-        for clients in (["a", "b"], ["c", "d"], ["e", "f"]):
-            guarded.released(guarded.begin(clients))
-        with pytest.raises(tff_mf.InputError, match="beyond the rounds=6"):
-            guarded.begin([])
-        (folder / "answers.json").write_text(json.dumps(ANSWERS))
-        report = guarded.end()
-    assert [each for each in reports.check(folder) if each.severity == "critical"] == []
-    assert (report["rounds"]["computed_again"], report["participation"]["observed_min_sep"]) == (1, 3)
-    assert {(each.round_number, each.attempt) for each in read_entries(folder / "participation.csv")} == {
-        *((number, 1) for number in range(1, 7)),
-        (3, 2),
-    }
+            reason = run_guard.refusal(schema, pattern, number)
+            assert bool(reason) == (together not in patterns), (pattern, number, reason)
 
 
 @given(st.data())
@@ -203,120 +93,221 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
         rounds.setdefault(client, set()).add(int(number))
     assert all(len(each) <= 2 for each in rounds.values())
     assert all(b - a >= 3 for each in rounds.values() for a, b in itertools.pairwise(sorted(each)))
-    record = ledger.read_ledger(folder / names.LEDGER)
-    assert record.problems == record.impossible == []
+    assert book_of(folder).problems == book_of(folder).impossible == []
 
 
-def test_a_folder_is_of_one_run_and_one_process(tmp_path):
+def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path):
+    folder, identity = tmp_path / "run", plan(mechanism=tff_mf.Identity())
+    with opened(folder, identity) as guarded:
+        answered(guarded)
+        for number, clients in guarded.cohorts(COHORTS):
+            assert clients == COHORTS[number - 1]
+            guarded.released(number)
+        report = guarded.end()
+    assert critical(folder, held=report["digest"]) == []
+    exact = tff_mf.Guarantee(mu=np.sqrt(2) / 5.0).epsilon(1e-6)
+    assert report["accountant"]["realised"]["epsilon"] == pytest.approx(exact, rel=1e-9)
+    assert f"ε≤{np.ceil(exact * 1000) / 1000:.3f}" in report["headline"]
+    assert report["participation"]["sampler"] == "by hand"
+    refused(folder, "has ended", identity)
+    # Nor without the line that says so, nor without any log.
+    lines = (folder / names.LEDGER).read_bytes().splitlines(keepends=True)
+    (folder / names.LEDGER).write_bytes(b"".join(lines[:-1]))
+    refused(folder, "has ended", identity)
+    (folder / names.LEDGER).unlink()
+    (folder / "participation.csv").unlink()
+    refused(folder, "has ended", identity)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({}, "TensorFlow"), ({"generator": "aes"}, "AES-128"), ({"generator": "of my own"}, "of my own")],
+)
+def test_the_report_names_the_generator_of_the_settings(tmp_path, settings, said):
+    with opened(tmp_path, settings=settings):
+        found = reports.write(tmp_path, realised=False)["randomness"]
+    assert said in found["algorithm"]
+    assert any("Philox" in each["what"] for each in found["severities"]) == (said == "TensorFlow")
+
+
+def test_restarts_are_written_down(tmp_path):
+    with opened(tmp_path / "run", restart_every=2, adaptive_count_stddev=2.0) as guarded:
+        answered(guarded)
+        for index, clients in enumerate(COHORTS):
+            guarded.released(guarded.begin(clients, clip_norm=1.0 / (1 + index // 2)))
+        guarded.end()
+    assert book_of(tmp_path / "run").restarts == [3, 5]
+    assert critical(tmp_path / "run") == []
+
+
+# A cohort that is no cohort, and what the error says of it.
+NO_COHORTS = [
+    (["c", "c"], "twice"),
+    (["c", 3], "clients has 3"),
+    ("cd", "clients='cd'"),
+    ([None], "clients has None"),
+    (["c", None], "clients has None"),
+    (["c", "\ud800"], "UTF-8"),
+]
+
+
+def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
     with opened(tmp_path / "run") as guarded:
+        assert guarded.begin(["a", "b"]) == 1
+        before = [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")]
+        with pytest.raises(run_guard.RefusedCohortError) as info:
+            guarded.begin(["c", "a"])
+        assert info.value.clients == ["a"]
+        for wrong, reason in NO_COHORTS:
+            with pytest.raises(tff_mf.InputError, match=reason):
+                guarded.begin(wrong)
+        assert [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")] == before
+        assert guarded.allowed("abcd") == ["c", "d"]
+        assert guarded.begin(["c", "d"]) == 2
+        with pytest.raises(tff_mf.InputError, match="never begun"):
+            guarded.released(3)
+
+
+class Lazy(collections.abc.Sequence):
+    """Draws whenever it is read."""
+
+    drawn = 0
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return list(self)[index]
+
+    def __iter__(self):
+        Lazy.drawn += 1
+        return iter([f"client {Lazy.drawn}"])
+
+
+def test_the_cohort_that_is_handed_out_is_the_one_on_disk(tmp_path):
+    with opened(tmp_path / "run") as guarded:
+        handed = [clients for _, clients in guarded.cohorts(Lazy() for _ in range(6))]
+    assert [[each.client] for each in read_entries(tmp_path / "run" / "participation.csv")] == handed
+
+
+def test_nobody_is_forgotten_over_a_restart(tmp_path):
+    """Killed in round 3, of which nothing was released: its clients took part all the same."""
+    folder = tmp_path / "run"
+    with opened(folder) as guarded:
+        for clients in COHORTS[:3]:
+            number = guarded.begin(clients)
+            if number < 3:
+                guarded.released(number)
+    left = folder / names.CHECKPOINTS / ".0.tff-mf.tmp"
+    left.parent.mkdir()
+    left.write_bytes(b"keys")
+    with opened(folder) as guarded:
+        assert not left.exists()
+        with pytest.raises(tff_mf.InputError, match="call goes_on_after"):
+            guarded.begin(["g", "h"])
+        with pytest.raises(tff_mf.InputError, match=r"round 2 .* was released, and its newest checkpoint is older"):
+            guarded.goes_on_after(1)
+        guarded.goes_on_after(2)
+        assert guarded.allowed("abcdefgh") == ["e", "f", "g", "h"]
+        assert guarded.begin(["g", "e"]) == 3
+        assert guarded.allowed("abcdefgh") == ["a", "b", "h"]
+        for clients in (["a", "b"], ["c", "d"], ["e", "f"]):
+            guarded.released(guarded.begin(clients))
+        with pytest.raises(tff_mf.InputError, match="beyond the rounds=6"):
+            guarded.begin([])
+        answered(guarded)
+        report = guarded.end()
+    assert critical(folder) == []
+    assert (report["rounds"]["computed_again"], report["participation"]["observed_min_sep"]) == (1, 3)
+    assert {(each.round_number, each.attempt) for each in read_entries(folder / "participation.csv")} == {
+        *((number, 1) for number in range(1, 7)),
+        (3, 2),
+    }
+
+
+def test_threads_that_begin_at_once_get_a_round_each(tmp_path):
+    together, numbers = threading.Barrier(6), []
+    with opened(tmp_path / "run") as guarded:
+
+        def begin(clients):
+            together.wait()
+            numbers.append(guarded.begin(clients))
+
+        threads = [threading.Thread(target=begin, args=(clients,)) for clients in STRANGERS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(numbers) == [1, 2, 3, 4, 5, 6]
+
+
+# What the run of a folder was not started with, by the argument that the error names.
+OF_ANOTHER_RUN = {
+    "population": 1,
+    "sampler": "another",
+    "simulation": True,
+    "evaluation_columns": ["loss"],
+    "released_without_noise": [{"name": "loss", "of": "training clients"}],
+}
+
+
+def test_a_folder_is_of_one_process_and_one_run_with_the_settings_that_it_was_started_with(tmp_path):
+    folder, begun = tmp_path / "run", {"population": 20, "evaluation_columns": ("accuracy",)}
+    with opened(folder, **begun) as guarded:
         guarded.begin(["a"])
-        with pytest.raises(tff_mf.InputError, match="in use by process"), opened(tmp_path / "run"):
-            pass
-    with (
-        pytest.raises(tff_mf.InputError, match=r"noise_multiplier=50\.0"),
-        opened(tmp_path / "run", noise_multiplier=50.0),
-    ):
+        refused(folder, "in use by process", **begun)
+    with opened(folder, **begun):
         pass
+    for name, value in OF_ANOTHER_RUN.items():
+        refused(folder, f"{name}=.* is not the setting that the run", **{**begun, name: value})
+    refused(folder, r"noise_multiplier=50\.0", plan(noise_multiplier=50.0), **begun)
     with pytest.raises(tff_mf.InputError, match="plan="), opening.open_guard(tmp_path, 3, clip_norm=1.0, sampler="x"):
         pass
 
 
+def test_a_run_goes_on_with_noise_that_another_machine_calibrated_in_other_last_bits(tmp_path):
+    with opened(tmp_path):
+        pass
+    last_bit = plan(noise_multiplier=np.nextafter(5.0, 6.0))
+    assert opening.begun_plan(tmp_path / "none", last_bit) == last_bit
+    assert opening.begun_plan(tmp_path, last_bit) == plan()
+    for wrong in (opening.begun_plan(tmp_path, plan(noise_multiplier=5.0 * (1 - 1e-8))), last_bit):
+        refused(tmp_path, "noise_multiplier", wrong)
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [{"clip_norm": 2.0}, {"noise_multiplier": 0.5}, {"restart_every": 3}, {"insecure_seed": 1}, {"mechanism": None}],
-    ids=lambda changes: next(iter(changes)),
+    ("name", "value"),
+    [
+        ("noise_multiplier", 50.0),
+        ("delta", 1e-5),
+        ("rounds", 100),
+        ("min_sep", 5),
+        ("max_participations", 1),
+        ("participation", "FixedEpoch"),
+        ("insecure_seed", None),
+        ("clients_per_round", 3),
+        ("cohort", 1000),
+        ("divisor", 7.0),
+        ("mechanism_sha256", "x"),
+        ("epsilon", 1.0),
+    ],
 )
-def test_an_aggregator_with_other_noise_is_refused(tmp_path, changes):
-    aggregators = pytest.importorskip("tff_mf.aggregators")
-    arguments = {"mechanism": plan().mechanism, "clip_norm": 1.0, "noise_multiplier": 5.0, "clients_per_round": 2}
-    right = aggregators.build_mf_aggregator(**arguments)
-    changes = {name: tff_mf.Identity() if value is None else value for name, value in changes.items()}
-    wrong = aggregators.build_mf_aggregator(**{**arguments, **changes})
-    repeating = right.repeating(np.zeros((3, 2), np.int64))
-    assert repeating.insecure
-    assert repeating.fingerprint == right.fingerprint
-    with (
-        pytest.raises(tff_mf.InputError, match="its keys are known"),
-        opening.open_guard(tmp_path / "known", plan(), clip_norm=1.0, sampler="x", aggregator=repeating),
-    ):
-        pass
-    with opening.open_guard(tmp_path / "run", plan(), clip_norm=1.0, sampler="x", aggregator=right):
-        pass
-    with (
-        pytest.raises(tff_mf.InputError, match=r"settings\['generator'\]='aes' is not the generator"),
-        opening.open_guard(
-            tmp_path / "named", plan(), clip_norm=1.0, sampler="x", aggregator=right, settings={"generator": "aes"}
-        ),
-    ):
-        pass
-    with (
-        pytest.raises(tff_mf.InputError, match="does not have the noise of the plan"),
-        opening.open_guard(tmp_path / "other", plan(), clip_norm=1.0, sampler="x", aggregator=wrong),
-    ):
-        pass
-    assert not (tmp_path / "other").exists()
+def test_what_the_plan_determines_cannot_be_given(tmp_path, name, value):
+    more = {name: value, **({"simulation": True} if name == "cohort" else {})}
+    refused(tmp_path / "run", f"{name}= cannot be given", **more)
+    with pytest.raises(ValueError, match=f"{name}= cannot be given"):
+        reports.write_configuration(tmp_path, plan(), clip_norm=1.0, **more)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path):
-    tff = pytest.importorskip("tensorflow_federated")
-    from tff_mf import aggregators
-    from tff_mf.experiments.guard.guarded_source import (
-        GuardedDataSource,
-        GuardedDataSourceIterator,
-        GuardedReleaseManager,
-    )
-
-    numbers = {name: {"x": np.full([2], index, np.float32)} for index, name in enumerate("abcdef")}
-    data = tff.simulation.datasets.TestClientData(numbers)
-    drawn = []
-
-    def draw(k):
-        return drawn.pop(0)[:k]
-
-    def values(datasets):
-        return [float(next(iter(dataset.as_numpy_iterator()))["x"]) for dataset in datasets]
-
-    with opened(tmp_path / "run") as guarded:
-        source = GuardedDataSource(guarded, data, draw)
-        iterator = source.iterator()
-        start = iterator.to_bytes()
-        drawn[:] = [["b", "a"], ["c", "a"], ["c", "d"], ["c", "e"], ["nobody"]]
-        assert values(iterator.select(2)) == [1.0, 0.0]
-        with pytest.raises(run_guard.RefusedCohortError):
-            iterator.select(2)
-        before = copy.deepcopy(iterator)
-        assert values(iterator.select(2)) == [2.0, 3.0]
-        saved = iterator.to_bytes()
-        # A round that the program throws away, and draws anew.
-        assert values(before.select(1)) == [2.0]
-        with pytest.raises(tff_mf.InputError, match="'nobody'"):
-            before.select(1)
-        assert before.to_bytes() == saved != start
-        checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints")
-        seen = []
-
-        class Seen(tff.program.ReleaseManager):
-            async def release(self, value, key):
-                seen.append((value, key, ledger.read_ledger(tmp_path / "run" / names.LEDGER).released))
-
-        manager = GuardedReleaseManager(Seen(), guarded, checkpoints)
-        asyncio.run(manager.release("metrics", 1))
-        assert seen == [("metrics", 1, {1: 1})]
-        with pytest.raises(tff_mf.InputError, match="a round that this process began"):
-            asyncio.run(manager.release("metrics", 3))
-        asyncio.run(manager.release("model", "last"))
-        assert seen[1:] == [("model", "last", {1: 1, 2: 1})]
-    del source, iterator, before
-    with opened(tmp_path / "run") as guarded:
-        with pytest.raises(tff_mf.InputError, match="open its guard"):
-            GuardedDataSourceIterator.from_bytes(saved)
-        again = GuardedDataSource(guarded, data, draw)
-        assert again.iterator().to_bytes() != saved
-        with pytest.raises(tff_mf.InputError, match=r"round 2 .* was released"):
-            GuardedDataSourceIterator.from_bytes(start)
-        drawn[:] = [["f"]]
-        assert values(GuardedDataSourceIterator.from_bytes(saved).select(1)) == [5.0]
-        assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1}
+@pytest.mark.parametrize("name", ["model.safetensors", "metrics.csv", "participation.csv", "checkpoints/checkpoint_1"])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_what_is_left_of_a_run_without_a_ledger_is_no_new_run(tmp_path, name, emptied):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    if emptied:
+        (tmp_path / names.LEDGER).write_text('{"kind": "op')
+    refused(tmp_path, rf"holds {name.split('/')[0]} of a run")
 
 
 def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
@@ -326,7 +317,277 @@ def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
             guarded.released(1)
         known = one.run
         assert known != other.run
-    with opened(tmp_path / "other") as guarded, pytest.raises(tff_mf.InputError, match="of the checkpoint must be"):
+    with opened(tmp_path / "other") as guarded, pytest.raises(tff_mf.InputError, match=r"run=.*of the checkpoint"):
         guarded.goes_on_after(1, run=known)
     with opened(tmp_path / "one") as guarded:
         assert guarded.goes_on_after(1, run=known) == 1
+
+
+@pytest.fixture(scope="module")
+def aggregators():
+    return pytest.importorskip("tff_mf.aggregators")
+
+
+def built(aggregators, **changes):
+    arguments = {"mechanism": plan().mechanism, "clip_norm": 1.0, "noise_multiplier": 5.0, "clients_per_round": 2}
+    return aggregators.build_mf_aggregator(**{**arguments, **changes})
+
+
+def adaptive(count_stddev):
+    """Changes of an aggregator that clips adaptively."""
+    from tff_mf import queries
+
+    return {"restart_every": 2, "adaptive_clipping": queries.AdaptiveClipping(count_stddev=count_stddev)}
+
+
+class Process:
+    """The noise of a process's state without its model: what the guard looks at."""
+
+    def __init__(self, aggregators, **changes):
+        import tensorflow as tf
+
+        self.aggregator = built(aggregators, **changes)
+        self._query, self._sum = self.aggregator._query(tf.TensorSpec([2])), tf.zeros([2])
+
+    def state(self, rounds):
+        state, total = self._query.initial_global_state(), self._sum
+        if self.aggregator.adaptive_clipping is not None:
+            total = (total, np.float32(0))
+        for _ in range(rounds):
+            _, state, _ = self._query.get_noised_result(total, state)
+        return collections.OrderedDict(model=np.zeros(2), aggregator=(state, ()))
+
+
+OTHER_NOISE, COUNTS = "does not have the noise of the plan", r"adaptive_count_stddev=.* must be 3\.0"
+# Changes of the plan's aggregator, what the guard is opened with beside it, and what the refusal names.
+AGGREGATORS = {
+    "clip norm": ({"clip_norm": 2.0}, {}, OTHER_NOISE),
+    "noise multiplier": ({"noise_multiplier": 0.5}, {}, OTHER_NOISE),
+    "restarts": ({"restart_every": 3}, {}, OTHER_NOISE),
+    "seed": ({"insecure_seed": 1}, {}, "its keys are known"),
+    "mechanism": ({"mechanism": tff_mf.Identity()}, {}, OTHER_NOISE),
+    "divisor": ({"clients_per_round": 3}, {}, r"clients_per_round=3\.0"),
+    "generator": ({}, {"settings": {"generator": "aes"}}, r"settings\['generator'\]='aes'"),
+    "no adaptive clipping": ({}, {"adaptive_count_stddev": 3.0}, "no adaptive_clipping"),
+    "adaptive, no counts": (3.0, {}, COUNTS),
+    "adaptive, no counts, restarts": (3.0, {"restart_every": 2}, COUNTS),
+    "adaptive, other counts": (3.0, {"restart_every": 2, "adaptive_count_stddev": 30.0}, COUNTS),
+    "adaptive, no restarts": (3.0, {"adaptive_count_stddev": 3.0}, OTHER_NOISE),
+    "adaptive, other restarts": (3.0, {"restart_every": 3, "adaptive_count_stddev": 3.0}, OTHER_NOISE),
+}
+
+
+@pytest.mark.parametrize("case", AGGREGATORS)
+def test_an_aggregator_with_other_noise_is_refused(tmp_path, aggregators, case):
+    changes, more, reason = AGGREGATORS[case]
+    changes = adaptive(changes) if isinstance(changes, float) else changes
+    refused(tmp_path / "run", reason, aggregator=built(aggregators, **changes), **more)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_plans_aggregator_is_taken_and_one_that_repeats_its_keys_is_not(tmp_path, aggregators):
+    right = built(aggregators)
+    repeating = right.repeating(np.zeros((3, 2), np.int64))
+    assert repeating.insecure
+    assert repeating.fingerprint == right.fingerprint
+    refused(tmp_path / "known", "its keys are known", aggregator=repeating)
+    with opened(tmp_path / "run", aggregator=right):
+        pass
+    process = Process(aggregators, **adaptive(3.0))
+    given = {"aggregator": process.aggregator, "restart_every": 2, "adaptive_count_stddev": 3.0}
+    with opened(tmp_path / "adaptive", **given) as guarded:
+        for clients in STRANGERS[:3]:
+            guarded.begin(clients, clip_norm=1.0)
+        guarded.released(3, process.state(3))
+
+
+@pytest.mark.parametrize("changes", [{}, {"restart_every": 2}], ids=["one stream", "restarts"])
+def test_a_round_that_failed_and_was_skipped_is_found_at_the_next_release(tmp_path, aggregators, changes):
+    """With restarts, a skip of a whole period has the same place in the stream, and another count."""
+    process = Process(aggregators, **changes)
+    with opened(tmp_path / "run", aggregator=process.aggregator, **changes) as guarded:
+        guarded.goes_on_after(0, process.state(0))
+        guarded.released(guarded.begin(STRANGERS[0]), process.state(1))
+        for clients in STRANGERS[1:4]:
+            number = guarded.begin(clients)
+        for drawn in (2, 3, 5):
+            with pytest.raises(tff_mf.InputError, match=rf"for {drawn} rounds.*load the state of round 1, call goes_b"):
+                guarded.released(number, process.state(drawn))
+        # What was computed since is thrown away, and only that helps: row 2 of the noise went to another cohort.
+        for wrong in (
+            lambda: guarded.begin(STRANGERS[4]),
+            lambda: guarded.goes_back_to(4),
+            lambda: guarded.goes_on_after(3, process.state(3)),
+            lambda: guarded.released(4, process.state(4)),
+        ):
+            with pytest.raises(tff_mf.InputError, match=r"goes_back_to\(2\) first"):
+                wrong()
+        assert book_of(tmp_path / "run").released == {1: 1}
+        guarded.goes_back_to(2)
+        guarded.begin(STRANGERS[5])
+        with pytest.raises(tff_mf.InputError, match="must be the round that was begun last, 2"):
+            guarded.released(1, process.state(1))
+        guarded.released(2, process.state(2))
+        # A round that fails, as it should be done; not every round is released.
+        assert guarded.begin(STRANGERS[4]) == 3
+        guarded.goes_back_to(3)
+        assert [guarded.begin([]), guarded.begin([])] == [3, 4]
+        guarded.released(4, process.state(4))
+    assert book_of(tmp_path / "run").released == {1: 1, 2: 1, 3: 1, 4: 1}
+    assert book_of(tmp_path / "run").attempts == {1: 1, 2: 2, 3: 3, 4: 2}
+
+
+def test_the_state_is_asked_for_and_is_that_of_the_aggregator(tmp_path, aggregators):
+    process, other = Process(aggregators), Process(aggregators, clip_norm=2.0)
+    with opened(tmp_path / "run", aggregator=process.aggregator) as guarded:
+        with pytest.raises(TypeError, match="state=None"):
+            guarded.goes_on_after(0)
+        guarded.begin(COHORTS[0])
+        with pytest.raises(TypeError, match="state=None"):
+            guarded.released(1)
+        for state, reason in ((other.state(1), "other noise than the aggregator"), ([np.zeros(2)], "no noise")):
+            with pytest.raises(ValueError, match=reason):
+                guarded.released(1, state)
+        guarded.released(1, process.state(1))
+    with opened(tmp_path / "run", aggregator=process.aggregator) as guarded:
+        with pytest.raises(ValueError, match="drawn for 0 rounds"):
+            guarded.goes_on_after(1, process.state(0))
+        assert guarded.goes_on_after(1, process.state(1)) == 1
+
+
+@pytest.fixture
+def parts(tmp_path, aggregators):
+    """A function from a guard, checkpoints and a sampler to a data source and a release manager; what was released."""
+    tff = pytest.importorskip("tensorflow_federated")
+    from tff_mf.experiments.guard import guarded_source
+
+    numbers = {name: {"x": np.full([2], index, np.float32)} for index, name in enumerate("abcdefghijkl")}
+    data, seen = tff.simulation.datasets.TestClientData(numbers), []
+
+    class Seen(tff.program.ReleaseManager):
+        async def release(self, value, key):
+            seen.append((value, key, book_of(tmp_path / "run").released))
+
+    def of(guarded, checkpoints=None, draw=None):
+        source = guarded_source.GuardedDataSource(
+            guarded, data, draw or (lambda k: guarded.allowed("abcdefghijkl")[:k])
+        )
+        checkpoints = checkpoints or aggregators.CheckpointManager(tmp_path / "checkpoints")
+        return source, guarded_source.GuardedReleaseManager(Seen(), guarded, checkpoints)
+
+    return of, seen
+
+
+def drawn_values(datasets):
+    return [float(next(iter(dataset.as_numpy_iterator()))["x"]) for dataset in datasets]
+
+
+def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path, parts):
+    of, seen = parts
+    drawn = [["b", "a"], ["c", "a"], ["c", "d"], ["c", "e"], ["nobody"]]
+
+    def draw(k):
+        return drawn.pop(0)[:k]
+
+    with opened(tmp_path / "run") as guarded:
+        source, manager = of(guarded, draw=draw)
+        iterator = source.iterator()
+        start = iterator.to_bytes()
+        assert drawn_values(iterator.select(2)) == [1.0, 0.0]
+        with pytest.raises(run_guard.RefusedCohortError):
+            iterator.select(2)
+        before = copy.deepcopy(iterator)
+        assert drawn_values(iterator.select(2)) == [2.0, 3.0]
+        saved = iterator.to_bytes()
+        # A round that the program throws away, and draws anew.
+        assert drawn_values(before.select(1)) == [2.0]
+        with pytest.raises(tff_mf.InputError, match="'nobody'"):
+            before.select(1)
+        assert before.to_bytes() == saved != start
+        asyncio.run(manager.release("metrics", 1))
+        assert seen == [("metrics", 1, {1: 1})]
+        with pytest.raises(tff_mf.InputError, match="a round that this process began"):
+            asyncio.run(manager.release("metrics", 3))
+        asyncio.run(manager.release("model", "last"))
+        assert seen[1:] == [("model", "last", {1: 1, 2: 1})]
+    from_bytes = type(iterator).from_bytes
+    del source, manager, iterator, before
+    with opened(tmp_path / "run") as guarded:
+        with pytest.raises(tff_mf.InputError, match="open its guard"):
+            from_bytes(saved)
+        again, _ = of(guarded, draw=draw)
+        assert again.iterator().to_bytes() != saved
+        with pytest.raises(tff_mf.InputError, match=r"round 2 .* was released"):
+            from_bytes(start)
+        drawn[:] = [["f"]]
+        assert drawn_values(from_bytes(saved).select(1)) == [5.0]
+        assert book_of(tmp_path / "run").attempts == {1: 1, 2: 2, 3: 1}
+
+
+def test_rounds_that_are_released_count_from_one(tmp_path, aggregators, parts):
+    of, seen = parts
+    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints")
+    for first in (1, 3):
+        with opened(tmp_path / "run") as guarded:
+            source, manager = of(guarded, checkpoints)
+            guarded.goes_on_after(first - 1)
+            iterator = source.iterator()
+            iterator.select(2)
+            for key in {0, -1, first - 1, first + 1}:
+                with pytest.raises(ValueError, match="key="):
+                    asyncio.run(manager.release("model", key))
+            assert seen == []
+            iterator.select(2)
+            asyncio.run(manager.release("model", np.int64(first)))
+            asyncio.run(manager.release("model", first + 1))
+            assert sorted(book_of(tmp_path / "run").released) == list(range(1, first + 2))
+            seen.clear()
+
+
+def test_a_program_that_skips_a_round_saves_and_releases_nothing(tmp_path, aggregators, parts):
+    of, seen = parts
+    process = Process(aggregators)
+    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints", aggregator=process.aggregator)
+    with opened(tmp_path / "run", aggregator=process.aggregator) as guarded:
+        source, manager = of(guarded, checkpoints)
+        iterator = source.iterator()
+
+        async def rounds():
+            await checkpoints.save((process.state(0), iterator), 0)
+            iterator.select(2)
+            with pytest.raises(ValueError, match="the newest saved program state belongs to round 0"):
+                await manager.release("model", 1)
+            await checkpoints.save((process.state(1), iterator), 1)
+            await manager.release("model", 1)
+            iterator.select(2)
+            iterator.select(2)
+            # Its own count is right, that of the rounds that were begun is another.
+            with pytest.raises(ValueError, match="round_number=3: the noise of the state was drawn for 2 rounds"):
+                await checkpoints.save((process.state(2), iterator), 2)
+            for key in (2, 3, "model"):
+                with pytest.raises(RuntimeError, match="could not be saved"):
+                    await manager.release("model", key)
+
+        asyncio.run(rounds())
+        assert ([key for _, key, _ in seen], book_of(tmp_path / "run").released) == ([1], {1: 1})
+        assert asyncio.run(checkpoints.get_versions()) == [0, 1]
+
+
+def test_two_iterators_do_not_draw_in_turn(tmp_path, parts):
+    of, _ = parts
+    other = pytest.raises(ValueError, match="another iterator of the run")
+    with opened(tmp_path / "run") as guarded:
+        source, _ = of(guarded)
+        first, second = source.iterator(), source.iterator()
+        second.select(2)
+        with other:
+            first.select(2)
+        third = of(guarded)[0].iterator()
+        third.select(2)
+        with other:
+            second.select(2)
+        loaded = type(third).from_bytes(third.to_bytes())
+        with other:
+            third.select(2)
+        loaded.select(2)
+    assert book_of(tmp_path / "run").attempts == {1: 1, 2: 1, 3: 1}

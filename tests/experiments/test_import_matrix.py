@@ -1,18 +1,17 @@
 import contextlib
-import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.errors import InputValueError
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto
 from tff_mf.experiments.published_matrices.reader import import_matrix
+
+from .shared import result_of
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=4)
 
@@ -132,64 +131,52 @@ def test_other_workloads(momentum, rates, tmp_path):
         import_matrix(tmp_path, participation=SCHEMA, momentum=0.5)
 
 
-def test_inconsistent_files_are_refused(tmp_path):
-    encoder, decoder = factors(12)
+ENCODER, DECODER = factors(12)
+# What is written of a factorization, and what is said of it.
+INCONSISTENT = {
+    "an upper entry": ((ENCODER + 1e-6 * np.eye(12, k=1), DECODER), "not lower-triangular"),
+    "another product": ((ENCODER, 1.001 * DECODER), "is not the workload"),
+    "fewer rounds": ((ENCODER, DECODER[:11, :11]), "do not factorize a workload"),
+    "not square": ((ENCODER[:, :5], DECODER), "must be square"),
+    "not a number": ((ENCODER * np.nan, DECODER), "NaN"),
+    "rates of a matrix": ((ENCODER, DECODER, ("c", "b"), ENCODER), "one rate per round"),
+}
+
+
+@pytest.mark.parametrize("case", INCONSISTENT)
+def test_inconsistent_files_are_refused(tmp_path, case):
+    written, reason = INCONSISTENT[case]
+    write(tmp_path, *written)
+    with pytest.raises(InputValueError, match=reason):
+        import_matrix(tmp_path, participation=SCHEMA)
+
+
+def test_missing_and_cut_files_are_refused(tmp_path):
     with pytest.raises(InputValueError, match="has neither c_matrix_tensor_pb and b_matrix_tensor_pb nor"):
         import_matrix(tmp_path, participation=SCHEMA)
-    write(tmp_path, encoder + 1e-6 * np.eye(12, k=1), decoder)
-    with pytest.raises(InputValueError, match="not lower-triangular"):
-        import_matrix(tmp_path, participation=SCHEMA)
-    write(tmp_path, encoder, 1.001 * decoder)
-    with pytest.raises(InputValueError, match="is not the workload"):
-        import_matrix(tmp_path, participation=SCHEMA)
-    write(tmp_path, encoder, decoder[:11, :11])
-    with pytest.raises(InputValueError, match="do not factorize a workload"):
-        import_matrix(tmp_path, participation=SCHEMA)
-    write(tmp_path, encoder[:, :5], decoder)
-    with pytest.raises(InputValueError, match="must be square"):
-        import_matrix(tmp_path, participation=SCHEMA)
-    write(tmp_path, encoder * np.nan, decoder)
-    with pytest.raises(InputValueError, match="NaN"):
-        import_matrix(tmp_path, participation=SCHEMA)
-    (tmp_path / "c_matrix_tensor_pb").write_bytes(serialized(encoder)[:-1])
+    write(tmp_path, ENCODER, DECODER)
+    (tmp_path / "c_matrix_tensor_pb").write_bytes(serialized(ENCODER)[:-1])
     with pytest.raises(InputValueError, match=r"c_matrix_tensor_pb.*cut off"):
-        import_matrix(tmp_path, participation=SCHEMA)
-    write(tmp_path, encoder, decoder, rates=encoder)
-    with pytest.raises(InputValueError, match="one rate per round"):
         import_matrix(tmp_path, participation=SCHEMA)
 
 
 def test_the_command(tmp_path):
-    encoder, decoder = factors(12, bands=3)
-    write(tmp_path, encoder, decoder)
+    write(tmp_path, *factors(12, bands=3))
     out = tmp_path / "artifact"
-    arguments = [
-        "import-matrix",
-        str(tmp_path),
-        "--min-sep",
-        "3",
-        "--max-participations",
-        "4",
-        "--out",
-        str(out),
-        "--json",
-    ]
-    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
-    result = json.loads(done.stdout)
+    result = result_of("import-matrix", tmp_path, "--min-sep", 3, "--max-participations", 4, "--out", out)
     assert (result["mechanism"], result["bands"], result["sensitivity_exact"]) == ("banded", 3, True)
     assert tff_mf.load(out).optimized_for == tff_mf.OptimizedFor(rounds=12, participation=SCHEMA)
 
 
 def test_the_dense_command(tmp_path):
     out = tmp_path / "artifact"
-    arguments = ["optimize", "dense", "--rounds", "24", "--min-sep", "6", "--max-participations", "4", "--fixed-epochs"]
-    done = CliRunner().invoke(cli, [*arguments, "--out", str(out), "--json"], catch_exceptions=False)
-    result = json.loads(done.stdout)
+    setting = ["--rounds", 24, "--min-sep", 6, "--max-participations", 4, "--fixed-epochs"]
+    result = result_of("optimize", "dense", *setting, "--out", out)
     assert result["converged"]
     assert result["duality_gap"] <= 1e-4
     assert result["sensitivity"] == pytest.approx(1.0)
     loaded = tff_mf.load(out)
     assert loaded.optimized_for.participation == tff_mf.FixedEpoch(min_sep=6, max_participations=4)
     assert loaded.optimized_for.duality_gap == result["duality_gap"]
-    shown = json.loads(CliRunner().invoke(cli, ["show", str(out), "--json"], catch_exceptions=False).stdout)
+    shown = result_of("show", out)
     assert (shown["converged"], shown["duality_gap"]) == (True, result["duality_gap"])

@@ -1,6 +1,5 @@
 """A run that starts from a given model: which models are refused, what the report says, and how it is resumed."""
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -10,21 +9,22 @@ import types
 import msgspec
 import numpy as np
 import pytest
+import run_folders
 
 pytest.importorskip("tensorflow_federated")
 
 import safetensors.numpy
 
 import tff_mf
-from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.configuration.settings import TrainingSettings, of_run
 from tff_mf.experiments.run_folder import initial_model as named_models
-from tff_mf.experiments.training import checkpoints, preparation
+from tff_mf.experiments.training import checkpoints
 
-from . import test_no_false_alarm as stand_in
-from .test_no_false_alarm import run_folders
+from . import stand_in
+from .shared import critical, invoke
 
+ANSWERS = {**run_folders.ANSWERS, "population": 1600}
 WORDS = ["the", "of", "a"]
 TENSORS = {"0": np.arange(6, dtype=np.float32).reshape(2, 3), "1": np.ones(3, np.float32)}
 
@@ -173,7 +173,7 @@ def test_the_same_data_are_known_under_every_name(tmp_path, monkeypatch):
 
 @dataclasses.dataclass
 class Task:
-    """Stands for the task of a run, as `test_no_false_alarm.build_task`, with a model of two tensors."""
+    """Stands for the task of a run, as `stand_in.build_task`, with a model of two tensors."""
 
     build_batches: object
     build_evaluator: object
@@ -196,9 +196,10 @@ def train(small_data, tmp_path, monkeypatch):
         assert vocabulary == WORDS
         return Task(made.build_batches, made.build_evaluator, expected())
 
-    monkeypatch.setattr(preparation, "build_task", build_task)
-    monkeypatch.setattr(preparation, "build_process", lambda *given: (Recording(), stand_in.build_process(*given)[1]))
-    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+    def build_process(*given):
+        return Recording(), stand_in.build_process(*given)[1]
+
+    stand_in.put_in_place(monkeypatch, build_task=build_task, build_process=build_process)
 
     def run(path, flags):
         return stand_in.trained(
@@ -219,35 +220,34 @@ def test_a_run_from_a_public_model_says_so_and_is_resumed_without_the_file(train
     assert json.loads((folder / "run.json").read_text())["settings"]["initial_model"]["sha256"] == digest
     assert json.loads((folder / "vocabulary.json").read_text()) == WORDS
     for answer, field in (("public", set()), ("none", {"initial model"}), ("private", {"pretraining"})):
-        (folder / "answers.json").write_text(
-            json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": answer})
-        )
+        (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": answer}))
         report = reports.write_anew(folder)
         assert {each["field"] for each in report["findings"] if each["severity"] == "critical"} == field
         assert digest[:16] in (folder / "report.md").read_text()
         assert ("ε≤" in report["headline"]) == (not field)
-    (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))
+    (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": "public"}))
     reports.write_anew(folder)
-    assert stand_in.alarms(folder) == []
+    assert critical(folder) == []
     with pytest.raises(tff_mf.InputError, match=r"initial_model=.* cannot be exported"):
         bundles.read_source(folder)
     # A copy that was exchanged is not the model of run.json.
     written(tmp_path / "other", {**TENSORS, "1": np.zeros(3, np.float32)}).rename(folder / "initial_model.safetensors")
-    assert any("initial_model.safetensors is missing, or is not" in each for each in stand_in.alarms(folder))
+    assert any("initial_model.safetensors is missing, or is not" in each for each in critical(folder))
 
 
 def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_path):
     """The two guarantees compose, and the ε of the second alone is too small: nothing prints it."""
     run, _, folder, data = train
     path = written(tmp_path / "private", run=f'[run]\ndataset = "sqlite:{data}"\n')
-    refused = stand_in.invoke(*stand_in.arguments(folder, data, ["--mechanism", "identity", "--initial-model", path]))
+    flags = ["--mechanism", "identity", "--initial-model", path]
+    refused = invoke(*stand_in.arguments(folder, data, flags), catch_exceptions=True)
     assert isinstance(refused.exception, tff_mf.InputError)
     assert "initial_model=" in str(refused.exception)
     assert not folder.exists()
     done = run(path, "--mechanism identity --without-epsilon")
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
-    (folder / "answers.json").write_text(json.dumps({**stand_in.ANSWERS, "population": 1600, "pretraining": "public"}))
+    (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": "public"}))
     for realised in (False, True):
         headline = reports.build(folder, realised=realised)["headline"]
         assert headline.startswith("NO ε CAN BE STATED")
@@ -259,14 +259,15 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "summary.json").unlink()
     run_folders.consistent(folder, planned=True)
-    assert stand_in.alarms(folder)
+    assert critical(folder)
     assert "run.json names no initial model" in json.loads((folder / "report.json").read_text())["headline"]
 
 
 def test_a_wrong_file_is_refused_before_anything_is_written(tmp_path):
-    done = stand_in.invoke(
+    done = invoke(
         *("train", "--rounds", 4, "--clients-per-round", 1, "--delta", 1e-6, "--max-participations", 1),
         *("--noise-multiplier", 1, "--initial-model", tmp_path / "nothing", "--out", tmp_path / "run"),
+        catch_exceptions=True,
     )
     assert isinstance(done.exception, tff_mf.InputError)
     assert "name the model.safetensors of a run's folder" in str(done.exception)

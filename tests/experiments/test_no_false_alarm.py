@@ -1,43 +1,36 @@
 """No false alarm: ordinary runs of every kind, resumed, audited, answered or not, copied and moved, are found sound.
 
 Everything is what `tff-mf train` does, but for the rounds themselves: a stand-in for the learning process counts them.
-What must alarm is in `test_sabotage.py`, `test_second_attack.py` and `tests/fuzz/test_forged_runs.py`.
+What must alarm is in `test_sabotage.py`, `test_reports.py` and `tests/fuzz/test_forged_runs.py`.
 """
 
-import contextlib
 import json
 import logging
 import pathlib
 import shutil
-import sys
-import types
 
-import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow_federated")
 
-from click.testing import CliRunner
-
-import tff_mf
-from tff_mf import aggregators
-from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import _source
-from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration import mechanism_names
-from tff_mf.experiments.privacy import summary
-from tff_mf.experiments.reports import _summarised
-from tff_mf.experiments.run_folder import ledger, participation_log
-from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
-from tff_mf.experiments.training import evaluation, preparation, task
-
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
 import checked_elsewhere
 import environments
 import run_folders
 from run_folders import ANSWERS
 
-ROUNDS, STOPPED_IN = 8, 5
+import tff_mf
+from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.bundles import _source
+from tff_mf.experiments.configuration import mechanism_names
+from tff_mf.experiments.privacy import summary
+from tff_mf.experiments.reports import _summarised
+from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
+from tff_mf.experiments.training import evaluation, task
+
+from .shared import critical, invoke
+from .stand_in import ROUNDS, build_task, put_in_place, trained
+
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
@@ -56,83 +49,6 @@ KINDS = {
 }
 
 
-class Counting:
-    """Stands for a learning process: its state is the number of the round, and its model never changes."""
-
-    stop_in = 0
-
-    def initialize(self):
-        return np.zeros(1)
-
-    def set_model_weights(self, state, weights):
-        return state
-
-    def get_model_weights(self, state):
-        return types.SimpleNamespace(trainable=[np.zeros(3, np.float32)])
-
-    def next(self, state, datasets):
-        if state[0] + 1 == Counting.stop_in:
-            raise KeyboardInterrupt
-        return types.SimpleNamespace(state=state + 1)
-
-
-def build_task(settings, vocabulary):
-    metrics = evaluation.Measured(metrics=dict.fromkeys(task.METRICS, 0.25), sentences=20)
-    evaluator = types.SimpleNamespace(tokens=lambda chunks: [], measure=lambda weights, chunks: metrics)
-    return types.SimpleNamespace(
-        build_batches=lambda sentences: types.SimpleNamespace(of=lambda clients: []),
-        build_evaluator=lambda: evaluator,
-        initial_weights=None,
-        parameters=3,
-    )
-
-
-def build_process(settings, privacy, language_task):
-    mean = aggregators.build_mf_aggregator(
-        privacy.mechanism,
-        clip_norm=settings.clip_norm,
-        noise_multiplier=privacy.noise_multiplier_as_run,
-        clients_per_round=privacy.clients_per_round,
-        insecure_seed=privacy.insecure_seed,
-    )
-    return Counting(), mean
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [str(each) for each in arguments], catch_exceptions=True)
-
-
-def arguments(folder, data, flags):
-    """Returns the command line of a run of 8 rounds."""
-    found = [
-        *("train", "--dataset", f"sqlite:{data}", "--out", folder, "--rounds", ROUNDS, "--clients-per-round", 3),
-        *("--delta", 1e-6, "--model", "conv", "--vocab-size", 60, "--embedding-size", 4, "--units", 4),
-        *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
-    ]
-    for flag, value in (
-        *(("--min-sep", 4), ("--max-participations", 2)),
-        *(() if "--epsilon" in flags else (("--noise-multiplier", 6),)),
-        ("--checkpoint-every", 2),
-    ):
-        found += [] if flag in flags else [flag, value]
-    return [*found, *flags]
-
-
-def trained(folder, data, flags, *, first_only=(), between=lambda: None):
-    """Trains, is interrupted and goes on, and returns what was printed."""
-    command = arguments(folder, data, flags)
-    resumes = "0" not in flags
-    Counting.stop_in = STOPPED_IN if resumes else 0
-    first = invoke(*command, *first_only)
-    Counting.stop_in = 0
-    if not resumes:
-        return first
-    assert first.exit_code == 1
-    assert (folder / "ledger.jsonl").exists()
-    between()
-    return invoke(*command, "--resume")
-
-
 @pytest.fixture(scope="module")
 def kept(small_data, tmp_path_factory):
     """A function from the name of a kind to its run, as it was left, each made once."""
@@ -141,9 +57,7 @@ def kept(small_data, tmp_path_factory):
     def make(kind):
         if kind not in made:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(preparation, "build_task", build_task)
-                patch.setattr(preparation, "build_process", build_process)
-                patch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+                put_in_place(patch)
                 made[kind] = root / f"run{len(made)}"
                 done = trained(made[kind], small_data, KINDS[kind].split())
             assert done.exit_code == 0, done.output + repr(done.exception)
@@ -164,12 +78,6 @@ def no_warning_is_logged(caplog):
     assert [record.getMessage() for record in caplog.records if record.name.startswith("tff_mf")] == []
 
 
-def alarms(folder, **more):
-    """Returns what a check prints of a run that would make somebody think that something is wrong with it."""
-    found = reports.check(folder, **more)
-    return [f"{each.severity}, {each.field}: {each.text}" for each in found if each.severity == "critical"]
-
-
 def warnings(folder):
     return {
         each.text for each in reports.check(folder) if each.severity == "warning" and "not answered" not in each.text
@@ -183,35 +91,22 @@ def test_a_run_that_was_trained_here_is_believed_on_other_machines(run, environm
     assert environments.call(environment, checked_elsewhere.__file__, "checked", str(run.parent)) == {"run": []}
 
 
-# Long: CI checks runs of this machine on others, and what training computes itself is its calibrated noise.
-@pytest.mark.long
-@pytest.mark.parametrize("environment", ["haswell", "oldest"])
-def test_a_run_that_was_trained_on_another_machine_is_believed_here(small_data, tmp_path, environment):
-    program = "from tff_mf.experiments.cli import main; main()"
-    flags = ["--mechanism", "dense", "--epsilon", "8"]
-    command = [sys.executable, "-c", program, *arguments(tmp_path / "run", small_data, flags)]
-    done = environments.start(environment, list(map(str, command)), timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "PROVISIONAL, 10 questions open: Simulated: " in " ".join(done.stdout.decode().split())
-    assert (alarms(tmp_path / "run"), warnings(tmp_path / "run")) == ([], set())
-
-
 @pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("run", KINDS, indirect=True)
 def test_ordinary_runs_do_not_alarm(run, tmp_path):
-    assert (alarms(run), warnings(run)) == ([], set())
+    assert (critical(run), warnings(run)) == ([], set())
     # Answers by hand: the report of before is older, and nothing else.
     (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
-    assert alarms(run) == []
+    assert critical(run) == []
     assert warnings(run) == {"report.json is older than answers.json: tff-mf report rewrites it"}
     done = invoke("report", run)
     digest = done.stderr.split()[-1]
     assert "\n\n**Simulated: client-level zero-out DP, central: ρ=" in done.stdout
-    assert (alarms(run, held=digest), warnings(run)) == ([], set())
+    assert (critical(run, held=digest), warnings(run)) == ([], set())
     moved = tmp_path / "elsewhere" / "copy"
     moved.parent.mkdir()
     run.rename(moved)
-    assert (alarms(moved, held=digest), warnings(moved)) == ([], set())
+    assert (critical(moved, held=digest), warnings(moved)) == ([], set())
     checked = invoke("report", moved, "--check", "--digest", digest)
     assert checked.exit_code == 0
     assert checked.stdout.splitlines()[-1].startswith("0 critical of ")
@@ -262,7 +157,7 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     record["cohorts"] = [ledger.cohort_digest(list(by_round[number])) for number in range(1, ROUNDS + 1)]
     (run / "run.json").write_text(json.dumps(record))
     run_folders.consistent(run, planned=True)
-    assert any("participation: " in each and "does not allow" in each for each in alarms(run))
+    assert any("participation: " in each and "does not allow" in each for each in critical(run))
     assert json.loads((run / "report.json").read_text())["headline"].startswith("NO ε CAN BE STATED")
     privacy = reports.plan_of(reports.read_configuration(run), tff_mf.load(run / "mechanism.safetensors"))
     claims = summary.privacy_claims(privacy, observed, None)
@@ -277,7 +172,7 @@ def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
     (run / "run.json").write_text(json.dumps({**record, "participation": "FixedEpoch"}))
     (run / "summary.json").unlink()
     run_folders.consistent(run, planned=True)
-    assert any("sampling='shuffled_epochs' does not keep places" in each for each in alarms(run))
+    assert any("sampling='shuffled_epochs' does not keep places" in each for each in critical(run))
     for name in ("planned.json", "report.json"):
         assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
 
@@ -302,13 +197,13 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
         assert done.exit_code == 0
         assert done.stdout.endswith(f"all 10 tests passed; written to {run / 'audit.json'}\n")
         digest = done.stderr.split()[-1]
-        assert (alarms(run, held=digest), warnings(run)) == ([], set())
+        assert (critical(run, held=digest), warnings(run)) == ([], set())
         _source.check_report(run)
     assert "Passed: 10 tests of the noise" in (run / "report.md").read_text()
     if answered:
         # Someone who kept the digest from before the audit is told that nothing else changed.
-        assert alarms(run, held=before) == [
-            "critical, digest: the digest that was kept belongs to the report before audit.json was written, and "
+        assert critical(run, held=before) == [
+            "digest: the digest that was kept belongs to the report before audit.json was written, and "
             "nothing else changed: keep the digest that tff-mf audit printed"
         ]
 
@@ -318,18 +213,17 @@ def test_answers_that_change_are_told_from_a_report_that_was_edited(run):
     (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
     reports.write_anew(run)
     (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600, "clients_of_one_person": 3}))
-    assert alarms(run)[0] == (
-        "critical, report: report.json and answers.json answer clients_of_one_person differently: tff-mf report "
-        "rewrites it"
+    assert critical(run)[0] == (
+        "report: report.json and answers.json answer clients_of_one_person differently: tff-mf report rewrites it"
     )
     with pytest.raises(tff_mf.InputError, match="answer clients_of_one_person differently"):
         _source.check_report(run)
     reports.write_anew(run)
-    assert alarms(run) == []
+    assert critical(run) == []
     report = json.loads((run / "report.json").read_text())
     report["accountant"]["realised"]["epsilon"] /= 2
     (run / "report.json").write_text(json.dumps(report))
-    assert any("`accountant` in report.json" in each for each in alarms(run))
+    assert any("`accountant` in report.json" in each for each in critical(run))
     with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
         _source.check_report(run)
 
@@ -348,9 +242,9 @@ def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
     with monkeypatch.context() as patch:
         patch.setattr(tff_mf, "__version__", version)
         digest = reports.write_anew(run)["digest"]
-    assert (alarms(run, held=digest), warnings(run)) == ([], set())
+    assert (critical(run, held=digest), warnings(run)) == ([], set())
     (run / "report.md").write_text((run / "report.md").read_text().replace("Every figure", "Each figure"))
-    assert any("report.md does not match report.json" in each for each in alarms(run))
+    assert any("report.md does not match report.json" in each for each in critical(run))
 
 
 @pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
@@ -358,10 +252,8 @@ def test_a_report_of_another_version_is_refused_by_its_version(run):
     for name in ("report.json", "planned.json"):
         report = json.loads((run / name).read_text())
         (run / name).write_text(json.dumps({**report, "report": 1}))
-        found = [each for each in alarms(run) if name in each]
-        assert found == [
-            f"critical, report: {name} has version 1, and this release checks 2: write it again with tff-mf report"
-        ]
+        found = [each for each in critical(run) if name in each]
+        assert found == [f"report: {name} has version 1, and this release checks 2: write it again with tff-mf report"]
         reports.write_anew(run)
 
 
@@ -385,10 +277,8 @@ def test_a_model_that_diverged_is_no_alarm(small_data, tmp_path, monkeypatch, lo
         found.build_evaluator().measure = lambda weights, chunks: measured
         return found
 
-    monkeypatch.setattr(preparation, "build_task", build_diverged)
-    monkeypatch.setattr(preparation, "build_process", build_process)
-    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+    put_in_place(monkeypatch, build_task=build_diverged)
     done = trained(tmp_path / "run", small_data, KINDS["identity, without checkpoints"].split())
     assert done.exit_code == 0, done.output + repr(done.exception)
-    assert alarms(tmp_path / "run") == []
+    assert critical(tmp_path / "run") == []
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["loss"] is None

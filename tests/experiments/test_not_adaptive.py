@@ -5,13 +5,13 @@ import pathlib
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import stats
 
 import tff_mf
 from tff_mf import registry
 from tff_mf.experiments.auditing import _noise_tests
-from tff_mf.experiments.cli import cli
+
+from .shared import invoke
 
 PLUGIN = pathlib.Path(__file__).parents[2] / "docs" / "not_adaptive.py"
 DIMENSION, SIGMA = 4096, 4.0
@@ -24,7 +24,7 @@ def registered_for_one_test(monkeypatch):
 
 def test_an_audit_refuses_it():
     arguments = ["--rounds", "20", "--min-sep", "1", "--max-participations", "2", "--coordinates", str(DIMENSION)]
-    found = CliRunner().invoke(cli, ["--plugin", str(PLUGIN), "audit", "not-adaptive", *arguments])
+    found = invoke("--plugin", PLUGIN, "audit", "not-adaptive", *arguments, catch_exceptions=True)
     # The command prints an InputError in one line, with exit status 2.
     assert isinstance(found.exception, tff_mf.InputError)
     assert "the recursion of kind 'not_adaptive' is" in str(found.exception)

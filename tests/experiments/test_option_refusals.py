@@ -4,16 +4,13 @@ import pathlib
 
 import click
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
 
+from .shared import printed
+
 DELTA = 1e-6
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False).stdout
 
 
 def _poisson(flags):
@@ -26,6 +23,7 @@ BINS = ["--sampling", "balls_in_bins", *SAMPLED[2:]]
 LEVEL = ["--epsilon", 1, "--delta", DELTA]
 OPTIMIZE = ["--rounds", 9, "--out", "new"]
 ONCE = ["--max-participations", 1]
+MOMENTUM = ["--workload", "momentum", "--momentum", 0.5]
 REFUSED = [
     ([*ACCOUNT, "--fixed-epochs"], "--min-sep and --max-participations missing"),
     ([*ACCOUNT, *ONCE, "--momentum", 0.9], "--momentum goes with --workload momentum"),
@@ -51,14 +49,18 @@ REFUSED = [
     ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may take part in any round"),
     (["account", "tree-full", *ACCOUNT[2:], *_poisson(SAMPLED)], "one band only"),
     (["account", "blt", *ACCOUNT[2:], *SAMPLED], "--min-sep is missing"),
-    (["account", "blt", *ACCOUNT[2:], *ONCE, "--workload", "momentum", "--momentum", 0.5], "workload='momentum'"),
+    (["account", "blt", *ACCOUNT[2:], *ONCE, *MOMENTUM], "workload='momentum'"),
     (["account", "banded", *ACCOUNT[2:], *ONCE, "--objective", "max"], "banded minimizes RmsLoss"),
     (["show", "tree-full"], "--rounds is missing"),
     (["show", "identity", "--rounds", 9, *ONCE, "--restart-every", 3, "--plot", "x.png"], "--plot does not go with"),
+    *(
+        (["optimize", *search, *OPTIMIZE, *LEVEL], "--min-sep and --max-participations missing")
+        for search in (["blt"], ["banded", "--bands", 4], ["dense"], ["structured", "--diagonals", 2, "--rank", 2])
+    ),
     (["optimize", "banded", *OPTIMIZE], "--bands is missing"),
     (["optimize", "banded-toeplitz", *OPTIMIZE], "--bands is missing"),
     (["optimize", "dense", *OPTIMIZE, "--objective", "max"], "dense minimizes RmsLoss"),
-    (["optimize", "blt", *OPTIMIZE, "--workload", "momentum", "--momentum", 0.5], "workload='momentum'"),
+    (["optimize", "blt", *OPTIMIZE, *MOMENTUM], "workload='momentum'"),
     (["optimize", "banded-inverse", *OPTIMIZE, "--bands", 2, "--workload", "learning_rates", "--warmup", 0.5], "dense"),
     (["optimize", "dense", *OPTIMIZE, "--epsilon", 1], "--epsilon and --delta go together"),
     (["optimize", "dense", *OPTIMIZE, "--population", 100], "--population goes with"),
@@ -71,14 +73,7 @@ REFUSED = [
             "optimize",
             "structured",
             *OPTIMIZE,
-            "--diagonals",
-            2,
-            "--rank",
-            2,
-            "--workload",
-            "momentum",
-            "--momentum",
-            0.5,
+            *["--diagonals", "2", "--rank", "2", "--workload", "momentum", "--momentum", "0.5"],
         ],
         "prefix sums",
     ),
@@ -92,7 +87,7 @@ REFUSED = [
     (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 0], "min_sep=0"),
     (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 3, *ONCE], "implies --max-participations 3"),
     (
-        ["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--workload", "momentum", "--momentum", 0.5],
+        ["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, *MOMENTUM],
         "--workload does not go with --sampling",
     ),
     (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--adjacency", "replace-one"], "proven for zero-out only"),
@@ -114,7 +109,7 @@ REFUSED = [
 def test_contradictory_options_are_refused_in_one_line(arguments, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
-        invoke(*arguments)
+        printed(*arguments)
     message = refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
     assert named in message
     assert "\n" not in message
@@ -139,8 +134,3 @@ def test_an_option_reads_the_same_wherever_it_is():
             option = options[shared]
             read.setdefault(shared, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
     assert {name: len(ways) for name, ways in read.items() if len(ways) > 1} == {}
-
-
-def test_every_mechanism_is_named_in_the_help():
-    for name in ("account", "calibrate", "show"):
-        assert "tree-full, tree-online, tree-vanilla, identity or production:NAME" in commands()[name].help

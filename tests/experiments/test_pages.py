@@ -7,15 +7,14 @@ import json
 import math
 import pathlib
 import re
-import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+import run_folders
+from run_folders import ANSWERS
 
 import tff_mf
 from tff_mf.experiments import pages, reports
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import _report, charts
 from tff_mf.experiments.output import figures
 from tff_mf.experiments.output.text import seen
@@ -23,11 +22,8 @@ from tff_mf.experiments.planning import explored, options
 from tff_mf.experiments.planning import explored as plan_curves
 from tff_mf.experiments.planning.deployment import Deployment
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
-import run_folders
-from run_folders import ANSWERS
-
 from .page_content import Page
+from .shared import invoke
 from .test_comparison import some_levels
 
 PLAN = ["plan", "--population", "60", "--clients-per-round", "10", "--rounds", "12", "--delta", "1e-3"]
@@ -35,10 +31,6 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"' sty
 # Folders have no slash in their name, and the command refuses what reverses a line.
 HOSTILE_NAME = HOSTILE.replace("/", "").replace("\u202e", "")
 KINDS = ("report", "comparison", "plan", "hostile-report", "hostile-comparison", "refused-plan")
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
 
 
 def comparison(label="blt", **more):
@@ -408,18 +400,6 @@ def test_every_color_of_a_picture_is_one_of_the_page(text):
             assert color == "none" or re.fullmatch(r"var\(--(\w+)\)", color)[1] in defined
 
 
-def test_a_comparison_at_one_rate_claims_no_choice_and_states_a_guarantee_once():
-    found = comparison()
-    for each in found["levels"]:
-        each |= {"validation_accuracy_by_rate": {"1": 0.2}, "statement": "ε≤2 for all"}
-    text = page_of(found)
-    assert "best by validation" not in text
-    assert "Best rates" not in text
-    assert text.count("ε≤2 for all") == 1
-    names = Page(text).text_of("td", class_="name")
-    assert {"blt", "identity"} <= set(names)
-
-
 LINES = {
     "report": lambda folder: ["report", folder / "run"],
     "plan": lambda folder: [*PLAN, "--epsilon", "4"],
@@ -454,26 +434,12 @@ def refuse(*arguments, **more):
     raise OSError(28, "No space left on device")
 
 
-def test_json_is_all_there_is_on_stdout(tmp_path):
-    run_folders.whole(tmp_path / "run", audited=False)
-    report = invoke("report", tmp_path / "run", "--json", "--html", tmp_path / "report.html")
-    assert json.loads(report.stdout)["kind"] == "realised"
-    assert {each.name for each in tmp_path.glob("*.html")} == {"report.html"}
-
-
-@pytest.mark.parametrize("flags", [["--check"], ["--questions"]])
-def test_a_page_goes_with_a_report(tmp_path, flags):
-    run_folders.start(tmp_path / "run")
-    found = invoke("report", tmp_path / "run", *flags, "--html", tmp_path / "page.html")
-    assert found.exit_code == 2
-    assert "--html does not go with" in found.stderr
-
-
 def test_a_page_changes_no_report(tmp_path):
     run_folders.whole(tmp_path / "run", audited=False)
     invoke("report", tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert invoke("report", tmp_path / "run", "--html", tmp_path / "run" / "page.html").exit_code == 0
+    shown = invoke("report", tmp_path / "run", "--json", "--html", tmp_path / "run" / "page.html")
+    assert json.loads(shown.stdout)["kind"] == "realised"
     (tmp_path / "run" / "page.html").unlink()
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 

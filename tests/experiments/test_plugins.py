@@ -7,10 +7,8 @@ import re
 import subprocess
 import sys
 
-import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "forks"))
 import forking
+import pytest
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "adding-a-mechanism.md"
 SMALL = """

@@ -61,22 +61,26 @@ def test_presets_have_what_their_papers_say():
     assert (kairouz.rounds, kairouz.clients_per_round, kairouz.max_participations) == (1600, 100, 1)
     denisov = layers.configuration(resolved("denisov2022-momentum-rates"))
     assert (denisov.rounds, denisov.workload) == (2048, "momentum_with_rates")
+    for each in (banded, blt, kairouz, denisov):
+        measured = (each.validation_split, each.evaluation_examples, each.test_examples)
+        assert measured == ("test", 10_000, "all")
 
 
-def test_the_noise_of_table_4_is_what_the_banded_preset_calibrates():
-    """At sensitivity 1; any mechanism has it, since ε depends on the effective noise multiplier alone."""
-    preset = presets.load("choquette2023-tree-full")
+@pytest.mark.parametrize("name", ["choquette2023-tree-full", "choquette2023-dense-fixed-epochs"])
+def test_the_published_noise_is_what_the_presets_calibrate_at_sensitivity_1(name):
+    """Any mechanism has it, since ε depends on the effective noise multiplier alone."""
+    preset = presets.load(name)
+    fixed = tff_mf.FixedEpoch(min_sep=342, max_participations=6)
     for row in preset.rows:
         in_floats, on_grid = (
-            layers.configuration(preset.over(Layer.of({**row.when, "grid": grid}, "flag"))).privacy_plan(
-                tff_mf.Identity()
-            )
-            for grid in ("none", "auto")
+            layers.configuration(preset.over(Layer.of({**row.when, "grid": grid}, "flag"))) for grid in ("none", "auto")
         )
+        assert (in_floats.participation() == fixed) == name.endswith("fixed-epochs")
+        noise = in_floats.privacy_plan(tff_mf.Identity()).noise_multiplier
         published = row.published["noise_multiplier_at_sensitivity_1"]
-        assert in_floats.noise_multiplier / math.sqrt(6) == pytest.approx(published, rel=1e-4)
+        assert noise / math.sqrt(6) == pytest.approx(published, rel=1e-4)
         # What the integers cost.
-        assert 1 < on_grid.noise_multiplier / in_floats.noise_multiplier < 1.01
+        assert 1 < on_grid.privacy_plan(tff_mf.Identity()).noise_multiplier / noise < 1.01
 
 
 def test_the_tree_of_kairouz_is_within_the_published_epsilon():
@@ -194,9 +198,6 @@ BAD_FILES = [
     ("[run]\nround = 3\n", ["run.toml", "'round'", "'rounds'"]),
     ("[runs]\nrounds = 3\n", ["run.toml", "'runs'", "'run'"]),
     ("[run]\nrounds = 2.5\n", ["run.toml", "rounds=2.5", "whole number"]),
-    ("[run]\nrounds = true\n", ["rounds=True"]),
-    ('[run]\nclip_norm = "much"\n', ["clip_norm='much'", "a number"]),
-    ("[run]\ndataset = 3\n", ["dataset=3", "a text"]),
     ("run = 3\n", ["must be a table"]),
     ("preset = 3\n", ["preset=3"]),
     ("[run\n", ["run.toml", "is not TOML"]),
@@ -217,27 +218,6 @@ def test_wrong_files_are_refused_by_name(tmp_path, text, named):
 def test_missing_fields_are_named():
     with pytest.raises(tff_mf.InputError, match=r"^delta=… missing"):
         layers.configuration(resolved(rounds=3, clients_per_round=2))
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "named"),
-    [
-        ("identity", {"buffers": 2}, "buffers=2"),
-        ("blt", {"bands": 2}, "bands=2"),
-        ("blt", {"optimized_for": tff_mf.Momentum(momentum=0.9)}, "workload='momentum'"),
-        ("tree-full", {"bands": 2}, "banded-toeplitz"),
-    ],
-)
-def test_options_of_other_mechanisms_are_refused(name, options, named):
-    with pytest.raises(tff_mf.InputError, match=named):
-        mechanism_names.build(name, rounds=8, participation=tff_mf.MinSep(min_sep=4, max_participations=2), **options)
-
-
-@pytest.mark.parametrize("name", mechanism_names.names())
-def test_every_mechanism_is_built_for_the_run(name):
-    schema = tff_mf.MinSep(min_sep=4, max_participations=2)
-    made = mechanism_names.build(name, rounds=8, participation=schema)
-    assert math.isfinite(tff_mf.rms_loss(made, 8, schema))
 
 
 @pytest.mark.parametrize("name", mechanism_names.WORKLOADS)
@@ -308,16 +288,6 @@ def test_fixed_epochs_need_the_noise_of_table_5_and_min_sep_more():
     assert at_one == pytest.approx(4.22468, rel=1e-5)
     apart = msgspec.structs.replace(fixed, participation_schema="min_sep").privacy_plan(mechanism)
     assert apart.noise_multiplier > 1.05 * plan.noise_multiplier
-
-
-def test_the_published_noise_of_fixed_epochs_is_that_of_sensitivity_1():
-    preset = presets.load("choquette2023-dense-fixed-epochs")
-    for row in preset.rows:
-        configuration = layers.configuration(preset.over(Layer.of(row.when, "flag")))
-        assert configuration.participation() == tff_mf.FixedEpoch(min_sep=342, max_participations=6)
-        plan = configuration.privacy_plan(tff_mf.Identity())
-        published = row.published["noise_multiplier_at_sensitivity_1"]
-        assert plan.noise_multiplier / math.sqrt(6) == pytest.approx(published, rel=1e-4)
 
 
 def test_167_clients_a_round_are_one_epoch_of_stackoverflow():

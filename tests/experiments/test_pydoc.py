@@ -225,18 +225,6 @@ def test_a_cache_that_cannot_be_written_is_refused_with_the_variable(tmp_path, w
         pydoc.cache_folder(tmp_path / where)
 
 
-def test_the_command_says_so_too(tmp_path):
-    setting = ["--rounds", "4", "--clients-per-round", "2", "--delta", "1e-6", "--epsilon", "4"]
-    setting += ["--max-participations", "1", "--mechanism", "identity", "--out", tmp_path / "run"]
-    finished = _command(command=["train", *setting], TFF_MF_CACHE="/proc/no")
-    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
-    assert "set TFF_MF_CACHE" in finished.stderr
-
-
-def test_tests_write_no_cache_of_a_user():
-    assert pathlib.Path(os.environ["TFF_MF_CACHE"]).is_relative_to(pathlib.Path(__file__).parents[2])
-
-
 def test_a_changed_environment_or_a_damaged_file_is_not_taken_for_whole(written, tmp_path):
     whole = (written[0] / "a").read_bytes()
     copy = tmp_path / "copy"

@@ -1,6 +1,5 @@
 """A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
 
-import csv
 import json
 import os
 import shlex
@@ -9,46 +8,32 @@ import signal
 import time
 import types
 
-import click.testing
 import numpy as np
 import psutil
 import pytest
+import run_folders
 import safetensors.numpy
 
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
-from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
-from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.experiments.configuration.settings import ExecutionSettings
 from tff_mf.experiments.run_folder import folders, names
-from tff_mf.experiments.training import checkpoints, results, rounds
+from tff_mf.experiments.training import checkpoints, results
 from tff_mf.experiments.training import program as training_program
+
+from .shared import invoke, rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
-# One sentence a client, so that the order of a client's sentences, which is random, is always the same.
-SETTINGS = TrainingSettings(
-    model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),
-    max_examples=1,
-    batch_size=1,
-    evaluate_every=4,
-    evaluation_examples=20,
-)
+SETTINGS = small_settings()
 ROUNDS = 9
 
 
 def privacy(**changes):
-    arguments = {
-        "mechanism": tff_mf.BLT.production("b100"),
-        "rounds": ROUNDS,
-        "participation": tff_mf.MinSep(min_sep=2, max_participations=5),
-        "delta": 1e-6,
-        "clients_per_round": 3,
-        "noise_multiplier": 0.01,
-        "insecure_seed": 7,
-    }
-    return plan_privacy(**{**arguments, **changes})
+    schema = tff_mf.MinSep(min_sep=2, max_participations=5)
+    own = {"participation": schema, "clients_per_round": 3, "noise_multiplier": 0.01, "insecure_seed": 7}
+    return run_folders.plan(**{**own, **changes})
 
 
 def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
@@ -62,11 +47,6 @@ def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
         execution=ExecutionSettings(**{"checkpoint_every": 2, **execution}),
         without_epsilon=True,
     )
-
-
-def rows(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def assert_same(found, found_in, expected, expected_in):
@@ -92,65 +72,6 @@ def assert_same_files(found_in, expected_in):
 def whole(small_data, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
     return run(small_data, out), out
-
-
-# `long`: runs that are stopped at other moments have the same metrics, and test_rounds_overlap.py tests the order.
-@pytest.mark.long
-def test_a_model_that_is_evaluated_while_the_next_round_trains_has_the_same_metrics(
-    small_data, tmp_path, whole, monkeypatch
-):
-    add = rounds.Releases.add
-
-    def waiting(found, progress, evaluate=None):
-        add(found, progress, evaluate)
-        found.finish()
-
-    monkeypatch.setattr(rounds.Releases, "add", waiting)
-    assert_same(run(small_data, tmp_path / "run"), tmp_path / "run", *whole)
-
-
-def workers_here():
-    return {
-        child.pid
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and child.name().startswith("worker")
-    }
-
-
-def kill_worker_after(round_number):
-    """Kills the worker of the run, once; other tests may have left one of theirs to the end of the program."""
-    others, killed = workers_here(), []
-
-    def on_round(number, metrics):
-        if number == round_number and not killed:
-            killed.extend(workers_here() - others)
-            for worker in killed:
-                os.kill(worker, signal.SIGKILL)
-
-    return on_round
-
-
-# Long: test_workers.py loses workers, and the run that is killed is resumed in the same way.
-@pytest.mark.long
-def test_a_run_whose_worker_dies_goes_on_by_itself_if_asked(small_data, tmp_path, whole):
-    out = tmp_path / "run"
-    result = run(small_data, out, restarts=1, on_round=kill_worker_after(5))
-    assert_same(result, out, *whole)
-    assert list((out / "checkpoints").glob("*.safetensors")) == []
-
-
-# Long: test_workers.py loses workers, and the run that is killed is resumed in the same way.
-@pytest.mark.long
-def test_a_run_whose_worker_dies_stops_with_a_clear_message_and_is_resumed(small_data, tmp_path, whole):
-    out = tmp_path / "run"
-    with pytest.raises(aggregators.WorkerLostError, match="last checkpoint"):
-        run(small_data, out, on_round=kill_worker_after(7))
-    result = run(small_data, out, resume=True)
-    assert_same(result, out, *whole)
-    # Its newest checkpoint was of round 6: round 7 was begun twice, and both times are on record.
-    found = [(row["round"], row["attempt"]) for row in rows(out / names.PARTICIPATION)]
-    assert {("6", "1"), ("7", "1"), ("7", "2"), ("8", "1"), ("8", "2"), ("9", "1")} <= set(found)
-    assert [each for each in reports.check(out) if each.field in ("log", "one release a round")] == []
 
 
 class StoppedError(Exception):
@@ -328,7 +249,7 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     left = [out / name / ".0.tff-mf.tmp" for name in (".", "checkpoints")]
     for path in left:
         path.write_bytes(b"keys")
-    finished = click.testing.CliRunner().invoke(cli, [*command, "--resume"])
+    finished = invoke(*command, "--resume")
     assert finished.exit_code == 0, finished.output
     assert not any(path.exists() for path in left)
     assert_same_files(out, whole[1])

@@ -6,18 +6,15 @@ import pathlib
 import random
 import re
 import shutil
-import sys
 
+import checked_elsewhere
+import environments
+import forged_runs
 import pytest
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import agreement
 from tff_mf.experiments.reports import _judgement
-
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
-import checked_elsewhere
-import environments
-import forged_runs
 
 FILE = checked_elsewhere.__file__
 FORGERIES = 500

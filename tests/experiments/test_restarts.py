@@ -9,34 +9,25 @@ import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import learning_rates
 from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings, of_run
+from tff_mf.experiments.configuration.settings import ExecutionSettings, of_run
 from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
 
+from .shared import critical, invoke, small_settings
+
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
-# One sentence a client, so that the order of a client's sentences, which is random, is always the same.
-SMALL = TrainingSettings(
-    model=ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4),
-    max_examples=1,
-    batch_size=1,
-    evaluate_every=4,
-    evaluation_examples=20,
-    server_warmup=0.0,
-    server_cooldown=0.0,
-)
+SMALL = small_settings(server_warmup=0.0, server_cooldown=0.0)
 ADAPTIVE = msgspec.structs.replace(SMALL, adaptive_clipping=0.5, adaptive_learning_rate=2.0, clip_norm=0.25)
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
@@ -62,13 +53,6 @@ def train(data, out, settings, privacy, **execution):
     given = {"on_round": execution.pop("on_round", lambda *each: None)}
     where = ExecutionSettings(**{"checkpoint_every": 2, **execution})
     return program.run(settings, privacy, data=data, out=out, execution=where, without_epsilon=True, **given)
-
-
-LONG = ("restarts", "dp_ftrl")
-
-
-def critical(folder):
-    return [f"{each.field}: {each.text}" for each in reports.check(folder) if each.severity == "critical"]
 
 
 @pytest.mark.parametrize("count_stddev", [None, 20.0])
@@ -210,44 +194,6 @@ def test_the_run_adds_the_noise_that_its_plan_accounts_for():
     assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
 
 
-# A run with adaptive clipping restarts its noise too. The optimizer's state is saved and resumed like any other; its
-# restarts have a test of their own below.
-@pytest.fixture(scope="module", params=[*(pytest.param(name, marks=pytest.mark.long) for name in LONG), "adaptive"])
-def kind(request):
-    """Settings and plan of a run; the noise is repeatable, and so small that the model follows the updates."""
-    optimizer = {"server_optimizer": "dp_ftrl"} if request.param == "dp_ftrl" else {}
-    settings = ADAPTIVE if request.param == "adaptive" else msgspec.structs.replace(SMALL, **optimizer)
-    counts = {"adaptive_count_stddev": 0.5} if request.param == "adaptive" else {}
-    return settings, plan(noise_multiplier=0.01, insecure_seed=7, **counts)
-
-
-# Long: test_recovery.py resumes a run, and test_checkpoints.py replays noise with restarts.
-@pytest.mark.long
-def test_a_run_that_is_stopped_goes_on_to_the_same_model(small_data, tmp_path, kind):
-    settings, privacy = kind
-
-    def stop(number, metrics):
-        if number == 5:
-            raise KeyboardInterrupt
-
-    whole = train(small_data, tmp_path / "whole", settings, privacy)
-    with pytest.raises(KeyboardInterrupt):
-        train(small_data, tmp_path / "stopped", settings, privacy, on_round=stop)
-    resumed = train(small_data, tmp_path / "stopped", settings, privacy, resume=True)
-    for one, other in zip(resumed.weights, whole.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
-    books = [ledger.read_ledger(tmp_path / name / names.LEDGER) for name in ("whole", "stopped")]
-    last = [{each.round: each.clip_norm for each in book.begun} for book in books]
-    assert last[0] == last[1]
-    assert [book.restarts for book in books] == [[5, 9], [5, 9]]
-    norms = [last[0][number] for number in range(1, 10)]
-    assert [len(set(part)) for part in (norms[:4], norms[4:8], norms[8:])] == [1, 1, 1]
-    assert (len(set(norms)) > 1) == (settings.adaptive_clipping is not None)
-    other = dataclasses.replace(privacy, restart_every=3, mechanism=tff_mf.Tree(3))
-    with pytest.raises(tff_mf.InputError):
-        train(small_data, tmp_path / "whole", settings, other, resume=True)
-
-
 def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_not():
     specs = tf.TensorSpec([], tf.float32)
     moved = {}
@@ -274,8 +220,8 @@ def by_command(small_data, tmp_path_factory):
     )
     out = root / "run"
     flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--cohort", "6", "--out", str(out)]
-    done = CliRunner().invoke(cli, ["train", *FLAGS, *flags, "--tensorboard", "--json"])
-    assert done.exit_code == 0, done.output + repr(done.exception)
+    done = invoke("train", *FLAGS, *flags, "--tensorboard", "--json")
+    assert done.exit_code == 0, done.output
     return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))
 
 
@@ -302,7 +248,7 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
 
 
 def test_an_audit_of_restarts_and_counts_passes(by_command):
-    done = CliRunner().invoke(cli, ["audit", str(by_command.out), "--coordinates", "4096"])
+    done = invoke("audit", by_command.out, "--coordinates", 4096)
     assert done.exit_code == 0, done.output
     assert "all 12 tests passed" in done.stdout
     assert critical(by_command.out) == []

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("tensorflow_federated")
 
-from tff_mf import aggregators
 from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log, run_log
-from tff_mf.experiments.training import checkpoints, preparation, rounds
+from tff_mf.experiments.training import checkpoints, rounds
 from tff_mf.experiments.training.client_batches import read_ahead
 
-from . import test_no_false_alarm as stand_in
+from . import stand_in
+from .shared import invoke
 
 ROUNDS = stand_in.ROUNDS
 
@@ -175,12 +175,10 @@ def test_a_round_that_is_interrupted_finishes_the_save_of_the_last_one_and_does_
 @pytest.fixture
 def trained(small_data, monkeypatch):
     """A function that trains a run in a folder, with a stand-in for TFF, and asserts that it ends."""
-    monkeypatch.setattr(preparation, "build_task", stand_in.build_task)
-    monkeypatch.setattr(preparation, "build_process", stand_in.build_process)
-    monkeypatch.setattr(aggregators, "resident_context", lambda **more: contextlib.nullcontext())
+    stand_in.put_in_place(monkeypatch)
 
     def run(folder, *more):
-        done = stand_in.invoke(*stand_in.arguments(folder, small_data, ["--mechanism", "identity"]), *more)
+        done = invoke(*stand_in.arguments(folder, small_data, ["--mechanism", "identity"]), *more)
         assert done.exit_code == 0, done.output + repr(done.exception)
 
     return run

@@ -6,6 +6,7 @@ import json
 import pathlib
 
 import pytest
+import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,19 +110,8 @@ def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
         run_record.read_record(tmp_path)
 
 
-def test_noise_restarts_after_every_so_many_rounds():
-    record = run_record.RunRecord(
-        rounds=9,
-        participation="SingleParticipation",
-        min_sep=1,
-        max_participations=1,
-        noise_multiplier=1.0,
-        delta=1e-6,
-        clients_per_round=2,
-        cohort=2,
-        clip_norm=1.0,
-        mechanism_sha256="0" * 64,
-        restart_every=3,
-    )
+def test_noise_restarts_after_every_so_many_rounds(tmp_path):
+    run_folders.start(tmp_path, restart_every=3)
+    record = run_record.read_record(tmp_path)
     assert [number for number in range(1, 10) if record.restarts_in(number)] == [4, 7]
     assert record.divisor_or_default == 2

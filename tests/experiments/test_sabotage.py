@@ -1,25 +1,21 @@
-"""Runs that were broken on purpose, each found out by the check. The runs are folders; nothing is trained."""
+"""Runs that were broken or forged on purpose, each found out by the check. The runs are folders; nothing is trained."""
 
 import json
 import pathlib
-import sys
+import re
+import shutil
 
-import pytest
-from click.testing import CliRunner
-
-import tff_mf
-from tff_mf.experiments import reports
-from tff_mf.experiments.cli import cli
-from tff_mf.experiments.output.digits import rounded_up
-
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
-import broken_files as files
 import broken_logs as logs
 import checked_elsewhere
 import environments
+import pytest
 import run_folders
-from broken_logs import copied, finished
-from run_folders import change_json, cohorts, consistent, plan, run, start
+from run_folders import change_json, consistent, finished, metrics, plan, start
+
+import tff_mf
+from tff_mf.experiments import reports
+
+from .shared import critical, invoke
 
 
 @pytest.fixture(scope="module")
@@ -27,88 +23,286 @@ def good(tmp_path_factory):
     """A finished run with every file that there is, which was killed in rounds 5 and 8, and its report."""
     folder = tmp_path_factory.mktemp("runs") / "good"
     report = run_folders.whole(folder)
-    assert [each for each in reports.check(folder) if each.severity == "critical"] == []
+    assert critical(folder) == []
     return folder, report
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(cli, ["report", *map(str, arguments)], catch_exceptions=False)
+@pytest.fixture
+def run(good, tmp_path):
+    return pathlib.Path(shutil.copytree(good[0], tmp_path / "run"))
 
 
-# What is wrong with a file that no report is made of: its ε is right all the same.
-NOT_IN_THE_REPORT = (files.broken_by_another_plan, files.broken_by_a_plan_alone, files.broken_by_what_is_gone)
+def in_json(name, **changes):
+    """A file whose fields were changed, and the report that follows."""
+    return lambda folder: (change_json(folder / name, lambda found: {**found, **changes}), report_anew(folder))
 
 
-@pytest.mark.parametrize(
-    ("break_it", "field", "text"),
-    [
-        (logs.broken_too_soon, "participation", "too soon"),
-        (logs.broken_too_often, "participation", "too often"),
-        (logs.broken_sampler, "sampler", "sampler was changed"),
-        (logs.broken_twice, "one release a round", "round 4 was released more than once"),
-        (logs.broken_artifact, "mechanism", "hash differs"),
-        (logs.broken_seed, "randomness", "fixed seed"),
-        (logs.broken_metrics, "released without noise", "training loss"),
-        (logs.broken_column, "released without noise", "train_accuracy"),
-        (logs.broken_divisor, "divisor", "not by the constant"),
-        (logs.broken_restart, "restarts", "round 5"),
-        (logs.broken_clip, "clipping", "adaptive clipping"),
-        (logs.broken_log, "log", "participation.csv"),
-        (logs.broken_both_logs, "log", "did not end|does not say that the run ended"),
-        (logs.broken_ledger_line, "log", "does not follow"),
-        (logs.broken_configuration, "log", "run.json was edited"),
-        (logs.broken_report, "report", "edited"),
-        (logs.broken_report_with_its_digest, "report", "`headline` in"),
-        (logs.broken_markdown, "report", "report.md does not match"),
-        (logs.broken_by_a_second_release, "one release a round", "round 4 was released more than once"),
-        (logs.broken_by_a_release_of_nothing, "one release a round", "round 10 was released and never begun"),
-        (logs.broken_by_order, "one release a round", "released before round 1|out of order"),
-        (logs.broken_by_an_attempt_that_was_given_up, "one release a round", "attempt 2 was begun last"),
-        (logs.broken_by_what_follows_the_end, "one release a round", "follows the end"),
-        (logs.broken_by_a_jump, "one release a round", "out of order"),
-        (logs.broken_by_a_hidden_attempt, "log", "round 5 is in one of"),
-        (logs.broken_by_clients_of_an_attempt_that_was_given_up, "participation", "too soon"),
-        (logs.broken_by_a_client_twice, "participation", "listed twice in round 4"),
-        (files.broken_by_another_plan, "report", "in planned.json does not match"),
-        (files.broken_by_a_plan_alone, "report", "planned.json is missing"),
-        (files.broken_by_the_summary, "summary", "another epsilon"),
-        (files.broken_by_a_question_that_the_summary_forgets, "summary", "another claim"),
-        (files.broken_by_the_statement_of_the_summary, "summary", "another statement"),
-        (files.broken_by_a_field_of_the_summary, "summary", "epsilon_after_amplification"),
-        (files.broken_by_the_accuracy_of_the_summary, "summary", "another validation_accuracy"),
-        (files.broken_by_a_forged_audit, "audit", "not an audit of this run"),
-        (files.broken_by_the_audit_of_another_run, "audit", "does not name the hash"),
-        (files.broken_by_an_audit_of_more_noise, "audit", "noise_multiplier=50.0"),
-        (files.broken_by_an_audit_that_had_failed, "audit", "its test repeats says that it passed"),
-        (files.broken_by_an_audit_with_a_test_less, "audit", "it has the tests"),
-        (files.broken_by_better_canaries, "audit", "its canaries have epsilon_gaussian"),
-        (files.broken_by_another_model, "model", "its hash is not the one"),
-        (logs.broken_by_a_ledger_of_nothing, "log", "does not contain the hash"),
-        (files.broken_by_what_is_gone, "report", "report.json is missing"),
-        (logs.broken_by_more_reports_than_clients, "one release a round", "counts 3 reports of 2 clients"),
-        (logs.broken_by_counts_that_do_not_add_up, "log", "an entry that this release does not know"),
-        (logs.broken_by_a_reason_that_is_a_text, "log", "an entry that this release does not know"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_a_broken_run_is_found_out(good, tmp_path, break_it, field, text):
-    folder = tmp_path / "run"
-    break_it(good, folder)
-    done = invoke(folder, "--check", "--json")
+def in_audit(change):
+    """An audit that was edited in place, and the report that follows."""
+    return lambda folder: (change_json(folder / "audit.json", change), report_anew(folder))
+
+
+def text_of(name, text):
+    """A file with another text, and the report that follows."""
+    return lambda folder: ((folder / name).write_text(text), report_anew(folder))
+
+
+def replaced(name, old, new, *, anew=False):
+    """A file in which a text was replaced."""
+
+    def edit(folder):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+        if anew:
+            report_anew(folder)
+
+    return edit
+
+
+def report_anew(folder):
+    reports.write(folder, realised=True)
+
+
+def forged(change, stem="report"):
+    """A report that somebody changed, with a digest and a page that are right."""
+
+    def edit(folder):
+        report = json.loads((folder / f"{stem}.json").read_text())
+        change(report)
+        report["digest"] = reports._build.digest(report)
+        (folder / f"{stem}.json").write_text(reports._files.as_text(report))
+        (folder / f"{stem}.md").write_text(reports.markdown(report))
+
+    return edit
+
+
+def another_plan(folder):
+    other = folder.parent / "other"
+    start(other, privacy=plan(noise_multiplier=50.0))
+    reports.write(other, realised=False)
+    for name in ("planned.json", "planned.md"):
+        shutil.copy(other / name, folder / name)
+
+
+def a_plan_alone(folder):
+    (folder / "planned.json").unlink()
+    replaced("planned.md", "ε≤", "ε≤0.")(folder)
+
+
+def what_is_gone(folder):
+    """The remaining files look like a run that never began."""
+    for name in ("ledger.jsonl", "report.json", "report.md"):
+        (folder / name).unlink()
+    reports.write(folder, realised=False)
+
+
+def a_plan_for_a_report(folder):
+    for suffix in ("json", "md"):
+        shutil.copy(folder / f"planned.{suffix}", folder / f"report.{suffix}")
+
+
+def another_model(folder):
+    (folder / "model.safetensors").write_bytes(b"another")
+    report_anew(folder)
+
+
+def better_canaries(audit):
+    audit["canaries"]["epsilon_gaussian"] = audit["tests"][6]["value"] = 0.01
+
+
+HEAD, ROWS = "round,seconds,loss\n", "".join(f"{number},0.5,0.5\n" for number in range(1, 10))
+PAGE = "0\n\n# Privacy report (realised)\n\n**client-level zero-out DP, central: ε≤0.001 at δ=1e-06**"
+# What is broken in a run, and the field and the text of what is found.
+BROKEN = {
+    "run.json: noise, its report anew": (
+        replaced("run.json", '"noise_multiplier": 5.0', '"noise_multiplier": 50.0', anew=True),
+        "log",
+        "run.json was edited",
+    ),
+    "ledger: a line": (
+        replaced("ledger.jsonl", '"clip_norm": 1.0', '"clip_norm": 1.5', anew=True),
+        "log",
+        "does not follow",
+    ),
+    "summary: ε": (in_json("summary.json", epsilon=0.1), "summary", "another epsilon"),
+    "summary: a question": (in_json("answers.json", unit=None), "summary", "another claim"),
+    "summary: statement": (in_json("summary.json", statement="(ε=0.1, δ=1e-9)-DP"), "summary", "another statement"),
+    "summary: a field": (in_json("summary.json", epsilon_after=0.1), "summary", "epsilon_after"),
+    "summary: accuracy": (
+        in_json("summary.json", validation_accuracy=0.25),
+        "summary",
+        "another validation_accuracy",
+    ),
+    "summary: accuracy in words": (
+        in_json("summary.json", validation_accuracy="ε≤0.01"),
+        "summary",
+        "validation_acc",
+    ),
+    "summary: amplified": (in_json("summary.json", amplified_epsilon=0.01), "summary", "amplified_epsilon"),
+    "summary: amplified in words": (in_json("summary.json", amplified_statement="ε≤0"), "summary", "amplified_stat"),
+    "summary: parameters in words": (in_json("summary.json", parameters="ε≤0.010"), "summary", "parameters"),
+    "summary: parameters of true": (in_json("summary.json", parameters=True), "summary", "parameters"),
+    "summary: seconds": (in_json("summary.json", seconds=[1.5]), "summary", "seconds"),
+    "summary: version and more": (
+        in_json("summary.json", tff_mf_version="1.0, ε≤0.010"),
+        "summary",
+        "tff_mf_version",
+    ),
+    "summary: version": (in_json("summary.json", tff_mf_version=3), "summary", "tff_mf_version"),
+    "audit: none": (text_of("audit.json", '{"passed": true}'), "audit", "not an audit of this run"),
+    "audit: of another run": (in_json("audit.json", run_sha256="0" * 64), "audit", "does not name the hash"),
+    "audit: of more noise": (
+        in_json("audit.json", noise_multiplier=50.0, claimed_epsilon=0.1),
+        "audit",
+        "noise_multiplier=50.0",
+    ),
+    "audit: had failed": (
+        in_audit(lambda found: found["tests"][3].update(value=50.0)),
+        "audit",
+        "its test repeats says that it passed",
+    ),
+    "audit: a test less": (
+        in_audit(lambda found: {**found, "tests": found["tests"][:-1]}),
+        "audit",
+        "it has the tests",
+    ),
+    "audit: better canaries": (in_audit(better_canaries), "audit", "its canaries have epsilon_gaussian"),
+    "model: another": (another_model, "model", "its hash is not the one"),
+    "metrics: a cell more": (
+        text_of("metrics.csv", HEAD + ROWS.replace("3,0.5,0.5", "3,0.5,0.5,0.731")),
+        "log",
+        "4 cells",
+    ),
+    "metrics: no name": (text_of("metrics.csv", "round,seconds,loss,\n" + ROWS), "log", "name of its own"),
+    "metrics: a name twice": (text_of("metrics.csv", "round,seconds,loss,loss\n" + ROWS), "log", "name of its own"),
+    "metrics: a second head": (
+        text_of("metrics.csv", HEAD + ROWS + "round,seconds,train_loss\n"),
+        "log",
+        "'round', which is no whole number",
+    ),
+    "metrics: half a round": (text_of("metrics.csv", HEAD + ROWS + "9.5,0.1,0.2\n"), "log", "'9.5'"),
+    "metrics: words": (
+        text_of("metrics.csv", HEAD + ROWS.replace("3,0.5", "3,loss of ann")),
+        "log",
+        "could not convert",
+    ),
+    "metrics: no rounds": (text_of("metrics.csv", "seconds,loss\n0.5,0.5\n"), "log", "no column 'round'"),
+    **{
+        f"a table, {name}": (text_of(name, "round,train_loss\n1,0.7\n"), "", name)
+        for name in ("train_metrics.csv", "metrics.CSV", "Participation.Csv")
+    },
+}
+# Of what no report is made: its ε is right all the same, or it is itself what was edited.
+EDITED = {
+    "report: ε": (replaced("report.json", '"epsilon": ', '"epsilon": 0.1, "was": '), "report", "edited"),
+    "report: headline, with its digest": (
+        forged(lambda found: found.update(headline=found["headline"].replace("ε≤", "ε≤0."))),
+        "report",
+        "`headline` in",
+    ),
+    **{
+        f"report: version {version!r}": (
+            forged(lambda found, version=version: found["accountant"].update(version=version)),
+            "report",
+            "`accountant` in report.json",
+        )
+        for version in ("tff-mf ١.٠", "tff-mf １.０", "tff-mf 1.0\n", "tff-mf 1.0+gabcdef0123 (ε≤0.001)")
+    },
+    **{
+        f"{stem}: a hash of older answers, {number}": (
+            forged(lambda found, hashed=hashed: found["files"].update({"answers.json": hashed}), stem),
+            "report",
+            "`files` in",
+        )
+        for number, hashed in enumerate((PAGE, {"ε≤0.001": "of 1e-6"}, "A" * 64, 0))
+        for stem in ("report", "planned")
+    },
+    "page": (replaced("report.md", "ε≤", "ε≤0."), "report", "report.md does not match"),
+    "plan: another": (another_plan, "report", "in planned.json does not match"),
+    "plan: its page alone": (a_plan_alone, "report", "planned.json is missing"),
+    "plan: for a report": (a_plan_for_a_report, "report", "the wrong kind"),
+    "all but a plan is gone": (what_is_gone, "report", "report.json is missing"),
+    # A person reads the first of two equal keys, a program the last.
+    "report: two headlines": (
+        replaced("report.json", "{", '{\n "headline": "ε≤0.1 at δ=1e-9",'),
+        "report",
+        "'headline' is twice",
+    ),
+    # The true headline is there, two hundred lines further down.
+    "report: spaces": (
+        replaced("report.json", '"headline": ', '"headline":' + "\n" * 200),
+        "report",
+        "in other bytes",
+    ),
+}
+
+
+def found_out(folder, field, text):
+    """Asserts that the check names a field and says a text of it."""
+    done = invoke("report", folder, "--check", "--json")
     assert done.exit_code == 1
     found = [each for each in json.loads(done.stdout)["findings"] if each["severity"] == "critical"]
-    assert field in {each["field"] for each in found}
-    named = " ".join(each["text"] for each in found if each["field"] == field)
-    assert any(part in named for part in text.split("|"))
-    if break_it not in (
-        logs.broken_report,
-        logs.broken_report_with_its_digest,
-        logs.broken_markdown,
-        *NOT_IN_THE_REPORT,
-    ):
-        headline = json.loads((folder / "report.json").read_text())["headline"]
-        assert "ε≤" not in headline
-        assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
+    named = " ".join(each["text"] for each in found if each["field"] == (field or each["field"]))
+    assert any(part in named for part in text.split("|")), found
+
+
+def states_nothing(folder):
+    headline = json.loads((folder / "report.json").read_text())["headline"]
+    assert "ε≤" not in headline
+    assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_file_that_was_forged_is_found_out_and_no_epsilon_stated(run, case):
+    break_it, field, text = BROKEN[case]
+    break_it(run)
+    found_out(run, field, text)
+    states_nothing(run)
+
+
+@pytest.mark.parametrize("case", EDITED)
+def test_a_report_that_was_edited_is_found_out(run, case):
+    edit, field, text = EDITED[case]
+    edit(run)
+    found_out(run, field, text)
+
+
+# Runs whose logs were broken, by a forger who writes every hash anew.
+LOGS = {
+    logs.broken_artifact: ("mechanism", "hash differs"),
+    logs.broken_column: ("released without noise", "train_accuracy"),
+    logs.broken_log: ("log", "participation.csv"),
+    logs.broken_both_logs: ("log", "did not end|does not say that the run ended"),
+    logs.broken_by_a_second_release: ("one release a round", "round 4 was released more than once"),
+    logs.broken_by_a_release_of_nothing: ("one release a round", "round 10 was released and never begun"),
+    logs.broken_by_order: ("one release a round", "released before round 1|out of order"),
+    logs.broken_by_an_attempt_that_was_given_up: ("one release a round", "attempt 2 was begun last"),
+    logs.broken_by_what_follows_the_end: ("one release a round", "follows the end"),
+    logs.broken_by_a_jump: ("one release a round", "out of order"),
+    logs.broken_by_a_hidden_attempt: ("log", "round 5 is in one of"),
+    logs.broken_by_clients_of_an_attempt_that_was_given_up: ("participation", "too soon"),
+    logs.broken_by_a_client_twice: ("participation", "listed twice in round 4"),
+    logs.broken_by_a_ledger_of_nothing: ("log", "does not contain the hash"),
+    logs.broken_by_more_reports_than_clients: ("one release a round", "counts 3 reports of 2 clients"),
+    logs.broken_by_counts_that_do_not_add_up: ("log", "an entry that this release does not know"),
+    logs.broken_by_a_reason_that_is_a_text: ("log", "an entry that this release does not know"),
+    logs.broken_by_metrics_of_what_was_not_released: ("log", "an evaluation of round 9"),
+    logs.broken_by_true: ("log", "an entry that this release does not know"),
+}
+
+
+@pytest.mark.parametrize("break_it", LOGS, ids=lambda break_it: break_it.__name__)
+def test_a_run_with_broken_logs_is_found_out_and_states_no_epsilon(good, tmp_path, break_it):
+    break_it(good, tmp_path / "run")
+    found_out(tmp_path / "run", *LOGS[break_it])
+    states_nothing(tmp_path / "run")
+
+
+def test_noise_for_a_cohort_that_never_was_is_found_out(tmp_path):
+    """Noise for a hundred times the clients that train, in no simulation."""
+    finished(tmp_path / "run", privacy=plan(cohort=200), simulation=False)
+    found_out(tmp_path / "run", "cohort", "only a simulation")
 
 
 @pytest.mark.parametrize("environment", ["haswell", "skylakex", "oldest"])
@@ -116,54 +310,49 @@ def test_a_run_with_its_audit_is_believed_on_other_machines(good, environment):
     assert environments.call(environment, checked_elsewhere.__file__, "checked", str(good[0].parent)) == {"good": []}
 
 
-def test_what_is_written_anew_as_a_whole_is_found_by_the_digest_that_was_held(good, tmp_path):
+def test_what_is_written_anew_as_a_whole_is_found_by_the_digest_that_was_held(run, good):
     """Ten times the noise, with every hash and every file that follows from it."""
-    folder, digest = copied(good, tmp_path / "run"), good[1]["digest"]
-    assert invoke(folder, "--check", "--digest", digest).exit_code == 0
-    (folder / "audit.json").unlink()
-    change_json(folder / "run.json", lambda found: {**found, "noise_multiplier": 50.0})
-    consistent(folder, planned=True)
-    run_folders.summarise(folder)
-    reports.write(folder, realised=True)
-    assert invoke(folder, "--check").exit_code == 0
-    found = invoke(folder, "--check", "--digest", digest, "--json")
+    digest = good[1]["digest"]
+    assert invoke("report", run, "--check", "--digest", digest).exit_code == 0
+    (run / "audit.json").unlink()
+    change_json(run / "run.json", lambda found: {**found, "noise_multiplier": 50.0})
+    consistent(run, planned=True)
+    run_folders.summarise(run)
+    report_anew(run)
+    assert invoke("report", run, "--check").exit_code == 0
+    found = invoke("report", run, "--check", "--digest", digest, "--json")
     assert found.exit_code == 1
     assert {each["field"] for each in json.loads(found.stdout)["findings"]} == {"digest"}
 
 
-def test_the_digest_is_printed_and_no_other_text_is_one(good, tmp_path):
-    folder = copied(good, tmp_path / "run")
-    done = CliRunner().invoke(cli, ["report", str(folder)], catch_exceptions=False)
-    assert done.stderr == f"digest: {good[1]['digest']}\n"
+def test_the_digest_is_printed_and_no_other_text_is_one(run, good):
+    assert invoke("report", run).stderr == f"digest: {good[1]['digest']}\n"
     for wrong in ("", "ab", good[1]["digest"].upper()):
         with pytest.raises(tff_mf.InputError, match="is not a SHA-256 digest"):
-            reports.check(folder, held=wrong)
-    assert invoke(folder, "--digest", good[1]["digest"]).exit_code == 2
+            reports.check(run, held=wrong)
+    assert invoke("report", run, "--digest", good[1]["digest"]).exit_code == 2
 
 
-def test_rounds_that_were_given_up_do_not_hide_that_a_run_was_stopped(tmp_path):
-    """All nine rounds were begun; then it went back to the fifth, and ended there."""
-    folder = tmp_path / "run"
-    start(folder)
-    run(folder)
-    entries = [each for each in run_folders.read_entries(folder) if each["kind"] != "released" or each["round"] < 5]
-    again = run_folders.begun(5, cohorts()[4], attempt=2)
-    released = {"kind": "released", "round": 5, "attempt": 2}
-    run_folders.write_ledger(folder, [*entries[:-1], again, released, run_folders.end_of(5)])
-    run_folders.write_log(folder, [*run_folders.read_log(folder), *((5, 2, client) for client in cohorts()[4])])
-    run_folders.metrics(folder, 5)
-    report = reports.write(folder, realised=True)
-    assert [each for each in report["findings"] if each["severity"] == "critical"] == []
-    assert f"ε≤{rounded_up(report['accountant']['planned']['epsilon'])}" in report["headline"]
-    assert "stopped after 5 of 9" in " ".join(each["text"] for each in report["findings"])
+def test_a_report_without_an_audit_has_no_hash_of_one(run):
+    (run / "audit.json").unlink()
+    report_anew(run)
+    assert critical(run) == []
+    forged(lambda found: found["files"].update({"audit.json": "0" * 64}))(run)
+    found_out(run, "report", "`files` in")
 
 
-def test_an_empty_cohort_is_no_truncation(tmp_path):
-    rounds = [[] if t in (2, 8) else clients for t, clients in enumerate(cohorts())]
-    report = finished(tmp_path / "run", rounds=rounds, planned=rounds, killed=(3,))
-    assert [each for each in report["findings"] if each["severity"] == "critical"] == []
-    assert report["rounds"]["smallest_cohort"] == 0
-    assert reports.check(tmp_path / "run") == [reports.Finding(**each) for each in report["findings"]]
+def test_fields_that_a_summary_may_have_are_no_alarm(run):
+    in_json("summary.json", parameters=3, validation_accuracy=0.5, tff_mf_version=tff_mf.__version__)(run)
+    metrics(run, 9)
+    report_anew(run)
+    assert critical(run) == []
+
+
+def test_other_bytes_of_the_same_answers_make_a_report_older_and_no_alarm(run):
+    change_json(run / "answers.json", lambda found: dict(reversed(found.items())))
+    texts = [each.text for each in reports.check(run) if each.field == "report"]
+    assert texts == ["report.json is older than answers.json: tff-mf report rewrites it"]
+    assert critical(run) == []
 
 
 def test_a_plan_that_is_older_than_the_answers_is_checked_with_its_own(tmp_path):
@@ -171,60 +360,60 @@ def test_a_plan_that_is_older_than_the_answers_is_checked_with_its_own(tmp_path)
     start(folder, answers={})
     reports.write(folder, realised=False)
     (folder / "answers.json").write_text(json.dumps(run_folders.ANSWERS))
-    run(folder)
-    reports.write(folder, realised=True)
-    assert [each for each in reports.check(folder) if each.severity == "critical"] == []
+    run_folders.run(folder)
+    report_anew(folder)
+    assert critical(folder) == []
     (folder / "answers.json").write_text(json.dumps({**run_folders.ANSWERS, "clients_of_one_person": 3}))
     reports.write(folder, realised=False)
     (folder / "answers.json").write_text(json.dumps(run_folders.ANSWERS))
     assert "answer clients_of_one_person differently" in " ".join(each.text for each in reports.check(folder))
 
 
-FIXED = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
-
-
-def test_fixed_epochs_outside_of_their_pattern_are_found(tmp_path):
-    """Rounds 0 and 8 have the same place in epochs of 4, and are no two of j and j + 4."""
-    rounds = [["a"] if t in (0, 8) else [f"b{t}"] for t in range(9)]
-    report = finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=plan(participation=FIXED))
-    assert "participation" in {each["field"] for each in report["findings"] if each["severity"] == "critical"}
-
-
-def test_a_stopped_run_never_states_less_than_it_realised(tmp_path):
-    """Of this matrix the fixed epochs planned are cheaper than what a client did, who was seen in another pattern."""
-    rounds = [["a"] if t in (0, 8) else [f"b{t}"] for t in range(9)]
-    privacy = plan(rounds=12, participation=FIXED, mechanism=tff_mf.Tree(12))
-    report = finished(tmp_path / "run", rounds=rounds, planned=[*rounds, *rounds[1:4]], privacy=privacy)
-    assert report["claim"]["epsilon"] is None
-    assert any(each["severity"] == "critical" for each in report["findings"])
+# Values of run.json that no run has, and of answers that no figure bears.
+NO_VALUES = {
+    "versions": [None, [], {"tff-mf": 3}],
+    "command": [None, "x", [1]],
+    "cohorts": [None, {}, [1]],
+    "settings": [None, []],
+    "released_without_noise": [None, ["x"], [{"name": 1}]],
+    "evaluation_columns": [None, "loss", [["x"]]],
+    "simulation": [None, 1, "yes"],
+    "sampler": [None, 1, []],
+    "mechanism_sha256": [None, 3],
+    "insecure_seed": ["x", 0.5, True, 10**400, 2**64],
+    "population": [10**400, 0.5, True, "x", -1],
+    "cohort": [10**400, 10**300, None, "x"],
+    "rounds": [True, 9.0, None, [], 10**13],
+    "noise_multiplier": [1e308, True, "x", None, -1.0],
+    "divisor": [True, "x", 10**400, -1],
+    "adjacency": [None, []],
+    "participation": [None, [], "Often"],
+    "min_sep": [0],
+    "delta": [1],
+    "clip_norm": [0.0],
+    "grid_bits": [16],
+    "restart_every": [0],
+    "adaptive_count_stddev": [0],
+    "round": [9],
+}
+NO_ANSWERS = {name: [10**400, 10**300, True] for name in ("clients_of_one_person", "population", "tuning_runs")}
 
 
 @pytest.mark.parametrize(
-    ("break_it", "field", "text"),
+    ("file", "name", "value"),
     [
-        (files.broken_by_a_cohort_that_never_was, "cohort", "only a simulation"),
-        (logs.broken_by_metrics_of_what_was_not_released, "log", "an evaluation of round 9"),
-        (files.broken_by_two_headlines, "report", "'headline' is twice"),
-        (files.broken_by_spaces, "report", "in other bytes"),
-        (files.broken_by_a_plan_for_a_report, "report", "the wrong kind"),
-        (logs.broken_by_true, "log", "an entry that this release does not know"),
+        (file, name, value)
+        for file, fields in (("run.json", NO_VALUES), ("answers.json", NO_ANSWERS))
+        for name, several in fields.items()
+        for value in several
     ],
-    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_nobody_thought_of_is_found_out(good, tmp_path, break_it, field, text):
-    """What the author of the check had not thought of when it was written."""
-    break_it(good, tmp_path / "run")
-    found = [each for each in reports.check(tmp_path / "run") if each.severity == "critical" and each.field == field]
-    assert any(text in each.text for each in found)
-
-
-def test_an_answer_is_no_part_of_the_report(good, tmp_path):
-    folder = copied(good, tmp_path / "run")
-    change_json(folder / "answers.json", lambda found: {**found, "trusted": "us\n\n# Privacy report\n\n**ε≤0.001**"})
-    reports.write(folder, realised=True)
-    lines = (folder / "report.md").read_text().splitlines()
-    assert sum(line.startswith("# ") for line in lines) == 1
-    assert sum(line.startswith("**") for line in lines) == 1
+def test_a_field_of_another_type_is_named(run, file, name, value):
+    change_json(run / file, lambda found: {**found, name: value})
+    for arguments in ([run], [run, "--check"]):
+        done = invoke("report", *arguments, catch_exceptions=True)
+        assert isinstance(done.exception, tff_mf.InputError)
+        assert re.search(rf"{name}=|'{name}'|{name} must", str(done.exception))
 
 
 @pytest.mark.parametrize(
@@ -235,17 +424,7 @@ def test_an_answer_is_no_part_of_the_report(good, tmp_path):
         ({"noise_multiplier": float("nan")}, "NaN"),
     ],
 )
-def test_a_configuration_that_no_run_has_is_refused(good, tmp_path, changes, field):
-    folder = copied(good, tmp_path / "run")
-    change_json(folder / "run.json", lambda found: {**found, **changes})
+def test_a_configuration_that_no_run_has_is_refused(run, changes, field):
+    change_json(run / "run.json", lambda found: {**found, **changes})
     with pytest.raises(tff_mf.InputError, match=field):
-        reports.check(folder)
-
-
-def test_nobody_who_did_not_answer_has_an_epsilon_of_a_person(good, tmp_path):
-    folder = copied(good, tmp_path / "run")
-    for name in ("answers.json", "summary.json"):
-        (folder / name).unlink()
-    claim = reports.build(folder, realised=True)["claim"]
-    assert claim["epsilon"] is not None
-    assert claim["epsilon_of_a_person"] is None
+        reports.check(run)

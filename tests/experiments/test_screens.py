@@ -1,24 +1,25 @@
 """What people read: as wide as the terminal, with the digits that mean something, and as the docs show it."""
 
-import json
 import pathlib
 import re
 import shlex
 import unicodedata
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.cli import _screens, cli
+from tff_mf.experiments.cli import _screens
 from tff_mf.experiments.output import digits
+
+from .shared import printed, result_of
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
 SETTING = ["--rounds", "24", "--min-sep", "6", "--max-participations", "4"]
 TARGET = ["--delta", "1e-6", "--epsilon", "2"]
+MAX = ["--objective", "max"]
 SAMPLED = ["--sampling", "cyclic_poisson", "--population", "600", "--clients-per-round", "5"]
 COMMANDS = {
     "account": ["account", "tree-online", "--noise-multiplier", "3.7654321", *SETTING, "--delta", "1e-6"],
@@ -26,17 +27,7 @@ COMMANDS = {
     "blt": ["optimize", "blt", *SETTING, *TARGET, "--out", "blt"],
     "banded": ["optimize", "banded", "--rounds", "24", "--bands", "6", "--out", "banded"],
     "banded-toeplitz": ["optimize", "banded-toeplitz", *SETTING, "--restart-every", "12", "--out", "toeplitz"],
-    "banded-inverse": [
-        "optimize",
-        "banded-inverse",
-        *SETTING,
-        "--bands",
-        "3",
-        "--objective",
-        "max",
-        "--out",
-        "inverse",
-    ],
+    "banded-inverse": ["optimize", "banded-inverse", *SETTING, "--bands", "3", *MAX, "--out", "inverse"],
     "dense": ["optimize", "dense", *SETTING, "--fixed-epochs", "--adjacency", "replace-one", "--out", "dense"],
     "structured": ["optimize", "structured", *SETTING, "--diagonals", "2", "--rank", "2", "--out", "structured"],
     "show": ["show", "banded", *SETTING, "--workload", "learning_rates", "--warmup", "0.5", "--bands", "2"],
@@ -49,13 +40,9 @@ COMMANDS = {
         *("--noise-multiplier", "3", "--sampling", "cyclic_poisson"),
     ],
 }
-# They need TensorFlow: `test_first_run_screens.py` has them.
+# They need TensorFlow: tests/test_command_lines.py runs the lines.
 TRAINING = ("data", "train", "report", "audit", "export", "verify", "doctor")
 REPRS = re.compile(r"\b(None(?! of)|True|False|nan|PrefixSum|MinSep|\w+\(\w*=|\[)")
-
-
-def shown(arguments):
-    return CliRunner().invoke(cli, arguments, catch_exceptions=False, standalone_mode=False).stdout
 
 
 def columns(line):
@@ -69,7 +56,7 @@ def test_screens_fit_the_terminal_and_use_labels(name, tmp_path, monkeypatch):
     words = {}
     for width in (40, 60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
-        text = shown(COMMANDS[name])
+        text = printed(*COMMANDS[name])
         if width == 40:
             # What cannot be folded is wider, and printed all the same.
             assert text
@@ -96,8 +83,8 @@ LABELS = {
 @pytest.mark.parametrize("name", ["account", "calibrate", "blt", "dense"])
 def test_copied_figures_are_safe(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = dict(re.findall(r"^(\S.*?)  +(\S+)$", shown(COMMANDS[name]), re.M))
-    exact = json.loads(shown([*COMMANDS[name], "--json"]))
+    lines = dict(re.findall(r"^(\S.*?)  +(\S+)$", printed(*COMMANDS[name]), re.M))
+    exact = result_of(*COMMANDS[name])
     copied = {figure: float(lines[label]) for figure, label in LABELS.items() if figure in exact}
     assert len(copied) >= 2
     for figure, value in copied.items():
@@ -111,12 +98,12 @@ def test_no_figure_states_an_epsilon_that_the_statement_refuses(name, tmp_path, 
     """δ is 1 / population or more."""
     monkeypatch.chdir(tmp_path)
     arguments = [*COMMANDS[name], "--delta", "0.01", *([] if name == "calibrate" else ["--population", "100"])]
-    text = shown(arguments)
+    text = printed(*arguments)
     assert "NO ε CAN BE STATED" in text
     figures = dict(re.findall(r"^(\S.*?)  +(.+)$", text, re.M))
     assert {value for label, value in figures.items() if "ε" in label} == {"not stated"}
     assert figures["noise multiplier σ"] != "not stated"
-    assert json.loads(shown([*arguments, "--json"]))["epsilon"] is None
+    assert result_of(*arguments)["epsilon"] is None
 
 
 @given(st.floats(5e-324, 1e300), st.integers(1, 12))
@@ -137,14 +124,8 @@ def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
     assert text.count("second") == 1 < text.count("first")
 
 
-def test_plan_says_how_much_memory_a_model_of_that_dimension_takes(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    row = next(line for line in shown(COMMANDS["plan"]).splitlines() if line.startswith("blt"))
-    assert "   4  64.8 MB  " in row
-
-
 def test_parameters_close_to_one_are_distinguishable_from_it():
-    text = shown(["show", "production:b1000"])
+    text = printed("show", "production:b1000")
     assert "theta               1 - 1.66e-13, 0.997341, 0.958463, 0.658180" in text
     assert tff_mf.BLT.production("b1000").theta[0] == pytest.approx(1 - 1.66e-13, abs=1e-15)
 
@@ -155,7 +136,7 @@ def test_the_screens_in_the_docs_are_what_is_printed(tmp_path, monkeypatch):
     own = [(words, screen) for words, screen in documented() if words[0] not in TRAINING]
     assert len(own) >= 7
     for words, screen in own:
-        assert settled(shown(words)) == settled(screen), words
+        assert settled(printed(*words)) == settled(screen), words
 
 
 def documented():
@@ -165,10 +146,6 @@ def documented():
         words = shlex.split(command)
         assert words[:2] == ["$", "tff-mf"]
         yield words[2:], screen
-
-
-def test_no_screen_in_the_docs_is_wider_than_80_columns():
-    assert all(columns(line) <= 80 for block in BLOCKS for line in block.splitlines())
 
 
 def settled(text):

@@ -70,7 +70,24 @@ NUMBERS = [
     for name, command in LEAVES.items()
     for option in command.params
     if isinstance(option, click.Option) and option.type.name in ("integer", "float")
-    for value in (["-1", "nan"] if option.type.name == "float" else ["-1"])
+    for value in (["-1", "nan", "inf", "much"] if option.type.name == "float" else ["-1", "2.5"])
+]
+# Numbers that must be above 0, and shares that must be below 1.
+BOUNDS = {
+    "account": {"0": "rounds min-sep delta", "1": "delta"},
+    "calibrate": {"0": "epsilon"},
+    "train": {
+        "0": "rounds clients-per-round clip-norm batch-size max-examples client-epochs evaluate-every vocab-size units "
+        "evaluation-examples buffers",
+        "1": "server-momentum server-cooldown",
+        "2": "delta",
+    },
+}
+NUMBERS += [
+    (name, f"--{flag}", value)
+    for name, bounds in BOUNDS.items()
+    for value, flags in bounds.items()
+    for flag in flags.split()
 ]
 
 
@@ -178,22 +195,16 @@ def test_a_python_caller_sees_the_names_of_python():
     ("arguments", "meant"),
     [
         (["trian"], "train"),
-        (["TRAIN"], "train"),
         (["export-modle"], "export-model"),
         (["optimize", "bandd"], "banded"),
         (["data", "pydocs"], "pydoc"),
         (["train", "--round", "8"], "--rounds"),
         (["account", "production:b40", *VALID["account"][1:]], "production:b400"),
-        (["account", "identiy", *VALID["account"][1:]], "identity"),
         (["account", *VALID["account"], "--adjacency", "zero_out"], "zero-out"),
         (["optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "RMS"], "rms"),
         (["train", *RUN, "--mechanism", "bandd"], "banded"),
-        (["train", *RUN, "--mechanism", "production:b10"], "production:b100"),
         (["train", *RUN, "--workload", "momentun"], "momentum"),
         (["train", *RUN, "--sampling", "min-sep"], "min_sep"),
-        (["train", *RUN, "--sampling", "poison"], "poisson"),
-        (["train", *RUN, "--algorithm", "fedavg"], "fed_avg"),
-        (["train", *RUN, "--model", "lsmt"], "lstm"),
         (["train", *RUN, "--dataset", "stackoverfow"], "stackoverflow"),
         (["train", *RUN, "--preset", "mcmahan-blt"], "mcmahan2024-blt"),
     ],
@@ -201,20 +212,6 @@ def test_a_python_caller_sees_the_names_of_python():
 def test_a_wrong_word_gets_the_nearest(typed, arguments, meant):
     err = refused(typed, *arguments)
     assert re.search(f"id you mean [^?]*'{re.escape(meant)}'", err)
-
-
-def test_wrong_words_in_files_get_the_nearest_too(typed, tmp_path):
-    for key, word, meant in (
-        ("sampling", "timr", "timer"),
-        ("model", "lsmt", "lstm"),
-        ("mechanism", "bandd", "banded"),
-        ("workload", "prefix-sum", "prefix_sum"),
-        ("algorithm", "fed_sg", "fed_sgd"),
-    ):
-        (tmp_path / "run.toml").write_text(f"[run]\n{key} = '{word}'\n")
-        err = refused(typed, "train", "--config", "run.toml", *RUN)
-        assert f"{key}='{word}'" in err
-        assert f"did you mean '{meant}'? ({key}: from run.toml)" in err
 
 
 def test_an_unrelated_word_gets_no_suggestion(typed):
@@ -280,15 +277,6 @@ def test_the_shell_completes_commands_flags_and_words():
     assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
     assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.names(), *mechanism_names.production()]
     assert completed(["account", "x", "--adjacency"], at="r") == ["replace-one"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_installed_command_prints_what_a_shell_needs(shell):
-    done = subprocess.run(
-        [COMMAND], env={**os.environ, "_TFF_MF_COMPLETE": f"{shell}_source"}, capture_output=True, text=True, check=True
-    )
-    assert f"_TFF_MF_COMPLETE={shell}_complete" in done.stdout
-    assert done.stderr == ""
 
 
 @pytest.fixture(scope="module")

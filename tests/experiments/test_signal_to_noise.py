@@ -7,17 +7,18 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import layers, presets
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.output import digits
-from tff_mf.experiments.planning import signal_to_noise
+from tff_mf.experiments.planning import options, signal_to_noise
+from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy.plan import plan_privacy
+
+from .shared import invoke
 
 SCHEMA = tff_mf.MinSep(min_sep=100, max_participations=3)
 # What the README trained with before: it ended at 0.01 %.
@@ -166,7 +167,7 @@ PLAN = ["plan", "--population", "3000", "--clients-per-round", "3", "--rounds", 
 
 
 def run(*words):
-    return CliRunner().invoke(cli, [*PLAN, *words], catch_exceptions=False, standalone_mode=False)
+    return invoke(*PLAN, *words, standalone_mode=False)
 
 
 def test_plan_says_so_and_json_is_json_alone():
@@ -198,3 +199,16 @@ def test_no_epsilon_is_advised_where_none_can_be_stated():
     )
     assert signal["signal"]["epsilon_needed"] is None
     assert "ε" not in signal["signal"]["line"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"adjacency": "replace-one"}, {"restart_every": 25}, {"restart_every": 25, "min_sep": 20}]
+)
+def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
+    deployment = Deployment(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
+    option = next(each for each in options.options(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
+    signal = signal_to_noise.of_option(deployment, option, 60_000, advise_epsilon=True)
+    sigma = 6.0 * signal_to_noise.LEARNS / signal["noise_to_signal"]
+    same = {"restart_every": deployment.restart_every, "adjacency": deployment.adjacency}
+    guarantee = tff_mf.guarantee(option.mechanism, 100, deployment.participation, noise_multiplier=sigma, **same)
+    assert signal["epsilon_needed"] == guarantee.epsilon(1e-6)

@@ -1,27 +1,24 @@
 """The papers' tables as specifications: what they plan is what the papers say, at full size and at a fraction of it."""
 
-import json
 import math
 import pathlib
-import subprocess
 
 import hypothesis
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import cli, comparison
-from tff_mf.experiments.comparison import _estimate, _report, _results, _spec, specs
-from tff_mf.experiments.configuration import layers, settings
+from tff_mf.experiments.comparison import _estimate, _spec, specs
+from tff_mf.experiments.configuration import layers, mechanism_names, settings
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.plan import deployed_population
 
-from . import test_cli
+from .shared import printed, result_of
 
 SMALL = """
 title = "A small table"
@@ -100,47 +97,55 @@ def test_tables_have_the_rows_of_the_papers(full):
         "kairouz-table-3": 40,
         "kairouz-table-4": 10,
     }
-    # Choquette-Choo et al. (2023), table 4.
-    row = one(full["banded-table-4"], "Single-epoch MF", epsilon=4.0)
-    assert (row.configuration.cohort, row.configuration.server_learning_rate) == (167, 0.3460)
-    assert row.published["test_accuracy"] == 22.90
-    row = one(full["banded-table-4"], "Band MF", epsilon=2.0)
-    assert (row.configuration.cohort, row.configuration.server_learning_rate) == (1000, 0.5882)
-    assert row.published["test_accuracy"] == 23.19
-    # Table 5.
-    row = one(full["banded-table-5"], "Multi-epoch MF, no ampl.", epsilon=2.0)
-    assert (row.configuration.sampling, row.published["test_accuracy"]) == ("fixed_epochs", 23.24)
-    row = one(full["banded-table-5"], "Band MF, w/ ampl.", bands=18)
-    assert (row.configuration.server_learning_rate, row.published["epsilon"]) == (0.5882, 2.0)
-    assert row.configuration.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
-    # Kairouz et al. (2021), table 4.
-    row = one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03)
-    assert (row.configuration.server_learning_rate, row.configuration.clip_norm) == (0.1, 1.0)
-    assert row.published == {"test_accuracy": 18.49, "epsilon": 4.66}
-    # Table 3 and figure 7.
-    row = one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4)
-    run = row.configuration
-    assert (run.mechanism, run.server_momentum, run.server_learning_rate, run.clip_norm) == (
-        "tree-vanilla",
-        0,
-        3.0,
-        0.3,
-    )
-    assert row.published == {"test_accuracy": 15.46, "epsilon": 8.5}
-    row = one(full["kairouz-table-3"], "DP-SGDM", noise_multiplier=0.4, seed=0)
-    run = row.configuration
-    assert (run.sampling, run.server_momentum, run.server_learning_rate, run.clip_norm) == ("poisson", 0.9, 0.1, 1.0)
-    assert {run.configuration.client_learning_rate for run in full["kairouz-table-3"]} == {0.5}
-    row = one(full["kairouz-figure-7"], "DP-FTRLM-vanilla", noise_multiplier=0.067, server_learning_rate=3.0)
-    assert (row.configuration.mechanism, row.configuration.clip_norm) == ("tree-vanilla", 1.0)
+
+
+ALL_1600 = {"server_learning_rate": 0.1, "clip_norm": 1.0}
+# A row of each table: its label and what is chosen of it, its settings, and what the paper has for it.
+TABLES = [
+    # Choquette-Choo et al. (2023), tables 4 and 5.
+    ("banded-table-4", "Single-epoch MF", {"epsilon": 4.0}, {"cohort": 167, "server_learning_rate": 0.3460}, 22.90),
+    ("banded-table-4", "Band MF", {"epsilon": 2.0}, {"cohort": 1000, "server_learning_rate": 0.5882}, 23.19),
+    ("banded-table-5", "Multi-epoch MF, no ampl.", {"epsilon": 2.0}, {"sampling": "fixed_epochs"}, 23.24),
+    ("banded-table-5", "Band MF, w/ ampl.", {"bands": 18}, {"server_learning_rate": 0.5882}, None),
+    # Kairouz et al. (2021), tables 4 and 3, and figure 7.
+    ("kairouz-table-4", "DP-FTRLM", {"noise_multiplier": 4.03}, ALL_1600, 18.49),
+    (
+        "kairouz-table-3", "DP-FTRL", {"noise_multiplier": 2.33, "seed": 4},
+        {"mechanism": "tree-vanilla", "server_momentum": 0, "server_learning_rate": 3.0, "clip_norm": 0.3}, 15.46,
+    ),
+    (
+        "kairouz-table-3", "DP-SGDM", {"noise_multiplier": 0.4, "seed": 0},
+        {"sampling": "poisson", "server_momentum": 0.9, "client_learning_rate": 0.5, **ALL_1600}, None,
+    ),
+    (
+        "kairouz-figure-7", "DP-FTRLM-vanilla", {"noise_multiplier": 0.067, "server_learning_rate": 3.0},
+        {"mechanism": "tree-vanilla", "clip_norm": 1.0}, None,
+    ),
     # Denisov et al. (2022), table 4.
-    row = one(full["denisov-table-4"], "Optimal M = BC", noise_multiplier=0.341, seed=3)
-    run = row.configuration
-    assert (run.server_learning_rate, run.client_learning_rate, run.server_momentum) == (1.0, 1.0, 0.9)
+    (
+        "denisov-table-4", "Optimal M = BC", {"noise_multiplier": 0.341, "seed": 3},
+        {"server_learning_rate": 1.0, "client_learning_rate": 1.0, "server_momentum": 0.9}, None,
+    ),
     # McMahan et al. (2024), table 1.
-    row = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
-    assert (row.published["test_accuracy"], row.published["max_loss"]) == (24.64, 11.80)
-    assert (row.optimized_for.max_participations, row.configuration.max_participations) == (1, 6)
+    ("blt-table-1", "BLT (nbuf=2,k=1)", {"epsilon": 8.0}, {"max_participations": 6}, 24.64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "label", "chosen", "settings", "accuracy"), TABLES)
+def test_rows_of_tables_have_the_settings_and_results_of_the_papers(full, name, label, chosen, settings, accuracy):
+    row = one(full[name], label, **chosen)
+    assert {field: getattr(row.configuration, field) for field in settings} == settings
+    assert accuracy is None or row.published["test_accuracy"] == accuracy
+
+
+def test_what_rows_have_beside_their_settings_is_the_papers(full):
+    amplified = one(full["banded-table-5"], "Band MF, w/ ampl.", bands=18)
+    assert amplified.published["epsilon"] == 2.0
+    assert amplified.configuration.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
+    assert one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03).published["epsilon"] == 4.66
+    assert one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4).published["epsilon"] == 8.5
+    blt = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
+    assert (blt.published["max_loss"], blt.optimized_for.max_participations) == (11.80, 1)
 
 
 def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
@@ -253,28 +258,7 @@ def test_what_was_made_smaller_is_said(tmp_path):
     changed = _spec.changes(runs)
     assert changed["rounds"] == {"from": [24], "to": [6]}
     assert changed["min_sep"] == {"from": [8], "to": [2]}
-    note = _spec.in_words(0.25, changed)
-    level = _results.Level(
-        label="X",
-        privacy=("epsilon", 2.0),
-        best=[
-            _results.Finished(
-                label="X", privacy=("epsilon", 2.0), seed=0, rate=1.0, effective_rmse=0.1, accuracy=0.2,
-                validation_accuracy=0.2, history=[], test_sentences=9, statement="ε = 2",
-            )
-        ],
-        tried={1.0: 0.2},
-    )  # fmt: skip
-    about = {**_spec.about(path), "scaled": {"fraction": 0.25, "fields": changed, "note": note}}
-    result = _report.as_dict(
-        [level], planned=1, done=1, failed={}, about=about, published={("X", ("epsilon", 2.0), 1.0): runs[0].published}
-    )
-    page = _report.as_markdown(result)
-    assert "Run at 0.25 of the full size: rounds 24 → 6; min sep 8 → 2" in page
-    assert "Accuracies are not the paper's" in page
-    assert "A small table. A paper, table 1" in page
-    assert "| accuracy 3 |" in page
-    assert json.loads(json.dumps(result))["specification"]["scaled"]["fraction"] == 0.25
+    assert "rounds 24 → 6; min sep 8 → 2" in _spec.in_words(0.25, changed)
 
 
 def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):
@@ -327,10 +311,8 @@ def test_wrong_lines_are_refused(tmp_path, arguments, named, capsys, monkeypatch
 
 
 def test_the_list_has_a_line_for_each():
-    shown = CliRunner().invoke(cli.cli, ["compare", "--list", "--json"])
-    assert set(json.loads(shown.stdout)) == set(specs.names())
-    text = CliRunner().invoke(cli.cli, ["compare", "--list"]).stdout
-    assert all(name in text for name in specs.names())
+    assert set(result_of("compare", "--list")) == set(specs.names())
+    assert all(name in printed("compare", "--list") for name in specs.names())
 
 
 def test_an_estimate_counts_what_will_run(tmp_path):
@@ -366,28 +348,15 @@ def test_an_estimate_counts_what_will_run(tmp_path):
 )
 def test_rows_of_state_are_those_of_the_stream(name):
     pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     from tff_mf import queries
 
     options = {"bands": 3} if name.startswith("banded") else {"buffers": 2} if name == "blt" else {}
-    run = layers.configuration(
-        Layer.of(
-            {
-                "rounds": 16,
-                "clients_per_round": 2,
-                "min_sep": 4,
-                "max_participations": 2,
-                "delta": 1e-6,
-                "mechanism": name,
-                **options,
-            },
-            "test",
-        )
-    )
-    import tensorflow as tf
-
-    query = queries.build_query(
-        run.build_mechanism(), record_specs=tf.TensorSpec([50_000]), clip_norm=1.0, noise_multiplier=1.0
-    )
+    schema = tff_mf.MinSep(min_sep=4, max_participations=2)
+    mechanism = mechanism_names.build(name, rounds=16, participation=schema, **options)
+    specs = tf.TensorSpec([50_000])
+    query = queries.build_query(mechanism, record_specs=specs, clip_norm=1.0, noise_multiplier=1.0)
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
     assert round(numbers / 50_000) == settings.state_rows(name, rounds=16, **options)
 
@@ -437,16 +406,3 @@ def test_a_damaged_synthetic_data_set_is_refused(tmp_path, text):
     assert synthetic.is_synthetic(path)
     with pytest.raises(InputError, match=r"data\.json|clients=3"):
         synthetic.load(path)
-
-
-# Ten trainings with the papers' LSTM: ten minutes. Each part is tested above, and `compare` in test_comparison.py.
-@pytest.mark.long
-def test_a_table_runs_on_other_data_at_a_fraction(tmp_path):
-    pytest.importorskip("tensorflow_federated")
-    line = [test_cli.COMMAND, "compare", "--spec", "kairouz-table-4", "--fraction", "0.005", "--dataset", "pydoc"]
-    line += ["--jobs", "2", "--out", str(tmp_path / "out"), "--json"]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads(ended.stdout)
-    assert (result["runs_done"], result["runs_failed"]) == (10, {})
-    assert {level["published"]["test_accuracy"] for level in result["levels"]} >= {21.33, 18.89}

@@ -12,19 +12,6 @@ from tensorflow_federated.python.simulation.baselines.stackoverflow import word_
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments.datasets import pydoc, sqlite
 
-
-@pytest.fixture(scope="module")
-def stackoverflow(tmp_path_factory):
-    """TFF's own three synthetic StackOverflow clients, written by TFF."""
-    path = str(tmp_path_factory.mktemp("stackoverflow") / "file.sqlite")
-    data = tff.simulation.datasets.stackoverflow.get_synthetic()
-    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
-    tff.simulation.datasets.save_to_sql_client_data(
-        data.client_ids, data.create_tf_dataset_for_client, path, split_names_by_client_id=splits
-    )
-    return path
-
-
 # A client of each split.
 CLIENTS = {
     split: next(name for name in map("package.{}".format, range(100)) if pydoc.split_of(name) == split)
@@ -40,8 +27,8 @@ def written(tmp_path_factory):
     return str(path)
 
 
-def test_tffs_own_stackoverflow_clients_are_read_unchanged(stackoverflow):
-    splits = sqlite.load(stackoverflow)
+def test_tffs_own_stackoverflow_clients_are_read_unchanged(of_stackoverflow):
+    splits = sqlite.load(of_stackoverflow)
     original = tff.simulation.datasets.stackoverflow.get_synthetic()
     for split, client in (
         (splits.train, "synthetic_1"),
@@ -54,7 +41,7 @@ def test_tffs_own_stackoverflow_clients_are_read_unchanged(stackoverflow):
         assert read == list(original.create_tf_dataset_for_client(client).as_numpy_iterator())
 
 
-def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, stackoverflow):
+def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, of_stackoverflow):
     def schema(path):
         connection = sqlite3.connect(path)
         query = "SELECT sql FROM sqlite_master WHERE name IN ('examples', 'client_metadata') ORDER BY name"
@@ -62,7 +49,7 @@ def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, stackoverflo
         connection.close()
         return rows
 
-    assert schema(written) == schema(stackoverflow)
+    assert schema(written) == schema(of_stackoverflow)
     splits = sqlite.load(written)
     spec = tff.simulation.datasets.stackoverflow.get_synthetic().element_type_structure
     for split, name in zip((splits.train, splits.validation, splits.test), CLIENTS.values(), strict=True):
@@ -119,14 +106,14 @@ def test_word_counts(written):
             sqlite.load_word_counts(written, size)
 
 
-def test_a_file_without_word_counts_is_read_through_for_them(stackoverflow):
+def test_a_file_without_word_counts_is_read_through_for_them(of_stackoverflow):
     """TFF's writer makes no table of them; what is counted is clients, and those of the train split alone."""
-    counts = sqlite.load_word_counts(stackoverflow)
+    counts = sqlite.load_word_counts(of_stackoverflow)
     original = tff.simulation.datasets.stackoverflow.get_synthetic().create_tf_dataset_for_client("synthetic_1")
     words = {word for example in original.as_numpy_iterator() for word in example["tokens"].decode().split()}
     assert dict(counts) == dict.fromkeys(words, 1)
     assert list(counts) == sorted(words)
-    assert list(sqlite.load_word_counts(stackoverflow, 2)) == sorted(words)[:2]
+    assert list(sqlite.load_word_counts(of_stackoverflow, 2)) == sorted(words)[:2]
 
 
 def test_words_of_several_clients_are_counted_as_the_table_counts_them(written, tmp_path):

@@ -15,18 +15,6 @@ from tff_mf.experiments.datasets import named_data, sqlite, stackoverflow
 COUNTS = {"the": 2, "a": 1}
 
 
-@pytest.fixture(scope="module")
-def synthetic(tmp_path_factory):
-    """TFF's synthetic clients in the file format, one in each split."""
-    path = tmp_path_factory.mktemp("synthetic") / "file.sqlite"
-    data = tff.simulation.datasets.stackoverflow.get_synthetic()
-    splits = dict(zip(sorted(data.client_ids), ("train", "heldout", "test"), strict=True))
-    tff.simulation.datasets.save_to_sql_client_data(
-        data.client_ids, data.create_tf_dataset_for_client, str(path), split_names_by_client_id=splits
-    )
-    return path
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path))
@@ -35,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def served(monkeypatch, synthetic):
+def served(monkeypatch, of_stackoverflow):
     """Stands in for TFF's downloader, which also writes to the final name as data come."""
 
     def serve(change=lambda path: None, fail=None, count_failure=None):
@@ -43,7 +31,7 @@ def served(monkeypatch, synthetic):
 
         def load_data(cache_dir):
             calls.append(cache_dir)
-            target = shutil.copy(synthetic, f"{cache_dir}/{stackoverflow.FILE_NAME}")
+            target = shutil.copy(of_stackoverflow, f"{cache_dir}/{stackoverflow.FILE_NAME}")
             change(target)
             if fail is not None:
                 raise fail
@@ -64,7 +52,7 @@ def left_over(cache):
     return sorted(path.name for path in cache.iterdir() if path.name != ".stackoverflow-lock")
 
 
-def test_a_download_is_kept_with_its_word_counts_and_not_made_again(cache, served, synthetic):
+def test_a_download_is_kept_with_its_word_counts_and_not_made_again(cache, served):
     calls = served()
     path = named_data.data_file("stackoverflow")
     assert named_data.data_file("stackoverflow") == path == cache / "stackoverflow.sqlite"
@@ -120,7 +108,8 @@ def test_a_kept_file_that_was_cut_off_later_is_refused(cache, served):
         stackoverflow.cached_stackoverflow()
 
 
-def test_a_file_of_the_format_is_named_with_and_without_its_prefix(synthetic):
-    assert named_data.data_file(f"sqlite:{synthetic}") == named_data.data_file(str(synthetic)) == synthetic
+def test_a_file_of_the_format_is_named_with_and_without_its_prefix(of_stackoverflow):
+    for name in (f"sqlite:{of_stackoverflow}", str(of_stackoverflow)):
+        assert named_data.data_file(name) == of_stackoverflow
     with pytest.raises(tff_mf.InputError, match="sqlite:nothing"):
         named_data.data_file("sqlite:nothing")

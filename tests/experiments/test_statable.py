@@ -3,16 +3,16 @@
 import dataclasses
 
 import pytest
-from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import statable
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import program
+
+from . import shared
 
 RUN = [
     *("--rounds", "4", "--clients-per-round", "2", "--min-sep", "2", "--max-participations", "2", "--delta", "1e-6"),
@@ -39,11 +39,10 @@ def invoke(small_data, tmp_path, monkeypatch):
         raise Trained(without_epsilon)
 
     monkeypatch.setattr(program, "run", run)
-    command = ["train", "--dataset", str(small_data), "--out", str(tmp_path / "run"), *RUN]
+    command = ["train", "--dataset", small_data, "--out", tmp_path / "run", *RUN]
 
     def invoke(*flags):
-        done = CliRunner().invoke(cli, [*command, *flags], catch_exceptions=True)
-        return done.exception
+        return shared.invoke(*command, *flags, catch_exceptions=True).exception
 
     return invoke
 
@@ -118,21 +117,11 @@ def test_a_plan_is_refused_exactly_if_no_epsilon_can_be_stated(
 
 def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     """A report takes who is in the log for the population, which may then be larger than with all clients."""
-    from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
     from tff_mf.experiments.training import preparation
 
     clients = len(named_data.load(small_data).train.client_ids)
-    plan = plan_privacy(
-        **{
-            **PLAN,
-            "cohort": clients // 2,
-        },
-        noise_multiplier=3.0,
-        delta=1e-6,
-    )
-    settings = TrainingSettings(
-        model=ModelConfig(architecture="conv", vocab_size=60, embedding_size=4, units=4), evaluation_examples=20
-    )
+    plan = plan_privacy(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
+    settings = shared.small_settings()
     prepared = preparation.prepare(settings, plan, small_data)
     logged = len({client for t in range(4) for client in prepared.cohorts.cohort(t)})
     assert prepared.reported_population == logged * (clients // 2) // 2 > prepared.population

@@ -10,25 +10,23 @@ import types
 from fractions import Fraction
 
 import pytest
-from click.testing import CliRunner
-from hypothesis import given
+import run_folders
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import reports, sampling
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import digits
 from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.amplification import amplified
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 from tff_mf.experiments.training import preparation, results
 
-from . import test_reports
+from .shared import invoke
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
 CLAIM = statements.Claim(
@@ -123,27 +121,6 @@ def test_protection_is_named_for_whom_it_is():
     )
 
 
-def test_a_report_of_a_simulation_says_whose_protection_it_is(tmp_path):
-    privacy = test_reports.plan(cohort=20, noise_multiplier=2.0)
-    report = test_reports.finished(tmp_path / "run", privacy=privacy, simulation=True)
-    assert "weak to no formal protection (ε > 10) of the clients that really train" in report["tier"]
-    assert "Ponomareva" in report["tier_source"]
-    assert f"really train: ε≤{digits.rounded_up(report['claim']['epsilon_as_run'])}" in report["headline"]
-    refused = test_reports.finished(tmp_path / "other", privacy=privacy, twice=[4])
-    assert refused["tier"] is None
-    assert "μ-GDP with μ at most " in report["statement"]
-    assert refused["statement"] == f"No formal statement can be made. {refused['headline']}"
-
-
-def test_a_headline_of_fixed_epochs_does_not_speak_of_min_sep(tmp_path):
-    """Their ε is smaller than that of clients who come b rounds apart or more, wherever they like."""
-    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
-    test_reports.start(tmp_path / "run", privacy=test_reports.plan(participation=schema))
-    headline = reports.build(tmp_path / "run", realised=False)["headline"]
-    assert "in the same place of epochs of b=3, k≤3" in headline
-    assert "min-sep" not in headline
-
-
 # Every way to a line, at δ that the population forbids. Training itself is in test_training.py.
 SETTING = ["--rounds", "40", "--min-sep", "10", "--max-participations", "4"]
 COMMANDS = {
@@ -158,7 +135,7 @@ COMMANDS = {
 def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
     arguments = [*COMMANDS[name], "--delta", delta, "--population", "100"]
     for more in ([], ["--json"]):
-        done = CliRunner().invoke(cli, [*arguments, *more], catch_exceptions=False, standalone_mode=False)
+        done = invoke(*arguments, *more, standalone_mode=False)
         text = json.loads(done.stdout)["statement"] if more else done.stdout
         assert ("NO ε CAN BE STATED: delta: " in text) == refused
         assert ("client-level zero-out DP, central: " in text) != refused
@@ -169,24 +146,24 @@ def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
 def test_an_infinite_epsilon_says_why(sigma, reason):
     """Noise whose ε is finite in real numbers, and has no bound with the tail of a grid's noise, is not "no noise"."""
     arguments = ["account", "identity", "--noise-multiplier", sigma, *SETTING, "--delta", "1e-10", "--json"]
-    done = CliRunner().invoke(cli, [*arguments, "--dimension", "1000000"], catch_exceptions=False)
+    done = invoke(*arguments, "--dimension", "1000000")
     assert json.loads(done.stdout)["statement"].startswith(f"NO ε CAN BE STATED: noise: {reason}")
 
 
 def test_a_plan_says_why_epsilon_is_infinite_on_a_grid():
     arguments = ["plan", "--clients-per-round", "10", "--population", "1000", "--rounds", "40", "--epsilon", "60"]
-    done = CliRunner().invoke(cli, [*arguments, "--delta", "1e-10"], catch_exceptions=False, standalone_mode=False)
+    done = invoke(*arguments, "--delta", "1e-10", standalone_mode=False)
     assert "no ε can be stated: too little for a grid" in " ".join(done.stdout.split())
 
 
 def test_where_no_population_is_given_the_line_depends_on_it():
-    done = CliRunner().invoke(cli, [*COMMANDS["account"], "--delta", "0.5", "--json"], catch_exceptions=False)
+    done = invoke(*COMMANDS["account"], "--delta", "0.5", "--json")
     assert "; if δ is below 1 / population; " in json.loads(done.stdout)["statement"]
 
 
 def test_a_run_and_its_report_refuse_the_same(tmp_path):
-    privacy = test_reports.plan(delta=0.5)
-    report = test_reports.finished(tmp_path / "run", privacy=privacy)
+    privacy = run_folders.plan(delta=0.5)
+    report = run_folders.finished(tmp_path / "run", privacy=privacy)
     wrong = reports.violations(tmp_path / "run")
     assert wrong == ["delta: δ = 0.5 is no smaller than 1 / 20000: it would allow to publish a client's data"]
     seen = ObservedParticipation(min_sep=3, max_participations=3)
@@ -199,6 +176,92 @@ def test_a_plan_has_the_guarantee_of_its_recommendation():
     claim = options.claim(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
     assert stated(claim) == [4.0]
+
+
+SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
+
+
+def planned(**changes):
+    """A plan of a simulated cohort of fifty times the clients that train."""
+    level = {"noise_multiplier": None, "epsilon": 4.0}
+    own = {"rounds": 50, "participation": SCHEMA, "clients_per_round": 20, "cohort": 1000, **level}
+    return run_folders.plan(**{**own, **changes})
+
+
+def observed(min_sep=10, max_participations=3):
+    return ObservedParticipation(min_sep=min_sep, max_participations=max_participations)
+
+
+def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
+    made = planned()
+    assert 4 - 1e-8 < made.epsilon <= 4
+    assert made.noise_multiplier_as_run == pytest.approx(made.noise_multiplier / 50)
+    exact = tff_mf.epsilon(made.mechanism, 50, SCHEMA, noise_multiplier=made.noise_multiplier_as_run, delta=1e-6)
+    assert made.epsilon_as_run == exact > 100
+    statement = made.statement(observed())
+    assert "ε≤4.000" in statement
+    assert f"of the clients that really train: ε≤{digits.rounded_up(exact)}" in statement
+    assert "cohorts of 1000" in statement
+    alone = planned(cohort=None)
+    assert alone.epsilon == alone.epsilon_as_run
+    assert "cohort" not in alone.statement(observed())
+
+
+@pytest.mark.parametrize("seen", [observed(min_sep=9), observed(max_participations=4), observed(min_sep=0)])
+def test_a_violated_participation_withholds_the_number(seen):
+    statement = planned().statement(seen)
+    assert statement.startswith("NO ε CAN BE STATED: participation: ")
+    assert "ε≤" not in statement
+    # Nobody who came twice in one round is nobody who came twice.
+    assert f"observed min-sep {seen.min_sep}" in statement
+    assert "ε≤4.000" in planned().statement(observed(min_sep=None, max_participations=1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "begins"),
+    [
+        ({}, {"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
+        ({}, {"violations": ["log: cut"]}, "NO ε CAN BE STATED: log: cut"),
+        ({"epsilon": None, "noise_multiplier": 0.0}, {}, "NO ε CAN BE STATED: noise"),
+        ({"insecure_seed": 3}, {}, "TEST ONLY"),
+    ],
+)
+def test_whatever_a_report_refuses_a_plan_states_no_figure_of(changes, facts, begins):
+    made = planned(**changes)
+    statement = made.statement(observed(), **facts)
+    assert statement.startswith(begins)
+    assert "ε≤" not in statement
+    if changes:
+        assert math.isinf(made.epsilon)
+        assert {made.as_dict()[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho")} == {None}
+
+
+@given(st.floats(1e-9, 1e300))
+@example(4967452568080.4795)
+@example(7343422638690.604)
+@example(2.0001)
+@example(0.1 + 0.2)
+def test_a_printed_epsilon_is_never_smaller(value):
+    assert value <= float(digits.rounded_up(value)) <= value + 0.0011 + 1e-9 * value
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"epsilon": None}, "epsilon"),
+        ({"noise_multiplier": 1.0}, "noise_multiplier"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"cohort": 19}, "cohort"),
+        ({"clients_per_round": 0}, "clients_per_round"),
+        ({"rounds": 20}, "max_participations"),
+        ({"insecure_seed": -1}, "insecure_seed"),
+        ({"epsilon": None, "noise_multiplier": float("inf")}, "noise_multiplier"),
+    ],
+)
+def test_bad_arguments_of_a_plan(changes, field):
+    with pytest.raises(tff_mf.InputError, match=field):
+        planned(**changes)
 
 
 def literals(path):
@@ -233,22 +296,14 @@ def test_no_other_module_writes_a_guarantee():
     assert any(LOOKS_LIKE_ONE.search(text) for name in MAY for _, text in literals(HERE / name))
 
 
-@pytest.mark.parametrize(
-    "text", ["(ε={, δ={)-DP for each client", "at (ε={, δ={), cohort {", "ε = {", "ε≤8", "client-level DP, central"]
-)
-def test_what_a_guarantee_looks_like(text):
-    assert LOOKS_LIKE_ONE.search(text)
-
-
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 400), st.integers(1, 60), st.sampled_from(SAMPLING_KINDS))
 def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, clients, more, times, kind):
     """With exact fractions: q of the deployment that is stated is at least q of the cohorts that were drawn."""
     population, cohort = groups * clients + more, clients * times + more % (clients * times)
-    plan = plan_privacy(
+    plan = run_folders.plan(
         mechanism=tff_mf.BandedToeplitz(column=[1.0] + [0.25] * (groups - 1)),
         rounds=2 * groups,
         participation=tff_mf.MinSep(min_sep=groups, max_participations=2),
-        delta=1e-6,
         clients_per_round=clients,
         cohort=cohort,
         noise_multiplier=50.0,
@@ -265,15 +320,9 @@ def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, c
 
 def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_drawn():
     mechanism = tff_mf.optimize_banded(rounds=80, bands=10)
-    plan = plan_privacy(
-        mechanism=mechanism,
-        rounds=80,
-        participation=tff_mf.MinSep(min_sep=10, max_participations=8),
-        delta=1e-6,
-        clients_per_round=5,
-        cohort=100,
-        noise_multiplier=4.0,
-    )
+    schema = tff_mf.MinSep(min_sep=10, max_participations=8)
+    own = {"clients_per_round": 5, "cohort": 100, "noise_multiplier": 4.0}
+    plan = run_folders.plan(mechanism=mechanism, rounds=80, participation=schema, **own)
     found = amplified(plan, SamplingSettings(kind="cyclic_poisson"), 119)
     drawn = tff_mf.amplified_epsilon(
         mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6
@@ -290,14 +339,8 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
 @pytest.mark.parametrize("kind", SAMPLING_KINDS)
 def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     """A public name, of the function that `sampling.plan` calls."""
-    privacy = plan_privacy(
-        mechanism=tff_mf.Identity(),
-        rounds=4,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=4),
-        delta=1e-6,
-        clients_per_round=2,
-        noise_multiplier=4.0,
-    )
+    schema = tff_mf.MinSep(min_sep=1, max_participations=4)
+    privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=schema)
     settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
     setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
     cohorts = sampling.plan(settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting)

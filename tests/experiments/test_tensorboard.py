@@ -1,41 +1,30 @@
 """TensorBoard has, of privacy, what the report of a run that stopped there would state."""
 
 import json
-import pathlib
 import re
 import shutil
-import sys
 
 import msgspec
 import numpy as np
 import pytest
+import run_folders
 import tensorflow as tf
+from run_folders import ANSWERS
 
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.configuration.settings import ExecutionSettings
 from tff_mf.experiments.output import digits
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import names, run_log
 from tff_mf.experiments.training import program, rounds
 
 from .test_cohorts_of_runs import SMALL
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-from run_folders import ANSWERS
-
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 SETTINGS = msgspec.structs.replace(SMALL, tensorboard=True, clip_norm=0.5)
-PRIVACY = plan_privacy(
-    mechanism=tff_mf.Tree(8),
-    rounds=8,
-    participation=tff_mf.MinSep(min_sep=2, max_participations=4),
-    delta=1e-6,
-    clients_per_round=2,
-    cohort=4,
-    noise_multiplier=8.0,
-)
+SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
+PRIVACY = run_folders.plan(mechanism=tff_mf.Tree(8), rounds=8, participation=SCHEMA, cohort=4, noise_multiplier=8.0)
 OWN = {"clip_norm", "noise_stddev_of_z_in_the_mean", "epsilon_so_far", "epsilon_so_far_of_those_that_train"}
 
 

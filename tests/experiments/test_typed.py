@@ -1,13 +1,10 @@
 """What a file holds becomes a record, or is refused by the table, the field and the rule."""
 
-import json
-
 import pytest
 
 import tff_mf
 from tff_mf import strict_json
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.run_folder import names, run_record
 
 
 class Part(typed.Record):
@@ -79,48 +76,3 @@ def test_a_file_that_is_no_strict_json_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(tff_mf.InputError, match=r"file=.*file\.json"):
         strict_json.read(path, "file")
-
-
-RECORD = {
-    "version": 1,
-    "rounds": 9,
-    "participation": "MinSep",
-    "min_sep": 3,
-    "max_participations": 3,
-    "noise_multiplier": 1.0,
-    "delta": 1e-6,
-    "clients_per_round": 2,
-    "cohort": 2,
-    "clip_norm": 1.0,
-    "mechanism_sha256": "0" * 64,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rounds", 10**13),
-        ("participation", "Often"),
-        ("min_sep", 0),
-        ("noise_multiplier", -1.0),
-        ("delta", 1),
-        ("clip_norm", 0.0),
-        ("cohorts", [3]),
-        ("versions", None),
-        ("settings", []),
-        ("released_without_noise", [{"name": 3}]),
-        ("insecure_seed", 2**64),
-        ("grid_bits", 16),
-        ("round", 9),
-        ("restart_every", 0),
-        ("divisor", -1),
-        ("adaptive_count_stddev", 0),
-    ],
-)
-def test_run_json_is_refused_by_the_name_of_the_field(tmp_path, name, value):
-    path = tmp_path / names.RUN_JSON
-    path.write_text(json.dumps(RECORD))
-    assert run_record.read_record(tmp_path).rounds == 9
-    path.write_text(json.dumps(RECORD | {name: value}))
-    with pytest.raises(tff_mf.InputError, match=name):
-        run_record.read_record(tmp_path)

@@ -1,12 +1,7 @@
 """What was made on one machine is believed, and goes on, on others: no false alarm."""
 
-import pathlib
-import sys
-
-import pytest
-
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "experiments"))
 import environments
+import pytest
 import used_elsewhere
 
 HERE = "machine"

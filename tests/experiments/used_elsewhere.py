@@ -1,10 +1,5 @@
-"""Runs, bundles, artifacts and calibrated noise that are made on one machine and used on another.
+"""Runs, bundles, artifacts and calibrated noise that are made on one machine and used on another."""
 
-`python tests/experiments/used_elsewhere.py [ENVIRONMENT …]` prints a table of false alarms: a row for each environment
-of tests/machines/environments.py in which is used what was made here; with `--there`, also the other way round.
-"""
-
-import argparse
 import json
 import pathlib
 import shutil
@@ -17,7 +12,7 @@ import numpy as np
 
 ROUNDS, STOPPED_IN = 8, 5
 RUN, STOPPED, BUNDLE, DEPLOYMENT, ARTIFACTS = "run", "stopped", "bundle", "deployment", "artifacts"
-_DATA, _HERE = "data.sqlite", "machine"
+_DATA = "data.sqlite"
 _FLAGS = (
     *("--rounds", ROUNDS, "--clients-per-round", 2, "--min-sep", 4, "--max-participations", 2, "--delta", 1e-6),
     *("--epsilon", 8, "--mechanism", "blt", "--buffers", 3, "--server-learning-rate", "proposed", "--model", "lstm"),
@@ -223,33 +218,3 @@ def _alarm(check: Callable[[pathlib.Path], None], root: pathlib.Path) -> str:
     except Exception:
         return traceback.format_exc()
     return ""
-
-
-def main() -> None:
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "machines"))
-    import environments
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="ENVIRONMENT", help="all if none is named")
-    parser.add_argument("--there", action="store_true", help="what is made there and used here, too")
-    given = parser.parse_args()
-    names = given.names or [name for name in environments.ENVIRONMENTS if name != _HERE]
-    columns = [each.__name__ for each in (*WITHOUT_TENSORFLOW, *WITH_TENSORFLOW)]
-    wrong = 0
-    print("| made in | used in | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns), sep="\n")
-    with tempfile.TemporaryDirectory() as folder:
-        for made in [_HERE, *(names if given.there else ())]:
-            environments.call(made, __file__, "make", pathlib.Path(folder) / made)
-            for place in names if made == _HERE else [_HERE]:
-                found = environments.call(place, __file__, "used", pathlib.Path(folder) / made)
-                wrong += sum(map(bool, found.values()))
-                marks = ["FALSE ALARM" if found[each] else "0" for each in columns]
-                print(f"| {made} | {place} | " + " | ".join(marks) + " |", flush=True)
-                for each in filter(None, found.values()):
-                    print(each, file=sys.stderr, flush=True)
-    print(f"{wrong} false alarms")
-    sys.exit(bool(wrong))
-
-
-if __name__ == "__main__":
-    main()

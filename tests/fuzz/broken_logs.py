@@ -1,34 +1,17 @@
 """Runs whose configuration or logs were broken on purpose, each a function that writes one into a folder."""
 
-import json
 import shutil
 
 import run_folders
-from run_folders import cohorts, consistent, metrics, plan, run, start
+from run_folders import consistent, finished, metrics
 
 import tff_mf
 from tff_mf.experiments import reports
-
-RUN = {"rounds", "divisors", "clip_norms", "restarts", "twice", "killed", "ended"}
-
-
-def finished(folder, **more):
-    """Writes a complete run and its report, and returns the report."""
-    start(folder, **{name: more.pop(name) for name in list(more) if name not in RUN})
-    run(folder, **more)
-    return reports.write(folder, realised=True)
 
 
 def copied(good, folder):
     shutil.copytree(good[0], folder)
     return folder
-
-
-def change(index, clients):
-    """Returns the cohorts with one of them replaced."""
-    several = cohorts()
-    several[index] = clients
-    return several
 
 
 def with_entries(good, folder, change):
@@ -41,24 +24,6 @@ def place(entries, kind, number):
     return next(i for i, each in enumerate(entries) if each["kind"] == kind and each["round"] == number)
 
 
-def broken_too_soon(good, folder):
-    finished(folder, rounds=change(1, cohorts()[0]), planned=change(1, cohorts()[0]))
-
-
-def broken_too_often(good, folder):
-    rounds = [["c0", "c1"] if t % 3 == 0 else [f"c{2 * (t % 3)}", f"c{2 * (t % 3) + 1}"] for t in range(12)]
-    finished(folder, rounds=rounds, planned=rounds, privacy=plan(rounds=12))
-
-
-def broken_sampler(good, folder):
-    others = [[f"c{2 * (t % 4)}", f"c{2 * (t % 4) + 1}"] for t in range(9)]
-    finished(folder, rounds=others)
-
-
-def broken_twice(good, folder):
-    finished(folder, twice=[4])
-
-
 def broken_artifact(good, folder):
     copied(good, folder)
     (folder / "mechanism.safetensors").unlink()
@@ -66,30 +31,10 @@ def broken_artifact(good, folder):
     reports.write(folder, realised=True)
 
 
-def broken_seed(good, folder):
-    finished(folder, privacy=plan(insecure_seed=7))
-
-
-def broken_metrics(good, folder):
-    finished(folder, released_without_noise=[{"name": "training loss", "of": "the training clients"}])
-
-
 def broken_column(good, folder):
     copied(good, folder)
     metrics(folder, 9, ["round", "seconds", "loss", "train_accuracy"])
     reports.write(folder, realised=True)
-
-
-def broken_divisor(good, folder):
-    finished(folder, divisors=[2, 2, 1, 2, 2, 2, 2, 2, 2])
-
-
-def broken_restart(good, folder):
-    finished(folder, restarts=[5])
-
-
-def broken_clip(good, folder):
-    finished(folder, clip_norms=[1.0] * 4 + [0.5] * 5)
 
 
 def broken_log(good, folder):
@@ -106,44 +51,6 @@ def broken_both_logs(good, folder):
     lines = (folder / "ledger.jsonl").read_text().splitlines()
     (folder / "ledger.jsonl").write_text("\n".join(lines[:-3]) + "\n")
     reports.write(folder, realised=True)
-
-
-def broken_ledger_line(good, folder):
-    copied(good, folder)
-    path = folder / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"clip_norm": 1.0', '"clip_norm": 1.5', 1))
-    reports.write(folder, realised=True)
-
-
-def broken_configuration(good, folder):
-    copied(good, folder)
-    path = folder / "run.json"
-    path.write_text(path.read_text().replace('"noise_multiplier": 5.0', '"noise_multiplier": 50.0'))
-    reports.write(folder, realised=True)
-
-
-def broken_report(good, folder):
-    copied(good, folder)
-    report = json.loads((folder / "report.json").read_text())
-    report["accountant"]["realised"]["epsilon"] = 0.1
-    (folder / "report.json").write_text(json.dumps(report))
-
-
-def broken_report_with_its_digest(good, folder):
-    from tff_mf.experiments.reports._build import digest
-
-    copied(good, folder)
-    report = json.loads((folder / "report.json").read_text())
-    report["headline"] = report["headline"].replace("ε≤", "ε≤0.")
-    report["digest"] = digest(report)
-    (folder / "report.json").write_text(json.dumps(report))
-    (folder / "report.md").write_text(reports.markdown(report))
-
-
-def broken_markdown(good, folder):
-    copied(good, folder)
-    text = (folder / "report.md").read_text()
-    (folder / "report.md").write_text(text.replace("ε≤", "ε≤0."))
 
 
 def broken_by_a_second_release(good, folder):

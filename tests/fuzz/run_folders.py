@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import inspect
 import io
 import json
 import pathlib
@@ -132,6 +133,14 @@ def run(
     write_ledger(folder, entries)
     write_log(folder, log)
     metrics(folder, len(rounds))
+
+
+def finished(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
+    """Writes a complete run and its report, by the arguments of `start` and `run`, and returns the report."""
+    of_run = inspect.signature(run).parameters
+    start(folder, **{name: value for name, value in more.items() if name not in of_run})
+    run(folder, **{name: value for name, value in more.items() if name in of_run})
+    return reports.write(folder, realised=True)
 
 
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:

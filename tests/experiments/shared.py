@@ -1,0 +1,61 @@
+"""What tests of runs share: commands in this process, what a check finds, and tables of a run folder."""
+
+import csv
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click.testing
+
+from tff_mf.experiments import reports
+from tff_mf.experiments.cli import cli
+from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.datasets import sqlite
+
+
+def invoke(*arguments: object, **more: Any) -> click.testing.Result:
+    """Runs `tff-mf` with arguments in this process; an error that is not its own is raised."""
+    return click.testing.CliRunner().invoke(cli, [*map(str, arguments)], **{"catch_exceptions": False, **more})
+
+
+def printed(*arguments: object) -> str:
+    """Returns what a command prints; an error is raised as it is."""
+    return invoke(*arguments, standalone_mode=False).stdout
+
+
+def result_of(*arguments: object) -> Any:
+    """Returns what a command prints with `--json`."""
+    return json.loads(printed(*arguments, "--json"))
+
+
+def critical(folder: pathlib.Path, **more: Any) -> list[str]:
+    """Returns what a check of a run would make somebody think that something is wrong with it, fields first."""
+    return [f"{each.field}: {each.text}" for each in reports.check(folder, **more) if each.severity == "critical"]
+
+
+def violated(report: dict[str, Any]) -> set[str]:
+    """Returns the fields of the critical findings of a report."""
+    return {each["field"] for each in report["findings"] if each["severity"] == "critical"}
+
+
+def rows(path: pathlib.Path) -> list[dict[str, str]]:
+    """Returns the rows of a table by the names of its columns."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_sentences(path: pathlib.Path, sizes: Mapping[tuple[str, str], int], text: Callable[[], str]) -> None:
+    """Writes a data set in which each client of a split has a number of sentences."""
+
+    def examples(size: int) -> list[dict[str, Any]]:
+        return [{**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text()} for _ in range(size)]
+
+    sqlite.write(path, ((name, split, examples(size)) for (name, split), size in sizes.items()))
+
+
+def small_settings(**changes: Any) -> TrainingSettings:
+    """Returns settings of a run that trains in a second, with one sentence of a client: their order is random."""
+    model = ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4)
+    small = {"model": model, "max_examples": 1, "batch_size": 1, "evaluate_every": 4, "evaluation_examples": 20}
+    return TrainingSettings(**{**small, **changes})
