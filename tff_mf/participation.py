@@ -10,8 +10,16 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 
+class Sampling(abc.ABC):
+    """How cohorts are drawn: what `tff_mf.guarantee` is asked for."""
+
+    @abc.abstractmethod
+    def schema(self, rounds: int) -> "Participation":
+        """Returns the schema that holds for whoever knows the cohorts: every pattern of rounds a client may have."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Participation(abc.ABC):  # noqa: B024
+class Participation(Sampling):
     """A participation schema: a set Π of patterns, each a set of rounds in which one client may take part.
 
     The rules for sensitivity depend on `min_sep` (b) and `max_participations` (k), and some on the class of the schema.
@@ -35,6 +43,11 @@ class Participation(abc.ABC):  # noqa: B024
 
         @property
         def max_participations(self) -> int: ...
+
+    def schema(self, rounds: int) -> "Participation":
+        """Returns itself: nothing is secret."""
+        del rounds
+        return self
 
     def check(self, rounds: int) -> int:
         """Returns `rounds` if a pattern with `max_participations` participations fits into them, else raises.

@@ -199,7 +199,9 @@ class Flags:
         """Returns the participation schema of the sampling; refuses flags that contradict it."""
         assert self.rounds is not None
         assert self.sampling is not None
-        schema = amplification.bound_by(self.sampling, groups, self.rounds)
+        sampled = self.sampled()
+        assert sampled is not None
+        schema = amplification.deployed(**sampled, groups=groups).schema(self.rounds)
         b, k = schema.min_sep, schema.max_participations
         if self.min_sep not in (None, b) or self.max_participations not in (None, k):
             raise click.UsageError(

@@ -42,7 +42,7 @@ class BinsScreen:
         found, known = self.certified, self.certified.epsilon_if_known
         return {
             "sampling": "balls_in_bins",
-            "bins": found.guarantee.bins,
+            "bins": found.sampling.groups,
             "amplified": [
                 {
                     "name": each.name,
@@ -54,10 +54,10 @@ class BinsScreen:
             ],
             "amplified_chosen": {
                 "name": found.option.name,
-                "amplified_noise_multiplier": found.guarantee.noise_multiplier,
-                "amplified_epsilon": found.guarantee.epsilon,
-                "amplified_bound": found.guarantee.bound,
-                "amplified_failure": found.guarantee.failure,
+                "amplified_noise_multiplier": found.noise_multiplier,
+                "amplified_epsilon": found.level.epsilon,
+                "amplified_bound": found.level.theorem,
+                "amplified_failure": found.level.failure,
                 "epsilon_if_cohorts_are_known": known if math.isfinite(known) else None,
                 f"{self.deployment.objective}_error": found.error,
             },
@@ -66,7 +66,7 @@ class BinsScreen:
     def lines(self) -> Iterator[str]:
         """Yields the lines of the text."""
         objective = {"rms": "RMS error", "max": "max error"}[self.deployment.objective]
-        bins, level = self.certified.guarantee.bins, statements.level("epsilon", self.epsilon)
+        bins, level = self.certified.sampling.groups, statements.level("epsilon", self.epsilon)
         # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
         clients = bins * self.deployment.clients_per_round
         yield from _screens.folded(_ONLY_IF.format(bins=bins, clients=clients, level=level))
@@ -81,10 +81,10 @@ class BinsScreen:
         if self.refused:
             return
         yield from _screens.folded(
-            f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.guarantee.noise_multiplier)}, "
+            f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
             f"{objective} {digits.nearest(found.error)} clip norms, amplified ε "
-            f"{digits.upwards(found.guarantee.epsilon)} ({found.guarantee.bound} bound), "
+            f"{digits.upwards(found.level.epsilon)} ({found.level.theorem} bound), "
             f"and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
-            f"{integers.included(found.guarantee.grid)}. "
+            f"{integers.included(found.grid)}. "
             "`tff-mf optimize blt` or `banded-toeplitz` with --sampling balls_in_bins saves the mechanism."
         )

@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tff_mf import validation
-from tff_mf.guarantees import ADJACENCIES
+from tff_mf.accounting import ADJACENCIES
 
 from ..configuration import mechanism_names
 from ..configuration.grid import WORDS as GRID_WORDS

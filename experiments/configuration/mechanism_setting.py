@@ -4,8 +4,8 @@ import dataclasses
 
 import tff_mf
 from tff_mf import grids, validation
+from tff_mf.accounting import ADJACENCIES
 from tff_mf.errors import InputValueError
-from tff_mf.guarantees import ADJACENCIES
 from tff_mf.losses import Errors, restart_errors
 
 from ..privacy import statements

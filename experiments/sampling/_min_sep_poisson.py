@@ -28,7 +28,7 @@ def plan_min_sep_poisson(
 
     Formal guarantee: any two rounds of a client are at least b apart, and it has at most ⌈n / b⌉ of them; ε is that of
     `participation`. Amplified, for mechanisms of at most b bands without entries below 0, it is that of
-    `tff_mf.min_sep_poisson_epsilon`, where the coins are secret. Here they follow from `seed`, as suits a simulation:
+    `tff_mf.BMinSep`, where the coins are secret. Here they follow from `seed`, as suits a simulation:
     an amplified ε is then not a statement about its clients.
 
     Args:

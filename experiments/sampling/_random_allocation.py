@@ -25,7 +25,7 @@ def plan_random_allocation(
     average, to rounding; the others never do.
 
     Formal guarantee: ε is that of `participation`, of k rounds that may follow each other. Amplified, for independent
-    noise, it is that of `tff_mf.random_allocation_epsilon`, where the rounds are secret; for one participation it is
+    noise, it is that of `tff_mf.RandomAllocation`, where the rounds are secret; for one participation it is
     balls in bins with as many groups as rounds, and for more, no bound for correlated noise is proven in this package.
     Here rounds follow from `seed`, as suits a simulation: an amplified ε is then not a statement about its clients.
 

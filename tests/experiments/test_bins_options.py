@@ -27,9 +27,9 @@ def test_optimize_certifies_what_it_found(tmp_path):
     assert made["bands"] == mechanism.bands <= 6
     assert (made["participation"], made["min_sep"], made["max_participations"]) == ("FixedEpoch", 8, 4)
     sigma = made["amplified_noise_multiplier"]
-    again = tff_mf.balls_in_bins_epsilon(mechanism, 32, bins=8, noise_multiplier=sigma, delta=1e-4)
+    again = tff_mf.guarantee(mechanism, 32, tff_mf.BallsInBins(groups=8), noise_multiplier=sigma).at(delta=1e-4)
     assert made["amplified_epsilon"] <= 2
-    assert again.certified
+    assert again.failure <= 1e-7
     # `optimize` knows no model, and so no grid.
     assert "8 groups, real numbers and not the integers of a grid" in made["amplified_statement"]
     assert again.epsilon == pytest.approx(made["amplified_epsilon"], rel=0.01)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import TrainingSettings
@@ -275,11 +276,9 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
         noise_multiplier=4.0,
     )
     found = amplified(plan, SamplingSettings(kind="cyclic_poisson"), 119)
-    drawn = tff_mf.amplified_epsilon(
-        mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6
-    )
+    drawn = cyclic_epsilon(mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6)
     assert found.epsilon >= drawn
-    before = tff_mf.amplified_epsilon(
+    before = cyclic_epsilon(
         mechanism, 80, population=119 * 100 // 5, clients_per_round=100, noise_multiplier=4.0, delta=1e-6
     )
     assert before < 0.98 * drawn

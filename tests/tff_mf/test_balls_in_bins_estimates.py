@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.balls_in_bins import BallsInBinsEstimator, balls_in_bins_gram
+from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 
 BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
 MECHANISMS = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_event
 from tff_mf import registry
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 from tff_mf.registry import Codec, Search, _kinds, _matrices
@@ -165,9 +166,9 @@ def test_a_banded_outsider_is_amplified_by_its_bands():
             return dataclasses.replace(self, second=float32(self.second))
 
     tff_mf.register_mechanism(Two)
-    found = tff_mf.amplified_dp_event(Two(second=0.5), 8, population=100, clients_per_round=5, noise_multiplier=1)
+    found = cyclic_event(Two(second=0.5), 8, population=100, clients_per_round=5, noise_multiplier=1)
     twin = tff_mf.BandedToeplitz(column=[1.0, 0.5])
-    assert found == tff_mf.amplified_dp_event(twin, 8, population=100, clients_per_round=5, noise_multiplier=1)
+    assert found == cyclic_event(twin, 8, population=100, clients_per_round=5, noise_multiplier=1)
 
 
 def too_small(mechanism, rounds, participation):

@@ -3,11 +3,10 @@
 import dataclasses
 import functools
 import os
-from typing import Any
 
 import numpy as np
 
-from tff_mf import amplification, validation
+from tff_mf import accounting, validation
 from tff_mf.central._order import NOBODY, Order, digest
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -25,7 +24,7 @@ class PoissonSampling(Order):
     In round i, each example of group i mod `groups` is in the batch with probability q = B / ⌊N / groups⌋,
     independently of everything else. Batches therefore differ in size, and may be empty.
 
-    Formal guarantee: with coins from the operating system, `epsilon` is the amplified ε of `tff_mf.amplified_epsilon`.
+    Formal guarantee: with coins from the operating system, `epsilon` is the amplified ε of `tff_mf.CyclicPoisson`.
     It holds as long as nobody learns which examples were in a batch, or how many. Coins are drawn when a round needs
     them and are never stored; the probability is q, or below it by at most 2⁻⁶⁴. Groups are shuffled once, by a public
     seed; examples that fill no group never take part. With `insecure_seed`, no ε is stated. `guarantee`, without
@@ -136,19 +135,19 @@ class PoissonSampling(Order):
                 repeatable.
         """
         self._check_amplified(mechanism)
-        return amplification.amplified_epsilon(
-            mechanism, self.rounds, **self._population, noise_multiplier=noise_multiplier, delta=delta
+        return accounting.epsilon(
+            mechanism, self.rounds, self._sampling, noise_multiplier=noise_multiplier, delta=delta
         )
 
     def calibrate_noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
         self._check_amplified(mechanism)
-        return amplification.calibrate_amplified_noise_multiplier(
-            mechanism, self.rounds, **self._population, epsilon=epsilon, delta=delta
+        return accounting.calibrate_noise_multiplier(
+            mechanism, self.rounds, self._sampling, epsilon=epsilon, delta=delta
         )
 
     @property
-    def _population(self) -> dict[str, Any]:
-        return {"population": self.examples, "clients_per_round": self.batch_size}
+    def _sampling(self) -> accounting.CyclicPoisson:
+        return accounting.CyclicPoisson(groups=self.groups, population=self.examples, clients_per_round=self.batch_size)
 
     def _check_amplified(self, mechanism: Mechanism) -> None:
         if self.insecure:
@@ -157,7 +156,7 @@ class PoissonSampling(Order):
                 "Leave it out."
             )
         validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-        bands, _ = amplification.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(self.rounds))
+        bands, _ = accounting.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(self.rounds))
         if bands != self.groups:
             raise InputValueError(
                 f"groups={self.groups}, but C has {bands} bands: amplification is proven for as many groups as bands. "

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tff_mf.balls_in_bins import BallsInBinsEstimator, balls_in_bins_gram
+from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.mechanisms import BandedToeplitz, OptimizedFor
 from tff_mf.optimize._descent import Value
 from tff_mf.optimize._toeplitz_loss import ToeplitzLoss, log_product

@@ -33,7 +33,8 @@ _BANDS_OF_FEW_BINS = 128
 class AmplifiedOptimum:
     """A mechanism made for balls-in-bins sampling, with estimates of its noise and its error.
 
-    The estimates are for comparisons and no guarantee. `tff_mf.calibrate_balls_in_bins` gives σ with a certificate.
+    The estimates are for comparisons and no guarantee. `tff_mf.calibrate_noise_multiplier` with `tff_mf.BallsInBins`
+    gives σ with a certificate.
 
     Attributes:
         mechanism: The mechanism, whose `optimized_for.search` says how the search ended.

@@ -2,7 +2,7 @@
 
 import functools
 
-from tff_mf.allocation._atoms import Atoms
+from tff_mf.accounting.allocation._atoms import Atoms
 
 # Outside, exp overflows, or the slack for rounding errors exceeds ε.
 _LEAST_MU, _MOST_MU = 1e-5, 12.0

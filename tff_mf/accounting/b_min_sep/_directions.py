@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from tff_mf.min_sep_poisson._chain import Chain
-from tff_mf.min_sep_poisson._pairs import MOST_MIN_SEP, Pairs
+from tff_mf.accounting.b_min_sep._chain import Chain
+from tff_mf.accounting.b_min_sep._pairs import MOST_MIN_SEP, Pairs
 
 # Bounds the rounding error of everything that is computed from a sample, as an amount of ε and as a share of δ.
 LOSS_SLACK, DELTA_SLACK = 1e-8, 1e-7

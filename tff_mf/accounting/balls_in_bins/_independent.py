@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from tff_mf import allocation
-from tff_mf.balls_in_bins._result import DirectionBound
+from tff_mf.accounting import allocation
+from tff_mf.accounting.betting import DirectionBound
 
 # δ below it is not told from 0.
 _LEAST_DELTA = 1e-250

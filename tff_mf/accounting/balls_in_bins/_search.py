@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from tff_mf.balls_in_bins._directions import Add, Remove
-from tff_mf.balls_in_bins._pair import Pair
-from tff_mf.balls_in_bins._tilts import Sampler, Tilts
-from tff_mf.betting import best_bets
+from tff_mf.accounting.balls_in_bins._directions import Add, Remove
+from tff_mf.accounting.balls_in_bins._pair import Pair
+from tff_mf.accounting.balls_in_bins._tilts import Sampler, Tilts
+from tff_mf.accounting.betting import best_bets
 
 _PILOT = 8000
 # Shares of the powers to try, and θ of the remaining share.

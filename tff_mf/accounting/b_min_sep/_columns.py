@@ -52,7 +52,7 @@ def _check_bands(bands: int, min_sep: int, rounds: int) -> None:
     if bands > min_sep:
         raise InputValueError(
             f"mechanism has {bands} bands, but min_sep={min_sep}: b-min-sep sampling amplifies mechanisms of at most b "
-            "bands. Take fewer bands, a larger min_sep, or tff_mf.balls_in_bins_epsilon."
+            "bands. Take fewer bands, a larger min_sep, or tff_mf.BallsInBins."
         )
     if bands * rounds > _MOST_ENTRIES:
         raise InputValueError(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tff_mf import gaussian, validation
-from tff_mf.balls_in_bins._pair import Pair, dominating_pair, gaussian_delta, log_mean_exp
+from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair, gaussian_delta, log_mean_exp
 from tff_mf.errors import InputValueError
 
 # Tilts of the proposals, used in equal shares.
@@ -58,7 +58,7 @@ class BallsInBinsEstimator:
     """Estimates ε and σ of balls-in-bins sampling for one G, always with the same random numbers.
 
     A result is off by about 0.3 % of ε, almost the same for similar G, so that differences between similar mechanisms
-    are much more accurate. It is no guarantee: `balls_in_bins_epsilon` gives one.
+    are much more accurate. It is no guarantee: `tff_mf.guarantee` with `tff_mf.BallsInBins` gives one.
 
     Args:
         gram: G as `balls_in_bins_gram` returns it, float64 `[bins, bins]`.
@@ -78,7 +78,9 @@ class BallsInBinsEstimator:
     def __init__(self, gram: np.ndarray):
         gram = np.asarray(gram, dtype=np.float64)
         if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not len(gram) or not np.all(np.isfinite(gram)):
-            raise InputValueError(f"gram has the shape {gram.shape}: pass the matrix of tff_mf.balls_in_bins_gram.")
+            raise InputValueError(
+                f"gram has the shape {gram.shape}: pass the matrix of tff_mf.accounting.balls_in_bins_gram."
+            )
         self._pair: Pair = dominating_pair(gram, relative_error=0.0)
         self._largest = float(np.max(np.diagonal(gram)))
         normals, self._groups = _random_numbers(len(gram))

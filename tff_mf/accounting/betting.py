@@ -20,6 +20,24 @@ class Claim:
     mean: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DirectionBound:
+    """A bound in one direction of the adjacency.
+
+    Attributes:
+        value: The certified ε, or δ.
+        estimate: An estimate of it, without a certificate.
+        bound: The bound that was smallest: "unamplified", "no round", "allocation" or "moments" (deterministic), or
+            "Monte Carlo".
+        samples: Number of samples of the Monte Carlo bound, 0 if another one was close enough.
+    """
+
+    value: float
+    estimate: float
+    bound: str
+    samples: int
+
+
 class Sample(typing.Protocol):
     """A sample of one direction."""
 

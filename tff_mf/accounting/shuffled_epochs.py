@@ -25,17 +25,20 @@ every epoch (Choquette-Choo et al. (2023), appendix E): there the k rounds of a 
 that are interleaved with those of all others, which the theorems for a sequence of randomizers do not describe.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 
 from tff_mf import composed_losses, validation
-from tff_mf.amplification import bands_and_norm
+from tff_mf.accounting._result import Guarantee, Level
+from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
+from tff_mf.accounting.poisson import bands_and_norm
 from tff_mf.composed_losses import Losses
 from tff_mf.errors import InputValueError
-from tff_mf.guarantees import Guarantee
-from tff_mf.mechanisms import Mechanism
+from tff_mf.participation import MinSep, Participation, SingleParticipation
 
+_THEOREM, _KNOWN = "shuffled epochs", "a round known in each epoch"
 # Shares of δ to try for the difference between (ε₀, δ₀)-DP, which Gaussian noise has, and pure ε₀-DP.
 _SHARES = (0.5, 0.1, 0.02)
 
@@ -58,14 +61,11 @@ _DEVIATIONS = 9.0
 _BEYOND = 4 * math.exp(-(_DEVIATIONS**2) / 2)
 
 
-def shuffled_epsilon(
-    mechanism: Mechanism, rounds: int, *, noise_multiplier: float, delta: float, epochs: int = 1
-) -> float:
-    """Returns ε for which epochs of shuffled clients are (ε, δ)-DP: the smaller of two upper bounds.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShuffledEpochs(SecretSampling):
+    """Clients are shuffled in secret, each group anew in every epoch, and each takes part once an epoch.
 
-    One is for a client that takes part once an epoch, in rounds that are known; the other is amplified by shuffling.
-    With fewer than thousands of rounds per group and epoch, or little noise, the first is smaller: no useful amplified
-    bound is known there.
+    With fewer than thousands of rounds per group and epoch, or little noise, nothing useful is known beyond the schema.
 
     Formal guarantee:
         Adjacency: zero-out of the contribution of one client, of L2 norm at most the clip norm.
@@ -74,46 +74,78 @@ def shuffled_epsilon(
         part at most once an epoch, in a round i of its group, those with i mod b̂ the same; for every epoch, each group
         is shuffled anew, uniformly, in secret and independently.
         Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, and twice that when one
-        client's contribution is replaced by another's; for rounds that are known, times √epochs.
-        Released: all `rounds` noised sums.
+        client's contribution is replaced by another's.
+        Released: all `rounds` noised sums, of real numbers: nothing is amplified here on a grid.
 
-    Args:
-        mechanism: A mechanism whose C has b̂ bands; b̂ is counted from its entries.
-        rounds: Number of rounds n, at least b̂; with several epochs, a multiple of b̂·epochs.
-        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-        delta: δ, at least 1e-12 and below 1.
+    Attributes:
         epochs: Number of epochs, each of n / epochs rounds.
 
     Source: Choquette-Choo et al. (2023), corollary E.2; Feldman, McMillan and Talwar (2021), theorem 3.2 for the worst
     pair of distributions, and theorem 3.8 for noise that is not pure.
 
     Example:
-        >>> from tff_mf import Identity
-        >>> round(shuffled_epsilon(Identity(), 100, noise_multiplier=1.0, delta=1e-6), 2)
+        >>> from tff_mf import Identity, epsilon
+        >>> round(epsilon(Identity(), 100, ShuffledEpochs(), noise_multiplier=1.0, delta=1e-6), 2)
         4.89
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, C has more bands than rounds, or several epochs do not have the
-            same rounds of each group.
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range.
     """
-    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-    sigma, delta = validation.nonnegative("noise_multiplier", noise_multiplier), validation.tail_delta(delta)
-    bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
-    epochs = validation.whole("epochs", epochs)
-    if epochs > 1 and rounds % (epochs * bands):
-        raise InputValueError(
-            f"rounds={rounds} with epochs={epochs} and {bands} bands must be a multiple of {epochs * bands}: every "
-            "epoch needs equally many rounds of each group."
+
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epochs", validation.whole("epochs", self.epochs))
+
+    def schema(self, rounds: int) -> Participation:
+        """Returns that a client comes once an epoch; the last round of one and the first of the next may be near."""
+        if self.epochs == 1:
+            return SingleParticipation()
+        return MinSep(min_sep=1, max_participations=min(self.epochs, rounds))
+
+    def run(self, question: Question) -> SecretRun:
+        """Returns a run of a mechanism with b̂ bands, of whose rounds every epoch has equally many of each group."""
+        mechanism, rounds = question.mechanism, question.rounds
+        bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+        if self.epochs > 1 and rounds % (self.epochs * bands):
+            raise InputValueError(
+                f"rounds={rounds} with epochs={self.epochs} and {bands} bands must be a multiple of "
+                f"{self.epochs * bands}: every epoch needs equally many rounds of each group."
+            )
+        if question.grid is not None:
+            raise InputValueError(
+                f"grid={question.grid!r}: shuffled epochs are not amplified on a grid; account for the schema that "
+                "also holds, tff_mf.MinSep."
+            )
+        return _ShuffledRun(count=rounds // self.epochs // bands, epochs=self.epochs, norm=norm)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ShuffledRun(SecretRun):
+    """Epochs of shuffled Gaussian randomizers, or of known ones, whichever is smaller."""
+
+    count: int
+    epochs: int
+    norm: float
+
+    def level(self, sigma: float, delta: float, *, share: float) -> Level:
+        delta = validation.tail_delta(delta)
+        one = Guarantee.of_gaussian(self.norm, sigma)
+        # The columns of a client's rounds are orthogonal; the factor exceeds the rounding error of the root.
+        known = self.norm if self.epochs == 1 else self.norm * math.sqrt(self.epochs) * (1 + 2.0**-48)
+        plain = Guarantee.of_gaussian(known, sigma).epsilon(delta)
+        if plain in (0.0, math.inf):
+            return worst(delta, _KNOWN, plain, plain)
+        found = min(_amplified(self.count, self.epochs, one, delta, share, plain) for share in _SHARES)
+        return worst(delta, _THEOREM if found < plain else _KNOWN, *[min(found, plain)] * 2)
+
+    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
+        aim = target(epsilon)
+        sigma = bisected(
+            lambda sigma: self.level(sigma, delta, share=1.0).epsilon <= aim, known, width=1e-4, ratio=1.5, least=1e-3
         )
-    one = Guarantee.of_gaussian(norm, sigma)
-    # The columns of a client's rounds are orthogonal; the factor exceeds the rounding error of the root.
-    known = one if epochs == 1 else Guarantee.of_gaussian(norm * math.sqrt(epochs) * (1 + 2.0**-48), sigma)
-    plain = known.epsilon(delta)
-    if plain in (0.0, math.inf):
-        return plain
-    count = rounds // epochs // bands
-    return min([plain, *(_amplified(count, epochs, one, delta, share, plain) for share in _SHARES)])
+        return sigma, self.level(sigma, delta, share=1.0)
 
 
 def _amplified(count: int, epochs: int, one: Guarantee, delta: float, share: float, most: float) -> float:

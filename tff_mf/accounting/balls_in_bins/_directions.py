@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from tff_mf.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta, log_mean_exp
-from tff_mf.balls_in_bins._tilts import Sampler, Tilts
+from tff_mf.accounting.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta, log_mean_exp
+from tff_mf.accounting.balls_in_bins._tilts import Sampler, Tilts
 
 _STEPS = 6000
 _CHUNK = 8192

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from tff_mf.min_sep_poisson._chain import Chain
+from tff_mf.accounting.b_min_sep._chain import Chain
 
 # Tables of ages whose product with the square root of the rounds is larger take gigabytes.
 MOST_MIN_SEP = 512

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from tff_mf.balls_in_bins._moments import central_moments
-from tff_mf.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta
-from tff_mf.balls_in_bins._simplex import smallest_above
+from tff_mf.accounting.balls_in_bins._moments import central_moments
+from tff_mf.accounting.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta
+from tff_mf.accounting.balls_in_bins._simplex import smallest_above
 
 # Degree of the polynomial; 2 where sums over four indices take minutes.
 _DEGREE, _LESS, _MOST_BINS = 4, 2, 512

@@ -6,18 +6,17 @@ import math
 import numpy as np
 
 from tff_mf import gaussian
-from tff_mf.balls_in_bins._directions import Add, Remove
-from tff_mf.balls_in_bins._estimate import BallsInBinsEstimator
-from tff_mf.balls_in_bins._independent import independent_delta, independent_epsilon, is_independent
-from tff_mf.balls_in_bins._majorant import Moments, moment_delta, moment_epsilon
-from tff_mf.balls_in_bins._pair import Pair, dominating_pair
-from tff_mf.balls_in_bins._result import BallsInBinsGuarantee, DirectionBound
-from tff_mf.balls_in_bins._search import add_direction, remove_direction
-from tff_mf.balls_in_bins._tilts import LARGEST_VARIANCE
-from tff_mf.betting import Claim, strongest
+from tff_mf.accounting._result import Level
+from tff_mf.accounting._sampling import FAILURE
+from tff_mf.accounting.balls_in_bins._directions import Add, Remove
+from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
+from tff_mf.accounting.balls_in_bins._independent import independent_delta, independent_epsilon, is_independent
+from tff_mf.accounting.balls_in_bins._majorant import Moments, moment_delta, moment_epsilon
+from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair
+from tff_mf.accounting.balls_in_bins._search import add_direction, remove_direction
+from tff_mf.accounting.balls_in_bins._tilts import LARGEST_VARIANCE
+from tff_mf.accounting.betting import Claim, DirectionBound, strongest
 
-# Share of δ that is spent on wrong certificates, of all that a decision needs.
-FAILURE = 1e-3
 # The deterministic bound is taken if it exceeds the estimate by less than this share.
 _CLOSE = 0.004
 # Claims approach the estimate by this factor, up to these shares of it.
@@ -44,21 +43,26 @@ class Problem:
 
 
 def _combined(
-    problem: Problem, remove: DirectionBound, add: DirectionBound, *, epsilon: float, delta: float, failure: float
-) -> BallsInBinsGuarantee:
-    worst = max(remove, add, key=lambda each: each.value)
-    return BallsInBinsGuarantee(
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=problem.sigma,
-        bins=len(problem.gram),
+    remove: DirectionBound,
+    add: DirectionBound,
+    *,
+    failure: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> Level:
+    """Returns ε at `delta`, or δ at `epsilon`, of the direction that decides."""
+    worst, other = (remove, add) if remove.value >= add.value else (add, remove)
+    certified = "Monte Carlo" in (remove.bound, add.bound)
+    both = worst.value == other.value and worst.bound == other.bound
+    return Level(
+        epsilon=worst.value if epsilon is None else epsilon,
+        delta=worst.value if delta is None else delta,
+        bound="certified" if certified else "proved",
+        theorem=worst.bound,
+        direction="both" if both else "remove" if worst is remove else "add",
+        failure=failure if certified else 0.0,
+        samples=remove.samples + add.samples,
         estimate=max(remove.estimate, add.estimate),
-        remove=remove,
-        add=add,
-        bound=worst.bound,
-        failure=failure if "Monte Carlo" in (remove.bound, add.bound) else 0.0,
-        certified=False,
-        seconds=0.0,
     )
 
 
@@ -66,22 +70,26 @@ def _amplifies(problem: Problem, pair: Pair | None) -> bool:
     return pair is not None and len(problem.gram) > 1 and float(np.max(pair.variances)) <= LARGEST_VARIANCE
 
 
-def epsilon_bound(problem: Problem, delta: float, *, failure: float) -> BallsInBinsGuarantee:
+def epsilon_bound(problem: Problem, delta: float, *, failure: float) -> Level:
     """Returns ε; half of `failure` is for either direction. Without any, no samples are drawn."""
+    return _combined(*directions(problem, delta, failure=failure), delta=delta, failure=failure)
+
+
+def directions(problem: Problem, delta: float, *, failure: float) -> tuple[DirectionBound, DirectionBound]:
+    """Returns ε for the run with the client against the run without it, and for the opposite."""
     most = gaussian.epsilon_from_delta(delta, problem.mu() if problem.sigma else math.inf)
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
     bins = len(problem.gram)
     if 0 < most < math.inf and is_independent(problem.gram):
         remove, add = (independent_epsilon(plain, bins, problem.mu(), delta, remove=each) for each in (True, False))
-        return _combined(problem, remove, add, epsilon=max(remove.value, add.value), delta=delta, failure=0.0)
+        return remove, add
     pair = problem.pair() if 0 < most < math.inf else None
     if pair is None or not _amplifies(problem, pair):
-        return _combined(problem, plain, plain, epsilon=most, delta=delta, failure=0.0)
+        return plain, plain
     moments = Moments.of(pair)
     estimate = BallsInBinsEstimator(problem.gram).epsilon(noise_multiplier=problem.sigma, delta=delta)
     remove = _bounded(problem, pair, moments, plain, estimate.remove, delta, failure, least=None)
-    add = _bounded(problem, pair, moments, plain, estimate.add, delta, failure, least=remove.value)
-    return _combined(problem, remove, add, epsilon=max(remove.value, add.value), delta=delta, failure=failure)
+    return remove, _bounded(problem, pair, moments, plain, estimate.add, delta, failure, least=remove.value)
 
 
 def _bounded(
@@ -130,16 +138,17 @@ def _approach(high: float, estimate: float) -> list[float]:
     return [estimate * (1 + share) for share in shares if estimate * (1 + share) < high]
 
 
-def delta_bound(problem: Problem, epsilon: float) -> BallsInBinsGuarantee:
+def delta_bound(problem: Problem, epsilon: float) -> Level:
+    """Returns δ at ε; it includes what a certificate by sampling may fail with."""
     most = gaussian.delta_from_epsilon(epsilon, problem.mu())
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
     bins = len(problem.gram)
     if most > 1e-300 and is_independent(problem.gram):
         remove, add = (independent_delta(plain, bins, problem.mu(), epsilon, remove=each) for each in (True, False))
-        return _combined(problem, remove, add, epsilon=epsilon, delta=max(remove.value, add.value), failure=0.0)
+        return _combined(remove, add, epsilon=epsilon, failure=0.0)
     pair = problem.pair() if most > 1e-300 else None
     if pair is None or not _amplifies(problem, pair):
-        return _combined(problem, plain, plain, epsilon=epsilon, delta=most, failure=0.0)
+        return _combined(plain, plain, epsilon=epsilon, failure=0.0)
     moments = Moments.of(pair)
     estimator = BallsInBinsEstimator(problem.gram)
     estimates = estimator.deltas(noise_multiplier=problem.sigma, epsilon=epsilon)
@@ -164,5 +173,6 @@ def delta_bound(problem: Problem, epsilon: float) -> BallsInBinsGuarantee:
             if count:
                 best = dataclasses.replace(best, value=claims[count - 1].mean + failure, bound="Monte Carlo")
         bounds.append(best)
-    delta = min(most, max(each.value for each in bounds))
-    return _combined(problem, *bounds, epsilon=epsilon, delta=delta, failure=failure)
+    return _combined(
+        *(dataclasses.replace(each, value=min(most, each.value)) for each in bounds), epsilon=epsilon, failure=failure
+    )

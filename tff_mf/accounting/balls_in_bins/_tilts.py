@@ -14,7 +14,7 @@ import dataclasses
 
 import numpy as np
 
-from tff_mf.balls_in_bins._pair import Pair, log_mean_exp
+from tff_mf.accounting.balls_in_bins._pair import Pair, log_mean_exp
 
 # exp of six times this variance, the largest weight of four indices, is a float.
 LARGEST_VARIANCE = 60.0

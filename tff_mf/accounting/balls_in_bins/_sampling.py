@@ -1,0 +1,149 @@
+"""Balls in bins: ε, δ and σ, of real numbers or of the integers of a grid."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tff_mf import gaussian, grids, validation
+from tff_mf.accounting._result import Level
+from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
+from tff_mf.accounting.balls_in_bins._bounds import Problem, delta_bound, epsilon_bound
+from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
+from tff_mf.accounting.balls_in_bins._gram import balls_in_bins_gram, gram_error
+from tff_mf.errors import InputValueError
+from tff_mf.participation import FixedEpoch, Participation
+
+_ATTEMPTS, _WANTED = 8, 0.004
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BallsInBins(SecretSampling):
+    """Every client is put into one of b groups, once and in secret, and takes part whenever its group does.
+
+    Formal guarantee:
+        Adjacency: zero-out of all contributions of one client, each of L2 norm at most the clip norm. They may be
+        chosen adaptively, from everything that was released before.
+        Participation: a trusted server puts the client into one of b groups, each with probability 1/b, once for the
+        whole run, independently of everything else and in secret; it takes part in the rounds j, j + b, j + 2b, … of
+        its group j and no others. The groups of others may be anything that is independent of it. Shuffled epochs with
+        groups of equal size, cohorts of a fixed size and a log of the cohorts that is released are not covered.
+        Sensitivity: C is `mechanism.cast_to_float32()` and has no entry below 0; its rounding errors are included.
+        Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
+        else that depends on the group, such as counts of adaptive clipping.
+        Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
+        chain of `grids.epsilon_of_chain`, if the groups of all clients are drawn independently.
+        Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
+        the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
+        taken for random.
+        Proof: docs/amplification.md.
+
+    Attributes:
+        groups: Number of groups b, at most n.
+        clients_per_round: Expected size of a cohort; only a grid needs it.
+
+    Source: Choquette-Choo et al. (2024), "Near exact privacy amplification for matrix mechanisms", for the pair of
+    distributions; docs/amplification.md for the rest.
+
+    Example:
+        >>> from tff_mf import BLT, guarantee
+        >>> mechanism = BLT(theta=[0.9], omega=[0.1])
+        >>> found = guarantee(mechanism, 60, BallsInBins(groups=20), noise_multiplier=4.0).at(delta=1e-6)
+        >>> found.theorem, found.bound, 0.7 < found.epsilon < 0.8
+        ('moments', 'proved', True)
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range.
+    """
+
+    groups: int
+    clients_per_round: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", validation.whole("groups", self.groups))
+
+    def schema(self, rounds: int) -> Participation:
+        """Returns that a client comes at one place of epochs of b rounds."""
+        return FixedEpoch(min_sep=self.groups, max_participations=-(-rounds // self.groups))
+
+    def run(self, question: Question) -> "BallsInBinsRun":
+        """Returns a run of a mechanism whose C has no entry below 0."""
+        gram = balls_in_bins_gram(question.mechanism, question.rounds, bins=self.groups)
+        if not np.max(gram) < math.inf:
+            raise InputValueError("mechanism has entries of C whose squares overflow: scale it, and σ with it.")
+        charge_of = question.charge_of(-(-question.rounds // self.groups), self.clients_per_round)
+        error, samples = gram_error(question.rounds), question.samples
+        return BallsInBinsRun(gram=gram, error=error, samples=samples, charge_of=charge_of)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BallsInBinsRun(SecretRun):
+    """G with its error, and what a grid costs."""
+
+    gram: np.ndarray
+    error: float
+    samples: int
+    charge_of: Callable[[float], grids.GridCharge] | None = None
+
+    def problem(self, sigma: float, change: float = 0.0) -> Problem:
+        """Returns the problem of real numbers at σ, where every ‖Cx_j‖ may be larger by `change`."""
+        gram = widened(self.gram, change)
+        return Problem(
+            gram=gram, error=self.error, sigma=sigma, samples=self.samples, generator=np.random.default_rng()
+        )
+
+    def level(self, sigma: float, delta: float, *, share: float) -> Level:
+        if self.charge_of is None or sigma == 0:
+            return epsilon_bound(self.problem(sigma), delta, failure=FAILURE * delta * share)
+        return self.charged(sigma, delta, self.charge_of(sigma), share=share)
+
+    def charged(self, sigma: float, delta: float, charge: grids.GridCharge, *, share: float) -> Level:
+        """Returns ε of the computed release, for a δ₀ of the ideal one that depends on no sample."""
+        ideal, found = self.problem(sigma, charge.sensitivity), None
+
+        def epsilon_from(part: float) -> float:
+            nonlocal found
+            found = epsilon_bound(ideal, part, failure=FAILURE * part * share)
+            return found.epsilon
+
+        about = gaussian.epsilon_from_delta(delta, ideal.mu())
+        epsilon = grids.epsilon_of_chain(delta, charge, epsilon_from, about=about)
+        if found is None:
+            return Level(epsilon=epsilon, delta=delta, bound="proved", theorem="unamplified")
+        return dataclasses.replace(found, epsilon=epsilon, delta=delta)
+
+    def level_at(self, sigma: float, epsilon: float) -> Level:
+        if self.charge_of is not None:
+            raise InputValueError("epsilon: no δ is certified at a given ε on a grid. Ask for epsilon(delta).")
+        return delta_bound(self.problem(sigma), epsilon)
+
+    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
+        estimator = BallsInBinsEstimator(self.gram)
+        aim, best = epsilon, None
+        for attempt in range(1, _ATTEMPTS + 1):
+            sigma = gaussian.rounded_sigma(estimator.noise_multiplier(epsilon=aim, delta=delta))
+            found = self.level(sigma, delta, share=2.0**-attempt)
+            if found.epsilon <= epsilon and (best is None or sigma < best[0]):
+                best = sigma, found
+            if (best is not None and best[1].epsilon >= epsilon * (1 - _WANTED)) or found.epsilon == math.inf:
+                break
+            aim *= epsilon / max(found.epsilon, epsilon / 2) * (1 - _WANTED / 3)
+        return best
+
+
+def widened(gram: np.ndarray, change: float) -> np.ndarray:
+    """Returns a matrix that is at least C̃'s G in every entry, where every ‖(C̃ − C)x_j‖ is at most `change`.
+
+    By Cauchy and Schwarz, ⟨C̃x_i, C̃x_j⟩ is at most G_ij + change·(√G_ii + √G_jj) + change².
+
+    Example:
+        >>> widened(np.array([[1.0, 0.5], [0.5, 4.0]]), 0.5)
+        array([[2.25, 2.25],
+               [2.25, 6.25]])
+    """
+    if not change:
+        return gram
+    norms = np.sqrt(np.diagonal(gram))
+    return gram + change * (norms[:, np.newaxis] + norms) + change**2
