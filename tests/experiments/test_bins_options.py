@@ -103,7 +103,7 @@ def test_the_text_says_what_is_an_estimate_and_on_what_condition():
 def test_the_text_names_the_clients_for_whose_cohorts_a_sum_has_room():
     """Fewer rounds than ⌊population / cohort⌋ are as many groups, and more than 100·100 clients would overfill them."""
     known = Deployment(population=1_000_000, clients_per_round=100, rounds=100, delta=1e-7)
-    in_groups = types.SimpleNamespace(guarantee=types.SimpleNamespace(bins=known.resolved_min_sep))
+    in_groups = types.SimpleNamespace(sampling=tff_mf.BallsInBins(groups=known.resolved_min_sep))
     screen = _plan_bins_screen.BinsScreen(
         deployment=known, epsilon=2.0, options=[], certified=typing.cast(Any, in_groups), refused=True
     )
