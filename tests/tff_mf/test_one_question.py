@@ -29,7 +29,9 @@ def test_epsilon_and_delta_answer_each_other_and_are_never_above_the_schema(name
     level = found.at(delta=1e-5)
     assert level.epsilon == found.epsilon(1e-5) <= known.epsilon(1e-5)
     assert level.direction in {"both", "remove", "add"}
-    assert 0.99e-5 < found.delta(level.epsilon) <= 1.01e-5
+    # Certificates of ε and of δ have samples of their own.
+    apart = 0.2 if level.bound == "certified" else 0.01
+    assert found.delta(level.epsilon) == pytest.approx(1e-5, rel=apart)
     if name != "min-sep":
         assert level.epsilon < 0.95 * known.epsilon(1e-5)
         assert level.theorem != "unamplified"
